@@ -1,0 +1,141 @@
+"""Reading checkpoints without running what is in them, and saying plainly what is wrong with one.
+
+A checkpoint of fairseq 0.10 to 0.12 is a dictionary of tensors, numbers and strings; the only other things its
+pickle names are ``argparse.Namespace`` (the options of the ``args`` style) and what PyTorch itself allows. Those are
+the allow-list. Everything else is refused before it is built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import pickletools
+import zipfile
+from typing import IO, Any
+
+import torch
+
+from fairseq_compat.errors import UserError
+from fairseq_compat.files import written_whole
+
+#: Classes that a fairseq checkpoint may name besides those that PyTorch's weights-only loading knows.
+ALLOWED_CLASSES: tuple[type, ...] = (argparse.Namespace,)
+torch.serialization.add_safe_globals(list(ALLOWED_CLASSES))
+
+
+def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu") -> Any:
+    """``torch.load`` that is always weights-only.
+
+    Args:
+        file: a path, or a file opened for reading in binary mode.
+        map_location: as in ``torch.load``; the CPU unless given.
+
+    Raises:
+        UserError: the file is empty, truncated, not a PyTorch file, or its pickle names a class or function that is
+            not on the allow-list (the message says which).
+        FileNotFoundError: there is no such file.
+    """
+    if not hasattr(file, "read"):
+        with open(file, "rb") as opened:
+            return load(opened, map_location)
+    name = getattr(file, "name", "the checkpoint")
+    try:
+        return torch.load(file, map_location=map_location, weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile, OSError, KeyError, ValueError) as error:
+        raise UserError(_why_not(name, file, error)) from error
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A fairseq checkpoint as the dictionary that is in the file.
+
+    Raises:
+        UserError: as :func:`load`, or the file is not a checkpoint of fairseq.
+    """
+    state = load(path)
+    require_checkpoint(state, os.fspath(path))
+    return state
+
+
+def require_checkpoint(state: Any, name: str) -> None:
+    """Raise :class:`UserError` unless ``state`` has what every checkpoint of fairseq has."""
+    if not isinstance(state, dict):
+        raise UserError(f"{name} is not a fairseq checkpoint: it holds a {type(state).__name__}, not a dictionary")
+    has_options = state.get("args") is not None or state.get("cfg") is not None
+    if "model" not in state or not has_options:
+        found = ", ".join(str(key) for key in list(state)[:6]) or "nothing"
+        raise UserError(
+            f"{name} is not a fairseq checkpoint: it needs the entry 'model' and one of 'cfg' and 'args', "
+            f"and it has {found}"
+        )
+
+
+def save(state: Any, path: str | os.PathLike[str]) -> None:
+    """``torch.save`` to a file that appears whole or not at all (see :func:`fairseq_compat.files.written_whole`)."""
+    with written_whole(path) as file:
+        torch.save(state, file)
+
+
+def named_globals(file: IO[bytes]) -> list[str]:
+    """The classes and functions that a checkpoint's pickle names, as ``module.name``, without loading any of them."""
+    names: list[str] = []
+    strings: list[str] = []
+    for opcode, argument, _ in pickletools.genops(_pickle_bytes(file)):
+        if opcode.name == "GLOBAL":
+            names.append(str(argument).replace(" ", "."))
+        elif opcode.name == "STACK_GLOBAL" and len(strings) >= 2:
+            names.append(".".join(strings[-2:]))
+        elif isinstance(argument, str):
+            strings.append(argument)
+    return list(dict.fromkeys(names))
+
+
+def _pickle_bytes(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    if not zipfile.is_zipfile(file):
+        file.seek(0)
+        return file.read()
+    with zipfile.ZipFile(file) as archive:
+        member = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+        return archive.read(member)
+
+
+def _why_not(name: str, file: Any, error: Exception) -> str:
+    file.seek(0, os.SEEK_END)
+    size = file.tell()
+    if size == 0:
+        return f"{name} is empty; a checkpoint that was saved completely is needed"
+    file.seek(0)
+    if "Unsupported" in str(error) or "not allowed" in str(error) or "GLOBAL" in str(error):
+        refused = [entry for entry in _scan(file) if not _is_allowed(entry)]
+        if refused:
+            return (
+                f"{name} is refused: its pickle names {', '.join(refused)}, and loading it could run code; "
+                "a fairseq checkpoint names only tensors and argparse.Namespace"
+            )
+    file.seek(0)
+    if file.read(2) == b"PK":
+        return f"{name} is truncated or damaged ({size} bytes are there, and the archive has no readable end)"
+    return f"{name} is not a PyTorch file, or is truncated ({size} bytes; {str(error).splitlines()[0][:100]})"
+
+
+def _scan(file: IO[bytes]) -> list[str]:
+    try:
+        return named_globals(file)
+    except (ValueError, StopIteration, zipfile.BadZipFile, OSError):
+        return []
+
+
+def _is_allowed(name: str) -> bool:
+    listed = {f"{cls.__module__}.{cls.__qualname__}" for cls in ALLOWED_CLASSES}
+    tensors = ("torch._utils._rebuild_", "torch.serialization.", "torch._tensor.", "torch.storage.")
+    return (
+        name in listed
+        or name in ("collections.OrderedDict", "collections.Counter", "torch.Size", "torch.device", "torch.Tensor")
+        or name.startswith(tensors)
+        or (name.startswith("torch.") and (name.endswith("Storage") or isinstance(_of_torch(name), torch.dtype)))
+    )
+
+
+def _of_torch(name: str) -> Any:
+    return getattr(torch, name.removeprefix("torch."), None)

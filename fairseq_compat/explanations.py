@@ -1,0 +1,38 @@
+"""Turns the exceptions that a wrong path or option causes inside fairseq into one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from fairseq_compat.errors import UserError
+
+
+def explain(error: BaseException) -> str | None:
+    """One sentence for a mistake that the user can mend; None for anything else, which deserves its traceback."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return _missing_file(os.fsdecode(error.filename))
+    message = str(error)
+    if isinstance(error, FileNotFoundError) and message.startswith("Dataset not found:"):
+        return f"{message}; --train-subset, --valid-subset or --gen-subset names a part that the data folder lacks"
+    if isinstance(error, FileNotFoundError) and os.path.isabs(message):  # import_user_module raises the bare path
+        return f"--user-dir {message} does not exist; give the folder fairseq_depthwise or the path to it"
+    if isinstance(error, OSError) and message.startswith("Model file not found:"):
+        return f"{message}; give the path of a checkpoint (checkpoint_best.pt, say) with --path"
+    if message.startswith("Could not infer language pair"):
+        return "the data folder holds no binarised data; give a folder that fairseq-preprocess made"
+    if isinstance(error, ImportError) and (found := re.match(r"Failed to import --user-dir=(\S+)", message)):
+        return (
+            f"--user-dir {found[1]}: a module of the same name is already loaded from another folder; "
+            "use that folder, or uninstall the other copy (pip uninstall fairseq-depthwise)"
+        )
+    return None
+
+
+def _missing_file(path: str) -> str:
+    name = os.path.basename(path)
+    if re.fullmatch(r"dict\..+\.txt", name):
+        return f"{path} does not exist; give a data folder that fairseq-preprocess made, with its dictionaries in it"
+    return f"{path} does not exist; give the path of an existing file or folder"

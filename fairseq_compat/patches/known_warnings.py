@@ -1,0 +1,28 @@
+"""Every log starts with warnings about calls inside fairseq that its users cannot change.
+
+Exactly the messages below are silenced; all other warnings are shown as before.
+"""
+
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+
+#: Beginning of the message (a regular expression) and its category.
+KNOWN: tuple[tuple[str, type[Warning]], ...] = (
+    # DataLoader is asked to pin memory whether or not there is a device to pin it for.
+    (r"'pin_memory' argument is set as true but", UserWarning),
+    # fairseq.trainer and fairseq.tasks use the older spelling of torch.amp.autocast("cuda").
+    (r"`torch\.cuda\.amp\.autocast\(.*\)` is deprecated", FutureWarning),
+    # The stock attention gives a float causal mask together with a boolean padding mask.
+    (r"Support for mismatched (src_)?key_padding_mask and (attn_)?mask is deprecated", UserWarning),
+    # Saving a tensor as a typed storage, in Dictionary and dataset code of fairseq.
+    (r"TypedStorage is deprecated", UserWarning),
+    # fairseq.optim.lr_scheduler steps before the first optimizer step by design.
+    (r"Detected call of `lr_scheduler\.step\(\)` before `optimizer\.step\(\)`", UserWarning),
+)
+
+
+def adjust(module: ModuleType) -> Iterator[None]:
+    for message, category in KNOWN:
+        warnings.filterwarnings("ignore", message=message, category=category)
+    yield

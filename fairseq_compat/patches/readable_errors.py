@@ -1,0 +1,35 @@
+"""A wrong path or option ends in a page of traceback.
+
+The entry points of fairseq's commands print one sentence for a mistake that the user can mend (see
+:mod:`fairseq_compat.explanations`) and end with status 1. Everything else keeps its traceback. Set the environment
+variable ``FAIRSEQ_COMPAT_TRACEBACK=1`` to see it always.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+
+def adjust(module: ModuleType) -> Iterator[None]:
+    yield
+
+    original = module.cli_main
+    command = "fairseq-" + module.__name__.rpartition(".")[2].replace("_", "-")
+
+    @functools.wraps(original)
+    def cli_main(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except Exception as error:
+            from fairseq_compat.explanations import explain
+
+            sentence = explain(error)
+            if sentence is None or os.environ.get("FAIRSEQ_COMPAT_TRACEBACK"):
+                raise
+            print(f"{command}: error: {sentence}", file=sys.stderr)
+            sys.exit(1)
+
+    module.cli_main = cli_main  # type: ignore[attr-defined]

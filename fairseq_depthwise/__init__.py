@@ -1,0 +1,29 @@
+"""Deep and wide Transformers for translation: a fairseq plugin (``--user-dir fairseq_depthwise``).
+
+Importing this package registers, under their names on fairseq's command line:
+
+- architectures: ``depthwise_lstm_transformer`` and its presets.
+"""
+
+import sys
+
+import fairseq_compat
+from fairseq_compat.versions import fairseq_problem
+
+__version__ = "0.1.0"
+
+fairseq_compat.install()  # for folders that Python reads no start-up hooks from (pip install --target)
+
+if __name__ != "fairseq_depthwise":
+    raise fairseq_compat.UserError(
+        f"--user-dir leads to a folder that is imported as {__name__!r}; its modules know each other as "
+        "fairseq_depthwise, so give a folder of that name"
+    )
+
+_problem = fairseq_problem()
+if _problem is None:
+    from fairseq_depthwise import models as models
+elif "fairseq" in sys.modules:
+    # Some other fairseq is importing its --user-dir. Without fairseq only `fairseq-depthwise doctor` gets this far, and
+    # it must be able to say what is wrong.
+    raise fairseq_compat.UserError(_problem)

@@ -1,0 +1,5 @@
+"""Model families: configuration, encoder and decoder, presets."""
+
+from fairseq_depthwise.models import depthwise_lstm_transformer
+
+__all__ = ["depthwise_lstm_transformer"]

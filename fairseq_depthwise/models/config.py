@@ -1,0 +1,114 @@
+"""Options that every model family of this plugin has, and the check of their values.
+
+The configuration is flat: a field ``encoder_layers`` is the option ``--encoder-layers`` on the command line,
+``model.encoder_layers`` in a hydra file, and ``cfg.model.encoder_layers`` in a checkpoint.
+"""
+
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Optional, TypeVar
+
+from fairseq.dataclass import FairseqDataclass
+
+from fairseq_compat import UserError
+
+Config = TypeVar("Config", bound="EncoderDecoderConfig")
+
+
+def _range_in_words(at_least: float | None, below: float | None) -> str:
+    lower = None if at_least is None else f"at least {at_least:g}"
+    upper = None if below is None else f"below {below:g}"
+    return " and ".join(part for part in (lower, upper) if part)
+
+
+def option(default: Any, help: str, *, at_least: float | None = None, below: float | None = None) -> Any:
+    """A configuration field; ``at_least <= value < below`` is checked before a model is built."""
+    allowed = _range_in_words(at_least, below)
+    return field(
+        default=default,
+        metadata={"help": f"{help} ({allowed})" if allowed else help, "at_least": at_least, "below": below},
+    )
+
+
+# fairseq reads these annotations at run time: no `from __future__ import annotations` here, and Optional[...] because
+# it does not know "... | None".
+@dataclass
+class EncoderDecoderConfig(FairseqDataclass):
+    """Sizes, dropouts, embeddings and positions of an encoder-decoder."""
+
+    encoder_embed_dim: int = option(512, "width of the encoder", at_least=2)
+    encoder_layers: int = option(6, "number of encoder layers", at_least=1)
+    encoder_attention_heads: int = option(8, "number of attention heads in the encoder", at_least=1)
+    decoder_embed_dim: int = option(512, "width of the decoder; must equal the encoder's", at_least=2)
+    decoder_layers: int = option(6, "number of decoder layers", at_least=1)
+    decoder_attention_heads: int = option(8, "number of attention heads in the decoder", at_least=1)
+
+    dropout: float = option(0.1, "dropout of embeddings and sub-layer outputs", at_least=0, below=1)
+    attention_dropout: float = option(0.0, "dropout of attention weights", at_least=0, below=1)
+    activation_dropout: float = option(0.0, "dropout inside the hidden or feed-forward nets", at_least=0, below=1)
+    attention_bias: bool = option(False, "give the attention projections biases")
+
+    share_decoder_input_output_embed: bool = option(False, "the output projection is the decoder's embedding table")
+    share_all_embeddings: bool = option(False, "one table for encoder, decoder and output (joined dictionary)")
+    encoder_embed_path: Optional[str] = option(None, "pre-trained encoder embeddings, a text file")  # noqa: UP045
+    decoder_embed_path: Optional[str] = option(None, "pre-trained decoder embeddings, a text file")  # noqa: UP045
+
+    max_source_positions: int = option(1024, "longest source sentence in tokens", at_least=1)
+    max_target_positions: int = option(1024, "longest target sentence in tokens", at_least=1)
+    encoder_learned_pos: bool = option(False, "learned positions in the encoder instead of sinusoids")
+    decoder_learned_pos: bool = option(False, "learned positions in the decoder instead of sinusoids")
+    no_token_positional_embeddings: bool = option(False, "no absolute positions")
+    no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
+
+    checkpoint_activations: bool = option(False, "recompute each layer in the backward pass to save memory")
+
+    @classmethod
+    def complete(cls: type[Config], given: Any) -> Config:
+        """An instance with the values of ``given`` where it has them and the defaults elsewhere.
+
+        Args:
+            given: what fairseq hands to ``build_model``: a DictConfig or a Namespace, perhaps from a checkpoint that
+                an older version wrote.
+
+        Raises:
+            UserError: a value is out of range or two values contradict each other; the message names the option.
+        """
+        values: dict[str, Any] = {}
+        for one in fields(cls):
+            found = getattr(given, one.name, None)
+            values[one.name] = one.default if found is None else found
+        config = cls(**values)
+        for one in fields(cls):
+            _check_range(one, getattr(config, one.name))
+        config.check()
+        return config
+
+    def check(self) -> None:
+        """Raise :class:`UserError` where values contradict each other; families add their own."""
+        for side in ("encoder", "decoder"):
+            width, heads = getattr(self, f"{side}_embed_dim"), getattr(self, f"{side}_attention_heads")
+            if width % heads:
+                raise UserError(
+                    f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {width}; "
+                    f"{_nearest_divisor(width, heads)} does"
+                )
+        if self.encoder_embed_dim != self.decoder_embed_dim:
+            raise UserError(
+                f"--encoder-embed-dim {self.encoder_embed_dim} and --decoder-embed-dim {self.decoder_embed_dim} "
+                "differ; the decoder attends to the encoder's output, so give both the same width"
+            )
+        if self.share_all_embeddings and self.decoder_embed_path not in (None, self.encoder_embed_path):
+            raise UserError(
+                f"--decoder-embed-path {self.decoder_embed_path} contradicts --share-all-embeddings; "
+                "give the one table with --encoder-embed-path"
+            )
+
+
+def _check_range(one: Field[Any], value: Any) -> None:
+    at_least, below = one.metadata.get("at_least"), one.metadata.get("below")
+    if (at_least is not None and value < at_least) or (below is not None and value >= below):
+        name = one.name.replace("_", "-")
+        raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")
+
+
+def _nearest_divisor(width: int, heads: int) -> int:
+    return min((number for number in range(1, width + 1) if width % number == 0), key=lambda n: abs(n - heads))

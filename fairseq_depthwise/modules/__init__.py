@@ -1,0 +1,1 @@
+"""Building blocks: tensors in, tensors out. They know nothing of fairseq's registries or command line."""

@@ -1,0 +1,64 @@
+"""Build script of fairseq-depthwise: two packages, one console command, and the start-up hook."""
+
+import sys
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from fairseq_compat.versions import SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
+
+HOOK = "fairseq_compat.pth"
+
+
+class BuildWithHook(build_py):
+    """Puts the start-up hook where it ends up at the top of site-packages, for regular and editable installs.
+
+    Both ways it becomes a file of the wheel, so ``pip uninstall`` removes it.
+    """
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            # An editable wheel takes only what lies in its install folder; the packages stay where they are.
+            self.copy_file(str(HERE / HOOK), str(Path(self.get_finalized_command("install").install_lib) / HOOK))
+        else:
+            self.copy_file(str(HERE / HOOK), str(Path(self.build_lib) / HOOK))
+
+    def get_outputs(self, include_bytecode: bool = True) -> list:
+        return [*super().get_outputs(include_bytecode), str(Path(self.build_lib) / HOOK)]
+
+
+setup(
+    name="fairseq-depthwise",
+    version="0.1.0",
+    description="Deep and wide Transformers for translation with fairseq, and fairseq 0.12.2 on a current Python",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fairseq_depthwise*", "fairseq_compat*"]),
+    package_data={"fairseq_depthwise": ["py.typed"], "fairseq_compat": ["py.typed"]},
+    python_requires=">=3.10",
+    # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in README.md.
+    install_requires=[
+        *(supported.requirement for supported in SUPPORTED),
+        "cffi>=1.15,<3",
+        "torch>=2.5; python_version >= '3.13'",
+    ],
+    extras_require={
+        "test": ["pytest>=8,<10", "pytest-xdist>=3.5,<4", "ruff>=0.14,<1", "mypy>=1.13,<3"],
+        "analysis": ["matplotlib>=3.8,<4", "scipy>=1.11,<2"],
+        "recipes": ["rich>=13,<16"],
+    },
+    entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},
+    cmdclass={"build_py": BuildWithHook},
+    classifiers=[
+        "Programming Language :: Python :: 3",
+        "Operating System :: POSIX :: Linux",
+        "Operating System :: MacOS",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
