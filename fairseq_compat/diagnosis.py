@@ -1,0 +1,132 @@
+"""What ``doctor`` prints: each thing that has to be right, what was found, and the command that mends it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from fairseq_compat import versions
+from fairseq_compat.import_hook import PATCHES
+
+#: fairseq's commands that this package makes run.
+FAIRSEQ_COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "score", "eval-lm", "hydra-train")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the diagnosis. ``fix`` is empty where all is well."""
+
+    name: str
+    found: str
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.fix
+
+
+def diagnose() -> list[Check]:
+    """All checks of the installation, in the order in which they should be mended."""
+    checks = [_python(), *(_distribution(supported) for supported in versions.SUPPORTED), _fairseq(), _hook()]
+    if all(check.ok for check in checks):
+        # These import fairseq, which fails in a way of its own while something above is wrong.
+        checks += [_fairseq_import(), _compiled_parts(), _commands()]
+    return checks
+
+
+def devices() -> str:
+    """What this PyTorch can compute on, in words."""
+    import torch
+
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        return f"{count} GPU{'s' if count > 1 else ''}: {torch.cuda.get_device_name(0)}"
+    threads = torch.get_num_threads()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            fast_bf16 = " amx_bf16 " in f"{file.read()} "
+    except OSError:
+        fast_bf16 = False
+    return f"CPU, {threads} threads" + (", bf16 in hardware (AMX): try --bf16" if fast_bf16 else "")
+
+
+def patches() -> list[tuple[str, str]]:
+    """(patched modules, what is wrong without it) for every patch."""
+    modules: dict[str, list[str]] = {}
+    for module, names in PATCHES.items():
+        for name in names:
+            modules.setdefault(name, []).append(module)
+    described = []
+    for name, patched in modules.items():
+        docstring = importlib.import_module(f"fairseq_compat.patches.{name}").__doc__ or name
+        described.append((", ".join(patched), docstring.strip().split("\n\n")[0].replace("\n", " ")))
+    return described
+
+
+def _python() -> Check:
+    found = versions.python_version()
+    wanted = versions.PYTHON
+    fix = "" if wanted.admits(found) else f"use Python {wanted.first} or newer, below {wanted.end}"
+    return Check("Python", found, fix)
+
+
+def _distribution(supported: versions.Supported) -> Check:
+    found = versions.installed_version(supported.distribution)
+    if found is not None and supported.admits(found):
+        return Check(supported.distribution, found)
+    return Check(supported.distribution, found or "not installed", f"pip install '{supported.requirement}'")
+
+
+def _fairseq() -> Check:
+    problem = versions.fairseq_problem()
+    found = versions.installed_version("fairseq") or "not installed"
+    return Check("fairseq", found, versions.INSTALL_FAIRSEQ if problem else "")
+
+
+def _hook() -> Check:
+    """Whether a new interpreter starts with the hook; this one may have got it by an import."""
+    question = "import sys; sys.exit('fairseq_compat' not in sys.modules)"
+    active = subprocess.run([sys.executable, "-c", question], check=False, capture_output=True).returncode == 0
+    if active:
+        return Check("start-up hook", "active")
+    return Check(
+        "start-up hook",
+        "not active",
+        "install into a site-packages folder: pip install --force-reinstall --no-deps fairseq-depthwise "
+        "(folders made by pip install --target, and python -S, read no start-up hooks)",
+    )
+
+
+def _fairseq_import() -> Check:
+    try:
+        importlib.import_module("fairseq")
+    except Exception as error:
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        return Check("import fairseq", f"{type(error).__name__}: {first_line}", versions.INSTALL_FAIRSEQ)
+    return Check("import fairseq", "works")
+
+
+def _compiled_parts() -> Check:
+    for module in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            fix = f"pip install --no-deps --force-reinstall --no-binary fairseq fairseq=={versions.FAIRSEQ_VERSION}"
+            return Check("compiled parts of fairseq", str(error), f"with a C++ compiler installed: {fix}")
+    return Check("compiled parts of fairseq", "present")
+
+
+def _commands() -> Check:
+    beside = os.path.dirname(sys.executable)
+    missing = [
+        name
+        for name in FAIRSEQ_COMMANDS
+        if not shutil.which(f"fairseq-{name}", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
+    ]
+    if missing:
+        return Check("fairseq's commands", "missing: " + ", ".join(missing), versions.INSTALL_FAIRSEQ)
+    return Check("fairseq's commands", "present")

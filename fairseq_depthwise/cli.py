@@ -1,0 +1,50 @@
+"""``fairseq-depthwise <subcommand>``: one file per subcommand in :mod:`fairseq_depthwise.commands`.
+
+A subcommand is a module with a function ``add_to(subcommands)`` that adds its parser and sets ``run``. Results go to
+stdout, progress to stderr; bad input ends with status 1 and one sentence, a wrong option with status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from fairseq_compat import UserError
+from fairseq_compat.explanations import explain
+from fairseq_depthwise.commands import average, doctor, fairseq_commands
+
+COMMANDS = (doctor, fairseq_commands, average)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-depthwise",
+        description="Train deep and wide Transformers with fairseq, and look at what comes out.",
+        epilog="`fairseq-depthwise SUBCOMMAND --help` shows each one's options and an example.",
+    )
+    subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
+    for command in COMMANDS:
+        command.add_to(subcommands)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one subcommand and return its exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    # fairseq's own options follow these three; argparse would take the first of them for ours.
+    if given and given[0] in fairseq_commands.COMMANDS and given[1:] not in (["-h"], ["--help"]):
+        run, options = fairseq_commands.run, argparse.Namespace(command=given[0], arguments=given[1:])
+    else:
+        options = build_parser().parse_args(given)
+        run = options.run
+    try:
+        return int(run(options) or 0)
+    except (UserError, OSError) as error:
+        sentence = explain(error) or str(error)
+        print(f"fairseq-depthwise: error: {sentence}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

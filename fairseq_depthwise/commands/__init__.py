@@ -1,0 +1,1 @@
+"""The subcommands of ``fairseq-depthwise``: parsers and printing. What they compute lives elsewhere."""

@@ -1,0 +1,61 @@
+"""``average``: the mean of checkpoints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from fairseq_compat import UserError
+from fairseq_depthwise.commands.parsers import add_parser, positive_int
+
+
+def add_to(subcommands: Any) -> None:
+    parser = add_parser(
+        subcommands,
+        "average",
+        run=run,
+        help="average the parameters of checkpoints",
+        example="fairseq-depthwise average --output checkpoints/average.pt --last 5 checkpoints\n"
+        "  fairseq-depthwise average --output average.pt run1/checkpoint_best.pt run2/checkpoint_best.pt",
+    )
+    parser.add_argument("inputs", nargs="+", metavar="DIR | FILE", help="a folder with --last or --best, or the files")
+    parser.add_argument("--output", required=True, metavar="OUT", help="the checkpoint to write")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--last", type=positive_int, metavar="N", help="the N newest checkpoints of the folder")
+    which.add_argument(
+        "--best", type=positive_int, metavar="N", help="the N best that --keep-best-checkpoints of fairseq-train kept"
+    )
+    parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    from fairseq_depthwise.evaluation import averaging
+
+    if os.path.exists(options.output) and not options.force:
+        raise UserError(f"--output {options.output} exists; give another name, or --force to replace it")
+    if options.last or options.best:
+        if len(options.inputs) != 1 or not os.path.isdir(options.inputs[0]):
+            raise UserError(
+                f"--last and --best take one folder of checkpoints, and {' '.join(options.inputs)} is not one"
+            )
+        choose = averaging.last_checkpoints if options.last else averaging.best_checkpoints
+        paths = choose(options.inputs[0], options.last or options.best)
+    else:
+        for path in options.inputs:
+            if os.path.isdir(path):
+                raise UserError(f"{path} is a folder; add --last N or --best N, or name the checkpoints")
+        paths = options.inputs
+
+    def progress(path: str) -> None:
+        print(f"reading {path}", file=sys.stderr)
+
+    averaging.write_average(paths, options.output, progress=progress)
+    if options.json:
+        print(json.dumps({"output": options.output, "inputs": [str(path) for path in paths]}))
+    else:
+        print(f"{options.output}: the mean of {len(paths)} checkpoints: {', '.join(map(str, paths))}")
+    return 0

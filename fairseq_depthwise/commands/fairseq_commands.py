@@ -1,0 +1,75 @@
+"""``train``, ``generate``, ``interactive``: fairseq's command with ``--user-dir`` added."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import fairseq_depthwise
+from fairseq_compat import UserError
+from fairseq_compat.versions import fairseq_problem
+from fairseq_depthwise.commands.parsers import add_parser
+
+#: Our name -> module of fairseq_cli, what it does, an example.
+COMMANDS = {
+    "train": (
+        "train",
+        "train a model: fairseq-train with the plugin loaded",
+        "fairseq-depthwise train data-bin --arch depthwise_lstm_transformer --max-tokens 4096 --optimizer adam ...",
+    ),
+    "generate": (
+        "generate",
+        "translate binarised data: fairseq-generate with the plugin loaded",
+        "fairseq-depthwise generate data-bin --path checkpoints/checkpoint_best.pt --beam 4 --remove-bpe",
+    ),
+    "interactive": (
+        "interactive",
+        "translate standard input: fairseq-interactive with the plugin loaded",
+        "fairseq-depthwise interactive data-bin --path checkpoints/checkpoint_best.pt --bpe subword_nmt ...",
+    ),
+}
+
+
+def add_to(subcommands: Any) -> None:
+    for name, (module, help, example) in COMMANDS.items():
+        parser = add_parser(subcommands, name, run=run, help=help, example=example)
+        parser.add_argument(
+            "arguments",
+            nargs=argparse.REMAINDER,
+            help=f"options of fairseq-{module}, which `fairseq-{module} -h` lists",
+        )
+        parser.set_defaults(command=name)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Hand over to fairseq in this process, so that ``torchrun -m fairseq_depthwise train`` works too."""
+    if (problem := fairseq_problem()) is not None:
+        raise UserError(problem)
+    module = COMMANDS[options.command][0]
+    folder = str(Path(fairseq_depthwise.__file__).parent)
+    sys.argv = [f"fairseq-{module}", *with_user_dir(options.arguments, folder)]
+    importlib.import_module(f"fairseq_cli.{module}").cli_main()
+    return 0
+
+
+def with_user_dir(arguments: list[str], folder: str) -> list[str]:
+    """``arguments`` with ``--user-dir folder`` in front, unless they name that folder themselves.
+
+    Raises:
+        UserError: they name another folder; two copies of the plugin cannot be registered in one process.
+    """
+    for position, argument in enumerate(arguments):
+        name, _, value = argument.partition("=")
+        if name == "--user-dir":
+            given = value or "".join(arguments[position + 1 : position + 2])
+            if os.path.realpath(given) != os.path.realpath(folder):
+                raise UserError(
+                    f"--user-dir {given} is another folder than the installed plugin in {folder}; leave the option "
+                    "out, or call fairseq's own command with that folder"
+                )
+            return arguments
+    return ["--user-dir", folder, *arguments]

@@ -1,0 +1,1 @@
+"""From trained checkpoints to numbers: averaging, scores, significance."""
