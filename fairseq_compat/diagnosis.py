@@ -89,7 +89,7 @@ def _fairseq() -> Check:
 
 def _hook() -> Check:
     """Whether a new interpreter starts with the hook; this one may have got it by an import."""
-    question = "import sys; sys.exit('fairseq_compat' not in sys.modules)"
+    question = "import sys; sys.exit(not any(type(one).__name__ == 'PatchingFinder' for one in sys.meta_path))"
     active = subprocess.run([sys.executable, "-c", question], check=False, capture_output=True).returncode == 0
     if active:
         return Check("start-up hook", "active")
