@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq.models import FairseqEncoderDecoderModel, register_model, register_model_architecture
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.tasks import FairseqTask
 from torch import nn
 
@@ -56,6 +55,7 @@ class DepthwiseLSTMTransformer(FairseqEncoderDecoderModel):
             layers=_encoder_layers(config),
             connection=DepthwiseConnection(embed_dim=config.encoder_embed_dim),
             max_positions=config.max_source_positions,
+            checkpoint_activations=config.checkpoint_activations,
         )
         decoder = StackDecoder(
             dictionary=target,
@@ -64,6 +64,7 @@ class DepthwiseLSTMTransformer(FairseqEncoderDecoderModel):
             connection=DepthwiseConnection(embed_dim=config.decoder_embed_dim),
             share_embedding=config.share_decoder_input_output_embed or config.share_all_embeddings,
             max_positions=config.max_target_positions,
+            checkpoint_activations=config.checkpoint_activations,
         )
         return cls(encoder, decoder)
 
@@ -72,14 +73,11 @@ def _encoder_layers(config: DepthwiseLSTMTransformerConfig) -> list[nn.Module]:
     width = config.encoder_embed_dim
     gates = Gates(input_dim=2 * width, embed_dim=width)  # one set for the stack
     return [
-        _checkpointed(
-            DepthwiseEncoderLayer(
-                self_attention=_attention(config, width, config.encoder_attention_heads),
-                cell=_cell(config, width, gates),
-                input_norm=_norm_above_first(index, width),
-                dropout=config.dropout,
-            ),
-            config,
+        DepthwiseEncoderLayer(
+            self_attention=_attention(config, width, config.encoder_attention_heads),
+            cell=_cell(config, width, gates),
+            input_norm=_norm_above_first(index, width),
+            dropout=config.dropout,
         )
         for index in range(config.encoder_layers)
     ]
@@ -89,16 +87,13 @@ def _decoder_layers(config: DepthwiseLSTMTransformerConfig) -> list[nn.Module]:
     width, heads = config.decoder_embed_dim, config.decoder_attention_heads
     gates = Gates(input_dim=2 * width, embed_dim=width)
     return [
-        _checkpointed(
-            DepthwiseDecoderLayer(
-                self_attention=_attention(config, width, heads),
-                cross_attention=_attention(config, width, heads, attend_encoder=True),
-                cell=_cell(config, width, gates),
-                input_norm=_norm_above_first(index, width),
-                query_norm=_norm_above_first(index, width),
-                dropout=config.dropout,
-            ),
-            config,
+        DepthwiseDecoderLayer(
+            self_attention=_attention(config, width, heads),
+            cross_attention=_attention(config, width, heads, attend_encoder=True),
+            cell=_cell(config, width, gates),
+            input_norm=_norm_above_first(index, width),
+            query_norm=_norm_above_first(index, width),
+            dropout=config.dropout,
         )
         for index in range(config.decoder_layers)
     ]
@@ -132,10 +127,6 @@ def _attention(
 def _norm_above_first(index: int, width: int) -> nn.LayerNorm | None:
     """The published parameter counts have no norm before the attentions of a stack's first layer."""
     return None if index == 0 else nn.LayerNorm(width)
-
-
-def _checkpointed(layer: nn.Module, config: DepthwiseLSTMTransformerConfig) -> nn.Module:
-    return checkpoint_wrapper(layer) if config.checkpoint_activations else layer
 
 
 #: Preset -> the defaults it sets. Each stays overridable on the command line and is saved in the checkpoint.

@@ -12,6 +12,7 @@ from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig
@@ -28,6 +29,7 @@ class StackEncoder(FairseqEncoder):
         layers: encoder layers, first to last.
         connection: makes the first state and the output.
         max_positions: longest source sentence.
+        checkpoint_activations: recompute each layer in the backward pass.
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class StackEncoder(FairseqEncoder):
         layers: list[nn.Module],
         connection: DepthwiseConnection,
         max_positions: int,
+        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
         self.connection = connection
         self.longest = max_positions
+        self.checkpoint_activations = checkpoint_activations
 
     def forward(
         self,
@@ -68,7 +72,7 @@ class StackEncoder(FairseqEncoder):
         state = self.connection.start(embedded)
         states = [embedded] if return_all_hiddens else []
         for layer in self.layers:
-            state = layer(state, layer_padding)
+            state = _run(layer, state, layer_padding, recompute=self.checkpoint_activations and self.training)
             if return_all_hiddens:
                 states.append(self.connection.hidden(state))
         return {
@@ -102,6 +106,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         connection: makes the first state and the output.
         share_embedding: the output projection is the embedding table.
         max_positions: longest target sentence.
+        checkpoint_activations: recompute each layer in the backward pass.
     """
 
     def __init__(
@@ -113,12 +118,14 @@ class StackDecoder(FairseqIncrementalDecoder):
         connection: DepthwiseConnection,
         share_embedding: bool,
         max_positions: int,
+        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
         self.connection = connection
         self.longest = max_positions
+        self.checkpoint_activations = checkpoint_activations
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
         if share_embedding:
@@ -190,7 +197,9 @@ class StackDecoder(FairseqIncrementalDecoder):
         inner_states = [embedded]
         weights: Tensor | None = None
         for index, layer in enumerate(self.layers):
-            state, layer_weights = layer(state, need_weights=index == alignment_layer, **attend)
+            need_weights = index == alignment_layer
+            recompute = self.checkpoint_activations and self.training
+            state, layer_weights = _run(layer, state, need_weights=need_weights, recompute=recompute, **attend)
             inner_states.append(self.connection.hidden(state))
             if layer_weights is not None:
                 weights = layer_weights[:alignment_heads].float().mean(dim=0)
@@ -217,6 +226,13 @@ class StackDecoder(FairseqIncrementalDecoder):
         padding = tokens.eq(self.dictionary.pad())
         reachable = padding if sees_all else padding[:, 0]
         return padding if reachable.any() else None
+
+
+def _run(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:
+    """Call a layer; with ``recompute`` keep only its input and compute the rest again in the backward pass."""
+    if recompute:
+        return checkpoint(layer, *args, use_reentrant=False, **kwargs)
+    return layer(*args, **kwargs)
 
 
 def build_embeddings(

@@ -87,8 +87,9 @@ class MultiheadAttention(nn.Module):
             mask = _additive_mask(queries, keys, padding, causal)
             attended, weights = self._attend_with_weights(queries, keys, values, mask)
         else:
-            # Without padding the kernel makes the causal mask itself and skips what it hides.
-            kernel_causal = causal and padding is None
+            # Without padding the kernel makes the causal mask itself and skips what it hides; with cached keys, though,
+            # its mask would start at the first key.
+            kernel_causal = causal and padding is None and queries.size(2) == keys.size(2)
             attended = F.scaled_dot_product_attention(
                 queries,
                 keys,

@@ -1,0 +1,38 @@
+# make demo, make test: each sets up .venv by itself. make setup PYTHON=python3.12 picks an interpreter.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CORPUS ?= examples/quickstart/corpus
+FAIRSEQ := fairseq==0.12.2
+
+.PHONY: demo test setup lint matrix clean
+
+demo: $(READY)
+	$(BIN)/python examples/quickstart/demo.py --corpus "$(CORPUS)"
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(READY)
+
+# fairseq comes without its own, stale pins; setup.py has the ones that work (README, "Installing").
+$(READY): setup.py pyproject.toml fairseq_compat/versions.py fairseq_compat.pth
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "make: $(PYTHON) is older than Python 3.10; name another: make setup PYTHON=python3.12" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps $(FAIRSEQ)
+	$(BIN)/fairseq-depthwise doctor
+	touch $(READY)
+
+matrix:
+	$(PYTHON) tools/matrix.py
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,72 @@
+"""Token embedding: scale, sinusoids, padding, and one position at a time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_depthwise.modules.embedding import TokenEmbedding
+
+PAD, WIDTH = 1, 6
+
+
+def build(*, learned: bool = False, positions: bool = True, scale: bool = True) -> TokenEmbedding:
+    torch.manual_seed(1)
+    table = nn.Embedding(10, WIDTH, padding_idx=PAD)
+    return TokenEmbedding(
+        tokens=table, max_positions=20, learned_positions=learned, positions=positions, scale=scale
+    ).eval()
+
+
+def test_sum_of_scaled_row_and_sinusoid() -> None:
+    """The first real token of a sentence has position PAD + 1; sines fill the first half, cosines the second."""
+    embedding = build()
+    embedded = embedding(torch.tensor([[4, 7, 5]])).detach()
+    for t, token in enumerate((4, 7, 5)):
+        position = PAD + 1 + t
+        for k in range(WIDTH // 2):
+            frequency = math.exp(-k * math.log(10000) / (WIDTH // 2 - 1))
+            row = embedding.tokens.weight[token].detach() * math.sqrt(WIDTH)
+            assert float(embedded[t, 0, k]) == pytest.approx(float(row[k]) + math.sin(position * frequency), abs=1e-5)
+            assert float(embedded[t, 0, k + 3]) == pytest.approx(
+                float(row[k + 3]) + math.cos(position * frequency), abs=1e-5
+            )
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_padding_is_zero_and_moves_no_position(learned: bool) -> None:
+    embedding = build(learned=learned)
+    alone = embedding(torch.tensor([[4, 7]]))
+    left = embedding(torch.tensor([[PAD, PAD, 4, 7]]))
+    right = embedding(torch.tensor([[4, 7, PAD]]))
+    torch.testing.assert_close(left[2:], alone)
+    torch.testing.assert_close(right[:2], alone)
+    assert left[:2].abs().max() == 0
+    assert right[2:].abs().max() == 0
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_one_position_at_a_time(learned: bool) -> None:
+    embedding = build(learned=learned)
+    tokens = torch.tensor([[4, 7, 5], [6, 8, 9]])
+    whole = embedding(tokens)
+    for t in range(3):
+        step = embedding(tokens[:, : t + 1], incremental_state={})
+        torch.testing.assert_close(step, whole[t : t + 1])
+
+
+def test_sinusoids_reach_beyond_the_longest_sentence() -> None:
+    assert build()(torch.full((1, 2000), 4)).shape == (2000, 1, WIDTH)
+
+
+def test_without_positions_and_scale_it_is_the_table() -> None:
+    embedding = build(positions=False, scale=False)
+    assert torch.equal(embedding(torch.tensor([[4, 7]]))[:, 0], embedding.tokens.weight[[4, 7]])
+
+
+def test_a_table_without_padding_is_refused() -> None:
+    with pytest.raises(ValueError, match="padding_idx"):
+        TokenEmbedding(tokens=nn.Embedding(10, WIDTH), max_positions=5)
