@@ -92,8 +92,9 @@ class RunningAverage:
         else:
             self._require_same_tensors(state, name)
             # Keep only what is one in memory in every state.
+            groups: dict[tuple[str, str], str] = {}
             self._one_in_memory = {
-                key: first if same[key] == first else key for key, first in self._one_in_memory.items()
+                key: groups.setdefault((first, same[key]), key) for key, first in self._one_in_memory.items()
             }
         for key, tensor in state.items():
             if tensor.is_floating_point():

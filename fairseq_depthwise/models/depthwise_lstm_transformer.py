@@ -8,13 +8,13 @@ of a stack, and the decoder's two attentions merged by addition. Where the paper
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq.models import FairseqEncoderDecoderModel, register_model, register_model_architecture
+from fairseq.models import register_model, register_model_architecture
 from fairseq.tasks import FairseqTask
 from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig, option
-from fairseq_depthwise.models.encoder_decoder import StackDecoder, StackEncoder, build_embeddings
+from fairseq_depthwise.models.encoder_decoder import StackDecoder, StackEncoder, StackModel, build_embeddings
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.connections import DepthwiseConnection
 from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, Gates, HiddenNet
@@ -36,7 +36,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
 
 
 @register_model("depthwise_lstm_transformer", dataclass=DepthwiseLSTMTransformerConfig)
-class DepthwiseLSTMTransformer(FairseqEncoderDecoderModel):
+class DepthwiseLSTMTransformer(StackModel):
     """Encoder and decoder of attention layers that depth-wise LSTM cells connect."""
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.data import Dictionary
-from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
+from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -18,6 +18,14 @@ from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.connections import DepthwiseConnection
 from fairseq_depthwise.modules.embedding import TokenEmbedding
+
+
+class StackModel(FairseqEncoderDecoderModel):
+    """A :class:`StackEncoder` and a :class:`StackDecoder`; the families' models are subclasses."""
+
+    #: fairseq reads this where alignments are asked for: True makes it run the finished sentences once more for their
+    #: attention weights, instead of expecting the weights of every step of the beam search.
+    full_context_alignment = True
 
 
 class StackEncoder(FairseqEncoder):

@@ -5,8 +5,49 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fairseq.modules import PositionalEmbedding
+import torch
+from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
+
+
+class SinusoidalPositions(nn.Module):
+    """Fixed positions (Vaswani et al. 2017, Section 3.5): sines in the first half of the width, cosines in the second.
+
+    The values are those of fairseq's own module, which keeps an uninitialised number in every checkpoint; this one
+    keeps nothing. The first token of a sentence has position ``padding_idx + 1``; padding has a zero vector.
+
+    Args:
+        embed_dim: width.
+        padding_idx: the dictionary's padding.
+        length: for so many positions the vectors are made beforehand; longer sentences extend the table.
+    """
+
+    table: Tensor
+
+    def __init__(self, *, embed_dim: int, padding_idx: int, length: int = 1024) -> None:
+        super().__init__()
+        self.embed_dim = embed_dim
+        self.padding_idx = padding_idx
+        self.register_buffer("table", self._vectors(padding_idx + 1 + length), persistent=False)
+
+    def forward(self, tokens: Tensor, incremental_state: dict[str, Any] | None = None) -> Tensor:
+        """``tokens`` (B x T) to B x T x C; with ``incremental_state`` to B x 1 x C, for the last position."""
+        length = tokens.size(1)
+        if self.padding_idx + 1 + length > self.table.size(0):
+            self.table = self._vectors(self.padding_idx + 1 + 2 * length).to(self.table)
+        if incremental_state is not None:
+            return self.table[self.padding_idx + length].expand(tokens.size(0), 1, -1)
+        real = tokens.ne(self.padding_idx)
+        return self.table[torch.cumsum(real, dim=1) * real + self.padding_idx]
+
+    def _vectors(self, count: int) -> Tensor:
+        half = self.embed_dim // 2
+        frequencies = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
+        angles = torch.arange(count, dtype=torch.float)[:, None] * frequencies
+        vectors = torch.cat([torch.sin(angles), torch.cos(angles)], dim=1)
+        vectors = nn.functional.pad(vectors, (0, self.embed_dim - 2 * half))  # an odd width ends in a zero
+        vectors[self.padding_idx] = 0
+        return vectors
 
 
 class TokenEmbedding(nn.Module):
@@ -37,7 +78,7 @@ class TokenEmbedding(nn.Module):
         self.tokens = tokens
         self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
         self.positions = (
-            PositionalEmbedding(max_positions, tokens.embedding_dim, tokens.padding_idx, learned=learned_positions)
+            _positions(tokens.embedding_dim, tokens.padding_idx, max_positions, learned_positions)
             if positions
             else None
         )
@@ -58,3 +99,13 @@ class TokenEmbedding(nn.Module):
         if position is not None:
             embedded = embedded + position
         return self.dropout(embedded).transpose(0, 1)
+
+
+def _positions(embed_dim: int, padding_idx: int, longest: int, learned: bool) -> nn.Module:
+    if not learned:
+        return SinusoidalPositions(embed_dim=embed_dim, padding_idx=padding_idx, length=longest)
+    # Row padding_idx + t belongs to the t-th token, counted from 1.
+    table = LearnedPositionalEmbedding(longest + padding_idx + 1, embed_dim, padding_idx)
+    nn.init.normal_(table.weight, mean=0, std=embed_dim**-0.5)
+    nn.init.zeros_(table.weight[padding_idx])
+    return table

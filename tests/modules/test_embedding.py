@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
+from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import nn
 
-from fairseq_depthwise.modules.embedding import TokenEmbedding
+from fairseq_depthwise.modules.embedding import SinusoidalPositions, TokenEmbedding
 
 PAD, WIDTH = 1, 6
 
@@ -70,3 +71,16 @@ def test_without_positions_and_scale_it_is_the_table() -> None:
 def test_a_table_without_padding_is_refused() -> None:
     with pytest.raises(ValueError, match="padding_idx"):
         TokenEmbedding(tokens=nn.Embedding(10, WIDTH), max_positions=5)
+
+
+@pytest.mark.parametrize("width", [6, 7, 2])
+def test_sinusoids_are_those_of_fairseq(width: int) -> None:
+    """So that a model of ours and a stock one differ in their layers only."""
+    if width == 2:  # fairseq divides by half the width less one
+        assert torch.isfinite(SinusoidalPositions(embed_dim=2, padding_idx=PAD).table).all()
+        return
+    tokens = torch.tensor([[PAD, 4, 7, 5], [6, 8, 9, PAD]])
+    ours = SinusoidalPositions(embed_dim=width, padding_idx=PAD)
+    stock = SinusoidalPositionalEmbedding(width, PAD)
+    torch.testing.assert_close(ours(tokens), stock(tokens))
+    assert list(ours.state_dict()) == []

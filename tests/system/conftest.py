@@ -1,0 +1,119 @@
+"""What the tests of whole commands share: running a command, a small corpus, options of small models.
+
+``run_command`` and ``tiny_model_options`` are fixtures that return functions, because test modules cannot import from
+this file under ``--import-mode=importlib``::
+
+    def test_training(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
+        run_command("fairseq-train", copy_reverse_data, *tiny_model_options("transformer"), "--max-update", 2, ...)
+"""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+#: Seconds after which a command is killed and its test fails.
+TIMEOUT = 240
+
+#: Sentence pairs of the small corpus.
+SIZES = {"train": 600, "valid": 80, "test": 40}
+SYMBOLS = [f"w{number}" for number in range(20)]
+
+#: The type of the fixture ``run_command``.
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def _run_command(
+    *args: object,
+    stdin: str | None = None,
+    env: Mapping[str, str] | None = None,
+    check: bool = True,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    name, *options = (str(argument) for argument in args)
+    program = Path(sys.executable).parent / name
+    result = subprocess.run(
+        [str(program), *options],
+        # No `stdin` means end of file at once, never the terminal of whoever runs the tests.
+        input=stdin or "",
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        cwd=cwd,
+    )
+    if check and result.returncode != 0:
+        raise AssertionError(
+            f"{name} {' '.join(options)}\nended with status {result.returncode}\n"
+            f"--- stdout\n{result.stdout[-4000:]}\n--- stderr\n{result.stderr[-4000:]}"
+        )
+    return result
+
+
+@pytest.fixture(scope="session")
+def run_command() -> RunCommand:
+    """``run_command(*args, stdin=None, env=None, check=True, cwd=None)`` runs a command of this environment.
+
+    The first argument is a name in the environment's folder of programs (``fairseq-train``, ``python``), the others
+    are turned into text. ``env`` is added to this process's environment. With ``check`` a status other than 0 is a
+    failure that shows what was printed. The result's ``stdout`` and ``stderr`` are text.
+    """
+    return _run_command
+
+
+def _tiny_model_options(arch: str) -> list[str]:
+    sizes = ["--arch", arch]
+    for side in ("encoder", "decoder"):
+        sizes += [f"--{side}-layers", "2", f"--{side}-embed-dim", "64", f"--{side}-attention-heads", "2"]
+    if arch == "transformer":
+        sizes += ["--encoder-ffn-embed-dim", "128", "--decoder-ffn-embed-dim", "128"]
+    elif arch == "depthwise_lstm_transformer":
+        sizes += ["--depthwise-hidden-dim", "128"]
+    return sizes
+
+
+@pytest.fixture(scope="session")
+def tiny_model_options() -> Callable[[str], list[str]]:
+    """``tiny_model_options(arch)``: ``--arch`` and sizes of a model of 2+2 layers, width 64 and 2 heads."""
+    return _tiny_model_options
+
+
+def _sentence_pairs() -> list[tuple[str, str]]:
+    """Distinct sources of 2 to 6 symbols; the target is the source reversed, then the source."""
+    chance = random.Random(1)
+    sources: dict[tuple[str, ...], None] = {}
+    while len(sources) < sum(SIZES.values()):
+        sources[tuple(chance.choices(SYMBOLS, k=chance.randint(2, 6)))] = None
+    return [(" ".join(words), " ".join((*reversed(words), *words))) for words in sources]
+
+
+@pytest.fixture(scope="session")
+def copy_reverse_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``train.src``, ``train.tgt`` and so on for ``valid`` and ``test``: the corpus as text."""
+    folder = tmp_path_factory.mktemp("copy_reverse_text")
+    pairs = iter(_sentence_pairs())
+    for part, size in SIZES.items():
+        lines = [next(pairs) for _ in range(size)]
+        for language, column in (("src", 0), ("tgt", 1)):
+            text = "".join(f"{pair[column]}\n" for pair in lines)
+            (folder / f"{part}.{language}").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def copy_reverse_data(
+    run_command: RunCommand, copy_reverse_text: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The data folder that ``fairseq-preprocess`` makes of :func:`copy_reverse_text`, with a joined dictionary."""
+    folder = tmp_path_factory.mktemp("copy_reverse") / "data-bin"
+    prefixes = [part for name in SIZES for part in (f"--{name}pref", str(copy_reverse_text / name))]
+    run_command(
+        "fairseq-preprocess", "--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary", *prefixes,
+        "--destdir", folder, "--workers", 1,
+    )  # fmt: skip
+    return folder
