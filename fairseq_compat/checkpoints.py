@@ -8,10 +8,12 @@ the allow-list. Everything else is refused before it is built.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import pickle
 import pickletools
 import zipfile
+from collections.abc import Iterator
 from typing import IO, Any
 
 import torch
@@ -42,7 +44,9 @@ def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu") ->
     name = getattr(file, "name", "the checkpoint")
     try:
         return torch.load(file, map_location=map_location, weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile, OSError, KeyError, ValueError) as error:
+    except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
+        if "allocate" in str(error) or isinstance(error, MemoryError):
+            raise
         raise UserError(_why_not(name, file, error)) from error
 
 
@@ -79,25 +83,41 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
 def named_globals(file: IO[bytes]) -> list[str]:
     """The classes and functions that a checkpoint's pickle names, as ``module.name``, without loading any of them."""
     names: list[str] = []
-    strings: list[str] = []
-    for opcode, argument, _ in pickletools.genops(_pickle_bytes(file)):
-        if opcode.name == "GLOBAL":
-            names.append(str(argument).replace(" ", "."))
-        elif opcode.name == "STACK_GLOBAL" and len(strings) >= 2:
-            names.append(".".join(strings[-2:]))
-        elif isinstance(argument, str):
-            strings.append(argument)
+    for pickled in _pickles(file):
+        pushed: list[str] = []  # strings in the order in which they got onto the stack
+        remembered: dict[int, str] = {}
+        try:
+            for opcode, argument, _ in pickletools.genops(pickled):
+                if opcode.name == "GLOBAL":
+                    names.append(str(argument).replace(" ", "."))
+                    pushed.append("")
+                elif opcode.name == "STACK_GLOBAL":
+                    names.append(".".join(pushed[-2:]))
+                    pushed.append("")
+                elif opcode.name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
+                    place = len(remembered) if argument is None else int(argument)
+                    remembered[place] = pushed[-1] if pushed else ""
+                elif opcode.name in ("GET", "BINGET", "LONG_BINGET"):
+                    pushed.append(remembered.get(int(argument or 0), ""))
+                elif opcode.stack_after:
+                    pushed.append(argument if isinstance(argument, str) else "")
+        except ValueError:
+            break  # truncated, or the tensors that follow the pickles of the older format
     return list(dict.fromkeys(names))
 
 
-def _pickle_bytes(file: IO[bytes]) -> bytes:
+def _pickles(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    """The file at the start of each of its pickles; the format before PyTorch 1.6 has five in a row."""
     file.seek(0)
-    if not zipfile.is_zipfile(file):
-        file.seek(0)
-        return file.read()
-    with zipfile.ZipFile(file) as archive:
-        member = next(name for name in archive.namelist() if name.endswith("data.pkl"))
-        return archive.read(member)
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            for name in archive.namelist():
+                if name.endswith("data.pkl"):
+                    yield io.BytesIO(archive.read(name))
+        return
+    file.seek(0)
+    for _ in range(5):
+        yield file
 
 
 def _why_not(name: str, file: Any, error: Exception) -> str:
@@ -105,24 +125,21 @@ def _why_not(name: str, file: Any, error: Exception) -> str:
     size = file.tell()
     if size == 0:
         return f"{name} is empty; a checkpoint that was saved completely is needed"
-    file.seek(0)
-    if "Unsupported" in str(error) or "not allowed" in str(error) or "GLOBAL" in str(error):
-        refused = [entry for entry in _scan(file) if not _is_allowed(entry)]
-        if refused:
-            return (
-                f"{name} is refused: its pickle names {', '.join(refused)}, and loading it could run code; "
-                "a fairseq checkpoint names only tensors and argparse.Namespace"
-            )
+    if isinstance(error, pickle.UnpicklingError) and (refused := [one for one in _scan(file) if not _is_allowed(one)]):
+        return (
+            f"{name} is refused: its pickle names {', '.join(refused)}, and loading it could run code; "
+            "a fairseq checkpoint names only tensors and argparse.Namespace"
+        )
     file.seek(0)
     if file.read(2) == b"PK":
         return f"{name} is truncated or damaged ({size} bytes are there, and the archive has no readable end)"
-    return f"{name} is not a PyTorch file, or is truncated ({size} bytes; {str(error).splitlines()[0][:100]})"
+    return f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)"
 
 
 def _scan(file: IO[bytes]) -> list[str]:
     try:
         return named_globals(file)
-    except (ValueError, StopIteration, zipfile.BadZipFile, OSError):
+    except (zipfile.BadZipFile, OSError):
         return []
 
 

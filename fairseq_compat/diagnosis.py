@@ -32,9 +32,10 @@ class Check:
 def diagnose() -> list[Check]:
     """All checks of the installation, in the order in which they should be mended."""
     checks = [_python(), *(_distribution(supported) for supported in versions.SUPPORTED), _fairseq(), _hook()]
-    if all(check.ok for check in checks):
-        # These import fairseq, which fails in a way of its own while something above is wrong.
-        checks += [_fairseq_import(), _compiled_parts(), _commands()]
+    # These import fairseq, which fails in a way of its own while something above is wrong.
+    for check in (_fairseq_import, _compiled_parts, _commands):
+        if all(done.ok for done in checks):
+            checks.append(check())
     return checks
 
 

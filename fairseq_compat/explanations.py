@@ -7,6 +7,15 @@ import re
 
 from fairseq_compat.errors import UserError
 
+#: How assertions of fairseq begin that say everything the user needs.
+OWN_SENTENCES = (
+    "Must specify batch size",
+    "Optimizer does not match",
+    "Criterion does not match",
+    "System output file",
+    "Reference file",
+)
+
 
 def explain(error: BaseException) -> str | None:
     """One sentence for a mistake that the user can mend; None for anything else, which deserves its traceback."""
@@ -28,6 +37,16 @@ def explain(error: BaseException) -> str | None:
             f"--user-dir {found[1]}: a module of the same name is already loaded from another folder; "
             "use that folder, or uninstall the other copy (pip uninstall fairseq-depthwise)"
         )
+    if isinstance(error, KeyError) and error.args == ("'_name'",):  # what fairseq's build_model makes of it
+        return (
+            "the checkpoint's architecture is not known; name the plugin that defines it with --user-dir "
+            "(fairseq-depthwise train, generate and interactive do so for the architectures of fairseq_depthwise)"
+        )
+    if message.startswith("Cannot load model parameters from checkpoint") and error.__context__ is not None:
+        details = [line.strip() for line in str(error.__context__).splitlines()[1:2]]
+        return "; ".join([message.rstrip("."), *(line[:200].rstrip(".") for line in details)])
+    if isinstance(error, AssertionError) and message.startswith(OWN_SENTENCES):
+        return message
     return None
 
 

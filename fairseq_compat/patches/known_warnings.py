@@ -19,6 +19,12 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
     (r"TypedStorage is deprecated", UserWarning),
     # fairseq.optim.lr_scheduler steps before the first optimizer step by design.
     (r"Detected call of `lr_scheduler\.step\(\)` before `optimizer\.step\(\)`", UserWarning),
+    # Every command composes its configuration in the way of hydra 1.0, which hydra 1.3 still understands.
+    (r"\s*hydra\.experimental\.\w+\(\) is no longer experimental", UserWarning),
+    (r"\s*The version_base parameter is not specified", UserWarning),
+    (r"\s*The strict flag in the compose API is deprecated", UserWarning),
+    (r"\s*In '.*': Usage of deprecated keyword in package header", UserWarning),
+    (r"\s*'.*' is validated against ConfigStore schema with the same name", UserWarning),
 )
 
 

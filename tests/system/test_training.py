@@ -194,7 +194,9 @@ def test_killed_at_any_moment_and_resumed_is_never_stopped(
         *LEARNING, "--dropout", "0.2", "--save-dir", str(tmp_path / "killed"), *options,
     ]  # fmt: skip
     for updates in (4, 15):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # One thread, as run_command has it: another number of threads adds in another order.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
         while not list((tmp_path / "killed").glob(f"checkpoint_*_{updates}.pt")):
             assert process.poll() is None, "the run ended before it could be killed"
@@ -300,7 +302,7 @@ def test_spawned_processes_import_the_plugin_afresh(
     assert_near(one_process / "checkpoint_last.pt", tmp_path / "run/checkpoint_last.pt")
 
 
-# --- other ways to drive it --------------------------------------------------------------------------------------------
+# --- other ways to drive it ------------------------------------------------------------------------------------------
 
 
 def test_hydra_train(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:

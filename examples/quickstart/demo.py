@@ -1,0 +1,204 @@
+"""From parallel text to a scored translation model, by the commands that a user would type.
+
+    python examples/quickstart/demo.py                         the bundled corpus, some minutes on two CPU cores
+    python examples/quickstart/demo.py --corpus FOLDER         train, valid and test files of two languages, plain or .gz
+
+Every command is printed before it runs and is kept in ``commands.sh`` of the output folder, to be repeated by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from command_line import CommandFailed, CommandLine
+
+HERE = Path(__file__).parent
+PARTS = ("train", "valid", "test")
+SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What depends on the size of the corpus."""
+
+    merges: int
+    width: int
+    layers: int
+    max_tokens: int
+    epochs: int
+    warmup: int
+    learning_rate: float
+    dropout: float
+
+
+#: For tens of thousands of sentences at most, and for more.
+SMALL = Settings(
+    merges=1000, width=192, layers=2, max_tokens=3000, epochs=12, warmup=200, learning_rate=3e-3, dropout=0.1
+)
+LARGE = Settings(
+    merges=8000, width=256, layers=3, max_tokens=4000, epochs=8, warmup=1000, learning_rate=2e-3, dropout=0.1
+)
+#: Training pairs from which on LARGE is used.
+LARGE_FROM = 40_000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, default=HERE / "corpus", help="folder with train.XX, train.YY, valid.XX ...")
+    parser.add_argument("--source", metavar="XX", help="source language; en if the corpus has it, else the first")
+    parser.add_argument("--output", type=Path, help="folder to work in; default: a new one in runs/")
+    options = parser.parse_args()
+    started = time.monotonic()
+    try:
+        source, target = find_languages(options.corpus, options.source)
+        output = options.output or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
+        if output.exists() and any(output.iterdir()):
+            raise DemoError(f"--output {output} exists and is not empty; give another folder")
+        output.mkdir(parents=True, exist_ok=True)
+        run(options.corpus, source, target, CommandLine(output))
+    except (DemoError, CommandFailed) as error:
+        print(f"demo: error: {error}", file=sys.stderr)
+        return 1
+    print(f"\nTook {(time.monotonic() - started) / 60:.1f} minutes. Everything is in {output}; ", end="")
+    print("commands.sh there repeats it, the README's next section is a training run of your own.")
+    return 0
+
+
+class DemoError(Exception):
+    """The corpus or the options cannot be used; the message says why."""
+
+
+def find_languages(corpus: Path, wanted_source: str | None) -> tuple[str, str]:
+    """The two languages of a corpus folder, source first.
+
+    Raises:
+        DemoError: the folder, a language or one of the six files is missing.
+    """
+    if not corpus.is_dir():
+        raise DemoError(f"--corpus {corpus} is no folder; give one with train, valid and test files")
+    names = {re.sub(r"\.gz$", "", path.name) for path in corpus.iterdir()}
+    languages = sorted(name.removeprefix("train.") for name in names if name.startswith("train."))
+    if len(languages) != 2:
+        raise DemoError(f"--corpus {corpus} has {len(languages)} files named train.LANGUAGE; it needs two")
+    missing = [f"{part}.{language}" for part in PARTS for language in languages if f"{part}.{language}" not in names]
+    if missing:
+        raise DemoError(f"--corpus {corpus} lacks {', '.join(missing)}")
+    source = wanted_source or ("en" if "en" in languages else languages[0])
+    if source not in languages:
+        raise DemoError(f"--source {source} is none of the corpus's languages, {languages[0]} and {languages[1]}")
+    return source, next(language for language in languages if language != source)
+
+
+def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> None:
+    """All steps, each by its printed command."""
+    folder = command_line.folder
+    languages = (source, target)
+    print(f"{source} -> {target}, corpus {corpus}, working in {folder}", flush=True)
+    pairs = copy_corpus(corpus, folder, languages)
+    settings = LARGE if pairs >= LARGE_FROM else SMALL
+    step = command_line.run
+
+    for part in PARTS:
+        for language in languages:
+            # -x: leave characters as they are instead of writing XML entities.
+            step(
+                f"sacremoses -q -l {language} -j 2 tokenize -x", stdin=f"{part}.{language}", stdout=f"{part}.tok.{language}"
+            )
+    step(
+        f"subword-nmt learn-joint-bpe-and-vocab --input train.tok.{source} train.tok.{target} -s {settings.merges} "
+        f"-o bpe.codes --write-vocabulary bpe.vocabulary.{source} bpe.vocabulary.{target}"
+    )
+    for part in PARTS:
+        for language in languages:
+            step(
+                "subword-nmt apply-bpe -c bpe.codes", stdin=f"{part}.tok.{language}", stdout=f"{part}.bpe.{language}"
+            )
+    step(
+        f"fairseq-preprocess --source-lang {source} --target-lang {target} --joined-dictionary --workers 2 "
+        "--trainpref train.bpe --validpref valid.bpe --testpref test.bpe --destdir data-bin"
+    )
+    step(train_command(settings), training=settings.epochs)
+    step("fairseq-depthwise average --output checkpoints/average.pt --last 3 checkpoints")
+    step(
+        "fairseq-generate data-bin --user-dir {user_dir} --path checkpoints/average.pt --beam 4 --lenpen 0.6 "
+        f"--max-tokens {settings.max_tokens} --remove-bpe --no-progress-bar",
+        stdout="generate.log",
+    )
+    write_hypotheses(folder)
+    step(f"sacremoses -q -l {target} -j 2 detokenize", stdin="test.hyp.tok", stdout="test.hyp")
+    score = step(f"sacrebleu test.{target} -i test.hyp -m bleu chrf -f text", stdout="score.txt")
+    show_samples(folder, source, target)
+    print("\n" + (folder / "score.txt").read_text(encoding="utf-8").strip() + f"\n({score:.1f} s to score)" * 0)
+
+
+def train_command(settings: Settings) -> str:
+    """The training command; the widths are small, everything else is a setting of the papers scaled down."""
+    width, layers = settings.width, settings.layers
+    return (
+        "fairseq-train data-bin --user-dir {user_dir} --arch depthwise_lstm_transformer "
+        f"--encoder-layers {layers} --decoder-layers {layers} --encoder-embed-dim {width} --decoder-embed-dim {width} "
+        f"--encoder-attention-heads 4 --decoder-attention-heads 4 --depthwise-hidden-dim {4 * width} "
+        f"--share-all-embeddings --dropout {settings.dropout} "
+        "--optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler inverse_sqrt "
+        f"--lr {settings.learning_rate} --warmup-updates {settings.warmup} "
+        "--criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
+        f"--max-tokens {settings.max_tokens} --max-epoch {settings.epochs} --keep-last-epochs 3 "
+        "--save-dir checkpoints --log-format json --log-interval 10"
+    )
+
+
+def copy_corpus(corpus: Path, folder: Path, languages: tuple[str, str]) -> int:
+    """Put the six files, unpacked, into ``folder``; return the number of training pairs."""
+    lines = {}
+    for part in PARTS:
+        for language in languages:
+            plain = corpus / f"{part}.{language}"
+            packed = corpus / f"{part}.{language}.gz"
+            with plain.open("rb") if plain.exists() else gzip.open(packed) as original:
+                with (folder / plain.name).open("wb") as copy:
+                    shutil.copyfileobj(original, copy)
+            with (folder / plain.name).open("rb") as copy:
+                lines[part, language] = sum(1 for _ in copy)
+        counts = [lines[part, language] for language in languages]
+        if counts[0] != counts[1]:
+            raise DemoError(
+                f"{part}.{languages[0]} has {counts[0]} lines and {part}.{languages[1]} has {counts[1]}; "
+                "line by line they must be translations of each other"
+            )
+    print(", ".join(f"{lines[part, languages[0]]:,} {part} pairs" for part in PARTS))
+    return lines["train", languages[0]]
+
+
+def write_hypotheses(folder: Path) -> None:
+    """The translations out of fairseq-generate's log, in the order of the test file."""
+    hypotheses = {}
+    with (folder / "generate.log").open(encoding="utf-8") as log:
+        for line in log:
+            if line.startswith("H-"):
+                number, _, text = line.rstrip("\n").split("\t", 2)
+                hypotheses[int(number[2:])] = text
+    text = "".join(hypotheses[number] + "\n" for number in sorted(hypotheses))
+    (folder / "test.hyp.tok").write_text(text, encoding="utf-8")
+
+
+def show_samples(folder: Path, source: str, target: str) -> None:
+    """Print some test sentences with their reference and translation."""
+    columns = [
+        (folder / name).read_text(encoding="utf-8").split("\n") for name in (f"test.{source}", f"test.{target}", "test.hyp")
+    ]
+    triples = list(zip(*columns, strict=False))
+    every = max(1, len(triples) // SAMPLES)
+    print(f"\n{SAMPLES} sentences of the test set:")
+    for original, reference, translation in triples[::every][:SAMPLES]:
+        print(f"\n  {source:>9}  {original}\n  reference  {reference}\n  model      {translation}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

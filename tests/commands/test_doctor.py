@@ -1,0 +1,115 @@
+"""``fairseq-depthwise doctor``: the table, JSON and status, with all well and with something wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_compat import versions
+from fairseq_depthwise import cli
+
+PROGRAM = Path(sys.executable).parent / "fairseq-depthwise"
+
+
+def doctor(*options: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, "doctor", *options], capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})}
+    )
+
+
+@pytest.fixture
+def old_omegaconf(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = versions.installed_version
+    monkeypatch.setattr(versions, "installed_version", lambda name: "2.0.6" if name == "omegaconf" else real(name))
+
+
+def test_all_is_well_here() -> None:
+    result = doctor()
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "all is well"
+    assert not [line for line in lines if line.startswith("WRONG")]
+    assert any(line.startswith("ok     plugin ") for line in lines)
+    assert "[fairseq.checkpoint_utils]" in result.stdout
+
+
+def test_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] is True
+    assert all(check["ok"] and not check["fix"] for check in answer["checks"])
+    assert {patch["modules"] for patch in answer["patches"]} >= {"fairseq.options", "fairseq.distributed.utils"}
+
+
+@pytest.mark.usefixtures("old_omegaconf")
+def test_problem_is_a_line_with_its_fix_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (wrong,) = [number for number, line in enumerate(lines) if line.startswith("WRONG")]
+    assert lines[wrong].split() == ["WRONG", "omegaconf", "2.0.6"]
+    assert lines[wrong + 1].strip() == "fix: pip install 'omegaconf>=2.3,<2.4'"
+    assert lines[-1] == "1 to mend: omegaconf"
+
+
+@pytest.mark.usefixtures("old_omegaconf")
+def test_problem_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] is False
+    assert [check["name"] for check in answer["checks"] if not check["ok"]] == ["omegaconf"]
+
+
+def test_plugin_that_is_not_registered_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairseq import models
+
+    monkeypatch.delitem(models.MODEL_REGISTRY, "depthwise_lstm_transformer")
+    assert cli.main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "WRONG  plugin " in out
+    assert "--user-dir" in out
+
+
+@pytest.mark.parametrize("found", ["0.12.1", None])
+def test_it_answers_where_fairseq_is_another_or_missing(found: str | None, tmp_path: Path) -> None:
+    """For real, in a process that finds another fairseq, or none, before the one that is installed."""
+    if found is None:
+        # Found first and of no version: what `importlib.metadata` reports for a half-removed package.
+        (tmp_path / "sitecustomize.py").write_text(
+            "from importlib import metadata\n"
+            "real = metadata.version\n"
+            "def version(name):\n"
+            "    if name == 'fairseq':\n"
+            "        raise metadata.PackageNotFoundError(name)\n"
+            "    return real(name)\n"
+            "metadata.version = version\n",
+            encoding="utf-8",
+        )
+        (tmp_path / "fairseq.py").write_text("raise ModuleNotFoundError(\"No module named 'fairseq'\")\n")
+    else:
+        information = tmp_path / f"fairseq-{found}.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: fairseq\nVersion: {found}\n")
+    result = doctor(env={"PYTHONPATH": str(tmp_path)})
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    lines = result.stdout.splitlines()
+    (wrong,) = [number for number, line in enumerate(lines) if line.startswith("WRONG")]
+    assert lines[wrong].split(maxsplit=2) == ["WRONG", "fairseq", found or "not installed"]
+    assert lines[wrong + 1].strip() == "fix: pip install --no-deps fairseq==0.12.2"
+    assert lines[-1] == "1 to mend: fairseq"
+
+
+@pytest.mark.xfail(strict=True, reason="importing fairseq_depthwise imports fairseq, before doctor is reached")
+def test_it_answers_where_something_that_fairseq_needs_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "hydra.py").write_text("raise ModuleNotFoundError(\"No module named 'hydra'\")\n", encoding="utf-8")
+    result = doctor(env={"PYTHONPATH": str(tmp_path)})
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "WRONG" in result.stdout

@@ -1,0 +1,95 @@
+"""Saving through fairseq's own functions: every file whole, retried where that helps, in words where it does not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_compat import UserError, checkpoints
+
+
+def test_save_replaces_the_old_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint_last.pt"
+    path.write_bytes(b"old")
+    checkpoint_utils.torch_persistent_save({"weight": torch.ones(2)}, str(path))
+    assert torch.equal(checkpoints.load(path)["weight"], torch.ones(2))
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_passing_failure_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, failures = torch.save, iter([OSError(errno.EIO, "once"), OSError(errno.EIO, "twice")])
+
+    def save(obj: Any, file: Any) -> None:
+        file.write(b"half of a checkpoint")
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        file.seek(0)
+        file.truncate()
+        real(obj, file)
+
+    monkeypatch.setattr(torch, "save", save)
+    path = tmp_path / "checkpoint.pt"
+    checkpoint_utils.torch_persistent_save({"weight": torch.ones(2)}, str(path))
+    assert torch.equal(checkpoints.load(path)["weight"], torch.ones(2))
+    assert caplog.text.count("trying again") == 2
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_lasting_failure_is_raised_after_three_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def save(obj: Any, file: Any) -> None:
+        tries.append(1)
+        raise OSError(errno.EIO, "always")
+
+    monkeypatch.setattr(torch, "save", save)
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match="always"):
+        checkpoint_utils.torch_persistent_save({}, str(path))
+    assert len(tries) == 3
+    assert path.read_bytes() == b"old"
+
+
+def test_full_disk_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def save(obj: Any, file: Any) -> None:
+        tries.append(1)
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(torch, "save", save)
+    with pytest.raises(UserError, match="no space"):
+        checkpoint_utils.torch_persistent_save({}, str(tmp_path / "checkpoint.pt"))
+    assert len(tries) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_copies_of_a_save_are_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(b"new")
+    target.write_bytes(b"old")
+    real = os.replace
+    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(UserError, match="checkpoint_last"):
+        checkpoint_utils.PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == b"old"
+    monkeypatch.setattr(os, "replace", real)
+    assert checkpoint_utils.PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == b"new"
+
+
+def test_everything_else_of_the_path_manager_is_fairseqs() -> None:
+    from fairseq.file_io import PathManager
+
+    assert checkpoint_utils.PathManager is not PathManager
+    assert issubclass(checkpoint_utils.PathManager, PathManager)
+    assert checkpoint_utils.PathManager.exists is PathManager.exists

@@ -1,0 +1,286 @@
+"""Reading checkpoints: those of three ages of fairseq load, nothing in a file is run, and every refusal says why."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fairseq_compat import UserError, checkpoints
+
+State = Callable[[str], dict[str, Any]]
+
+NEW_FORMAT, OLD_FORMAT = (pytest.param(new, id=name) for new, name in ((True, "zip"), (False, "before-1.6")))
+
+
+class RunsCode:
+    """Its pickle calls ``os.system`` when it is loaded."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (self.command,)
+
+
+class Unlisted:
+    """A class that nobody allows."""
+
+
+def saved(path: Path, state: Any, new_format: bool = True, **options: Any) -> Path:
+    torch.save(state, path, _use_new_zipfile_serialization=new_format, **options)
+    return path
+
+
+# Loading what fairseq wrote.
+
+
+@pytest.mark.parametrize("new_format", [NEW_FORMAT, OLD_FORMAT])
+@pytest.mark.parametrize("style", ["cfg", "args", "oldest"])
+def test_fairseq_loads_its_checkpoints_of_all_ages(
+    style: str, new_format: bool, stock_state: State, tmp_path: Path
+) -> None:
+    from fairseq import checkpoint_utils
+
+    written = stock_state(style)
+    path = saved(tmp_path / "checkpoint.pt", written, new_format)
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert state["cfg"].model._name == "transformer"
+    assert state["cfg"].model.encoder_layers == 2
+    epoch = state["extra_state"]["train_iterator"]["epoch"]
+    assert epoch == 2
+    assert list(state["model"]) == list(written["model"])
+    for name, tensor in written["model"].items():
+        assert torch.equal(state["model"][name], tensor), name
+
+
+@pytest.mark.parametrize("style", ["cfg", "args", "oldest"])
+def test_stock_model_comes_back_with_the_same_weights(
+    style: str, stock_state: State, stock_model: Any, tmp_path: Path
+) -> None:
+    from fairseq import checkpoint_utils
+
+    path = saved(tmp_path / "checkpoint.pt", stock_state(style))
+    (model,), cfg = checkpoint_utils.load_model_ensemble([str(path)])
+    tokens, lengths = torch.tensor([[4, 5, 2], [1, 6, 2]]), torch.tensor([3, 2])
+    previous = torch.tensor([[2, 4, 5], [2, 6, 6]])
+    with torch.no_grad():
+        expected = stock_model(tokens, lengths, previous)[0]
+        found = model.eval()(tokens, lengths, previous)[0]
+    assert torch.equal(found, expected)
+    assert cfg.model.encoder_embed_dim == 16
+
+
+def test_options_can_be_overridden_while_loading(stock_state: State, tmp_path: Path) -> None:
+    from fairseq import checkpoint_utils
+
+    for style in ("cfg", "args"):
+        path = saved(tmp_path / f"{style}.pt", stock_state(style))
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path), arg_overrides={"data": "elsewhere"})
+        assert state["cfg"].task.data == "elsewhere"
+
+
+def test_what_fairseq_saves_it_loads(stock_state: State, tmp_path: Path) -> None:
+    from fairseq import checkpoint_utils
+
+    path = str(tmp_path / "checkpoint.pt")
+    checkpoint_utils.torch_persistent_save(stock_state("cfg"), path)
+    assert os.listdir(tmp_path) == ["checkpoint.pt"]
+    first = checkpoint_utils.load_checkpoint_to_cpu(path)
+    assert first["optimizer_history"][-1]["num_updates"] == 5
+
+
+def test_half_precision_and_counters_keep_their_types(tmp_path: Path) -> None:
+    types = (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)
+    tensors = OrderedDict((str(one), torch.ones(2).to(one)) for one in types)
+    path = saved(tmp_path / "checkpoint.pt", {"model": tensors, "cfg": {"model": {}}})
+    state = checkpoints.load_checkpoint(path)
+    assert {name: tensor.dtype for name, tensor in state["model"].items()} == {str(one): one for one in types}
+
+
+def test_open_file_is_read_as_a_path_is(tmp_path: Path) -> None:
+    path = saved(tmp_path / "checkpoint.pt", {"weight": torch.ones(2)})
+    with path.open("rb") as file:
+        assert torch.equal(checkpoints.load(file)["weight"], torch.ones(2))
+    memory = io.BytesIO(path.read_bytes())
+    assert torch.equal(checkpoints.load(memory)["weight"], torch.ones(2))
+
+
+def test_missing_file_is_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        checkpoints.load(tmp_path / "nowhere.pt")
+
+
+# Refusing what could run code.
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("new_format", [NEW_FORMAT, OLD_FORMAT])
+def test_hostile_checkpoint_is_refused_by_name_and_does_not_run(
+    new_format: bool, protocol: int, stock_state: State, tmp_path: Path
+) -> None:
+    from fairseq import checkpoint_utils
+
+    witness = tmp_path / "it-ran"
+    state = {**stock_state("cfg"), "payload": RunsCode(f"touch {witness}")}
+    path = saved(tmp_path / "checkpoint.pt", state, new_format, pickle_protocol=protocol)
+    for load in (checkpoints.load, checkpoints.load_checkpoint, checkpoint_utils.load_checkpoint_to_cpu):
+        with pytest.raises(UserError, match=rf"{path} is refused: its pickle names \w+\.system, and") as raised:
+            load(str(path))
+        assert len(str(raised.value).splitlines()) == 1
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_bare_pickle_is_refused_and_does_not_run(protocol: int, tmp_path: Path) -> None:
+    witness, path = tmp_path / "it-ran", tmp_path / "checkpoint.pt"
+    path.write_bytes(pickle.dumps({"model": RunsCode(f"touch {witness}")}, protocol=protocol))
+    with pytest.raises(UserError, match=r"\.system"):
+        checkpoints.load(path)
+    assert not witness.exists()
+
+
+def test_import_inside_the_options_is_refused_too(tmp_path: Path, stock_state: State) -> None:
+    """The options are the one object that is allowed; what hangs on them is looked at as well."""
+    witness = tmp_path / "it-ran"
+    state = stock_state("args")
+    state["args"].payload = RunsCode(f"touch {witness}")
+    path = saved(tmp_path / "checkpoint.pt", state)
+    with pytest.raises(UserError, match=r"\.system"):
+        checkpoints.load_checkpoint(path)
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("new_format", [NEW_FORMAT, OLD_FORMAT])
+def test_class_that_nobody_allows_is_named(new_format: bool, protocol: int, tmp_path: Path) -> None:
+    state = {"model": {}, "args": argparse.Namespace(weight=torch.ones(1)), "extra": Unlisted()}
+    path = saved(tmp_path / "checkpoint.pt", state, new_format, pickle_protocol=protocol)
+    with pytest.raises(UserError) as raised:
+        checkpoints.load(path)
+    message = str(raised.value)
+    assert f"{Unlisted.__module__}.{Unlisted.__qualname__}" in message
+    assert "its pickle names " in message
+    refused = message.partition("its pickle names ")[2].partition(", and loading")[0]
+    assert "Namespace" not in refused
+    assert "torch." not in refused
+
+
+def test_every_refused_name_is_listed_once(tmp_path: Path) -> None:
+    state = [Unlisted(), Unlisted(), RunsCode("true")]
+    with pytest.raises(UserError) as raised:
+        checkpoints.load(saved(tmp_path / "checkpoint.pt", state))
+    assert str(raised.value).count("Unlisted") == 1
+    assert ".system" in str(raised.value)
+
+
+def test_allowing_a_class_elsewhere_is_respected(tmp_path: Path) -> None:
+    path = saved(tmp_path / "checkpoint.pt", {"one": Unlisted()})
+    with torch.serialization.safe_globals([Unlisted]):
+        assert isinstance(checkpoints.load(path)["one"], Unlisted)
+
+
+def test_names_are_found_without_loading(tmp_path: Path) -> None:
+    witness = tmp_path / "it-ran"
+    for protocol in (2, 4):
+        state = {"args": argparse.Namespace(a=1), "first": Unlisted(), "then": RunsCode(f"touch {witness}")}
+        path = saved(tmp_path / f"{protocol}.pt", state, pickle_protocol=protocol)
+        with path.open("rb") as file:
+            names = checkpoints.named_globals(file)
+        assert "argparse.Namespace" in names
+        assert f"{os.system.__module__}.system" in names
+        assert any(name.endswith(".Unlisted") for name in names)
+    assert not witness.exists()
+
+
+# Files that are no checkpoint.
+
+
+@pytest.mark.parametrize("kept", [0.02, 0.3, 0.7, 0.99])
+@pytest.mark.parametrize("new_format", [NEW_FORMAT, OLD_FORMAT])
+def test_truncated_checkpoint_is_called_truncated(
+    new_format: bool, kept: float, stock_state: State, tmp_path: Path
+) -> None:
+    from fairseq import checkpoint_utils
+
+    path = saved(tmp_path / "checkpoint.pt", stock_state("cfg"), new_format)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    for load in (checkpoints.load_checkpoint, checkpoint_utils.load_checkpoint_to_cpu):
+        with pytest.raises(UserError, match=f"{path} is .*truncated") as raised:
+            load(str(path))
+        assert len(str(raised.value).splitlines()) == 1
+
+
+def test_damage_inside_the_archive_is_noticed(stock_state: State, tmp_path: Path) -> None:
+    path = saved(tmp_path / "checkpoint.pt", stock_state("cfg"))
+    whole = bytearray(path.read_bytes())
+    whole[-2000:] = bytes(2000)
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match="damaged"):
+        checkpoints.load_checkpoint(path)
+
+
+def test_empty_file_is_called_empty(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    path.touch()
+    with pytest.raises(UserError, match=f"{path} is empty"):
+        checkpoints.load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["just some text\nof two lines\n", "{}", "(", "a", "\N{GREEK SMALL LETTER ALPHA}" * 50, "PK\x03\x04 no archive"],
+)
+def test_text_file_is_called_no_pytorch_file(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=f"{path} is ") as raised:
+        checkpoints.load_checkpoint(path)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_folder_is_not_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises((UserError, IsADirectoryError), match=str(tmp_path)):
+        checkpoints.load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ({"state_dict": {}, "epoch": 3}, "state_dict, epoch"),
+        ({}, "nothing"),
+        ({"model": {}}, "it has model"),
+        ({"model": {}, "args": None, "cfg": None}, "model, args, cfg"),
+        ({"args": argparse.Namespace(), "cfg": None}, "args, cfg"),
+        ([1, 2], "a list"),
+        (torch.ones(3), "a Tensor"),
+        (OrderedDict(weight=torch.ones(1)), "weight"),
+        (None, "a NoneType"),
+    ],
+)
+def test_foreign_content_is_named(state: Any, found: str, tmp_path: Path) -> None:
+    from fairseq import checkpoint_utils
+
+    path = saved(tmp_path / "checkpoint.pt", state)
+    for load in (checkpoints.load_checkpoint, checkpoint_utils.load_checkpoint_to_cpu):
+        with pytest.raises(UserError, match="is not a fairseq checkpoint") as raised:
+            load(str(path))
+        assert found in str(raised.value)
+        assert str(path) in str(raised.value)
+
+
+def test_torch_load_itself_is_not_replaced() -> None:
+    from fairseq import checkpoint_utils
+
+    assert torch.load.__module__ == "torch.serialization"
+    assert checkpoint_utils.torch.load is not torch.load
+    assert checkpoint_utils.torch.save is torch.save

@@ -1,0 +1,67 @@
+"""Which exceptions become a sentence, which one, and that all others keep their traceback."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fairseq_compat import UserError
+from fairseq_compat.explanations import explain
+
+
+@pytest.mark.parametrize(
+    ("error", "parts"),
+    [
+        (UserError("--dropout 1.5 is out of range"), ["--dropout 1.5 is out of range"]),
+        (FileNotFoundError(errno.ENOENT, "no", "bin/dict.de.txt"), ["bin/dict.de.txt does not", "fairseq-preprocess"]),
+        (FileNotFoundError(errno.ENOENT, "no", b"some/file"), ["some/file does not exist"]),
+        (FileNotFoundError("Dataset not found: valid (bin)"), ["valid (bin)", "--valid-subset"]),
+        (FileNotFoundError("/somewhere/plugin"), ["--user-dir /somewhere/plugin does not exist"]),
+        (OSError("Model file not found: best.pt"), ["best.pt", "--path"]),
+        (Exception("Could not infer language pair, please provide it explicitly"), ["fairseq-preprocess"]),
+        (
+            ImportError("Failed to import --user-dir=/x/plugin because the corresponding module name (plugin) is not"),
+            ["--user-dir /x/plugin", "another folder"],
+        ),
+        (KeyError("'_name'"), ["architecture is not known", "--user-dir"]),
+        (AssertionError("Must specify batch size either with --max-tokens or --batch-size"), ["--max-tokens"]),
+        (
+            AssertionError("Optimizer does not match; please reset the optimizer (--reset-optimizer). A vs B"),
+            ["A vs B"],
+        ),
+    ],
+)
+def test_mistake_of_the_user_is_one_sentence(error: BaseException, parts: list[str]) -> None:
+    sentence = explain(error)
+    assert sentence is not None
+    assert len(sentence.splitlines()) == 1
+    for part in parts:
+        assert part in sentence
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("shape mismatch"),
+        ValueError("a plain value error of the library"),
+        KeyError("best_loss"),
+        AssertionError("a defect"),
+        FileNotFoundError("some words"),
+        PermissionError(errno.EACCES, "no", "file"),
+        ImportError("cannot import name 'x'"),
+    ],
+)
+def test_everything_else_keeps_its_traceback(error: BaseException) -> None:
+    assert explain(error) is None
+
+
+def test_model_that_does_not_fit_names_the_first_difference() -> None:
+    error = Exception(
+        "Cannot load model parameters from checkpoint last.pt; please ensure that the architectures match."
+    )
+    error.__context__ = RuntimeError("Error(s) in loading state_dict:\n\tsize mismatch for encoder.weight.\n\tand more")
+    assert explain(error) == (
+        "Cannot load model parameters from checkpoint last.pt; please ensure that the architectures match; "
+        "size mismatch for encoder.weight"
+    )

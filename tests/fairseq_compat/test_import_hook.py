@@ -1,0 +1,143 @@
+"""The finder: it touches the listed modules of the supported release, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import fairseq_compat
+from fairseq_compat import import_hook, versions
+from fairseq_compat.import_hook import PatchingFinder, PatchingLoader
+
+
+@pytest.fixture
+def sample_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module of our own that is listed as patched by ``sample_patch``, which records what it sees."""
+    (tmp_path / "hooked_sample.py").write_text("value = 'from the file'\nseen = list(order)\n", encoding="utf-8")
+    patch = ModuleType("fairseq_compat.patches.sample_patch")
+
+    def adjust(module: ModuleType) -> Iterator[None]:
+        module.order = ["before"]  # type: ignore[attr-defined]
+        yield
+        module.order.append("after")
+
+    patch.adjust = adjust  # type: ignore[attr-defined]
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "fairseq_compat.patches.sample_patch", patch)
+    monkeypatch.setitem(import_hook.PATCHES, "hooked_sample", ("sample_patch",))
+    monkeypatch.setattr(import_hook, "applied", [])
+    yield "hooked_sample"
+    sys.modules.pop("hooked_sample", None)
+
+
+def test_patch_runs_around_the_body_of_the_module(sample_module: str) -> None:
+    module: Any = importlib.import_module(sample_module)
+    assert module.value == "from the file"
+    assert module.seen == ["before"]
+    assert module.order == ["before", "after"]
+    assert import_hook.applied == [(sample_module, "sample_patch")]
+
+
+def test_module_keeps_the_loader_that_found_it(sample_module: str) -> None:
+    module = importlib.import_module(sample_module)
+    assert not isinstance(module.__loader__, PatchingLoader)
+    assert module.__spec__ is not None
+    assert module.__spec__.loader is module.__loader__
+    assert "from the file" in inspect.getsource(module)
+
+
+def test_source_of_a_patched_module_of_fairseq_can_be_read() -> None:
+    module = importlib.import_module("fairseq.checkpoint_utils")
+    assert "def save_checkpoint" in inspect.getsource(module)
+
+
+def test_spec_passes_on_what_the_real_loader_offers(sample_module: str) -> None:
+    spec = importlib.util.find_spec(sample_module)
+    assert spec is not None
+    assert isinstance(spec.loader, PatchingLoader)
+    assert "from the file" in (spec.loader.get_source(sample_module) or "")  # type: ignore[operator]
+    assert Path(spec.loader.get_filename(sample_module)) == Path(spec.origin or "")  # type: ignore[operator]
+
+
+def test_failing_body_leaves_no_module_and_is_not_called_applied(
+    sample_module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hooked_sample.py").write_text("raise RuntimeError('from the body')\n", encoding="utf-8")
+    with pytest.raises(RuntimeError, match="from the body"):
+        importlib.import_module(sample_module)
+    assert sample_module not in sys.modules
+    assert import_hook.applied == []
+
+
+def test_finder_ignores_modules_that_are_not_listed() -> None:
+    finder = PatchingFinder()
+    for name in ("json", "fairseq.utils", "fairseq.models.transformer", "hydra", "torch", "fairseq_cli"):
+        assert name not in import_hook.PATCHES
+        assert finder.find_spec(name) is None
+
+
+def test_unlisted_module_of_fairseq_is_what_the_file_says() -> None:
+    import fairseq.trainer
+    import torch
+
+    assert fairseq.trainer.torch is torch
+
+
+@pytest.mark.parametrize("found", ["0.10.2", "0.12.1", "1.0.0a0", None])
+def test_other_release_of_fairseq_is_left_alone(found: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = PatchingFinder()
+    folder = importlib.import_module("fairseq").__path__
+    assert finder.find_spec("fairseq.checkpoint_utils", folder) is not None
+    monkeypatch.setattr(versions, "installed_version", lambda name: found)
+    assert finder.find_spec("fairseq.checkpoint_utils", folder) is None
+    assert finder.find_spec("hydra.conf", importlib.import_module("hydra").__path__) is not None
+
+
+def test_missing_module_stays_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(import_hook.PATCHES, "fairseq.no_such_module", ("numpy_aliases",))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        importlib.import_module("fairseq.no_such_module")
+
+
+def test_second_install_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, PatchingFinder)])
+    assert not import_hook.is_installed()
+    fairseq_compat.install()
+    once = list(sys.meta_path)
+    assert isinstance(once[0], PatchingFinder)
+    fairseq_compat.install()
+    assert sys.meta_path == once
+    assert import_hook.is_installed()
+
+
+def test_every_listed_patch_is_there_and_every_patch_is_listed() -> None:
+    folder = Path(import_hook.__file__).parent / "patches"
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    listed = {name for names in import_hook.PATCHES.values() for name in names}
+    assert listed == files
+    for name in files:
+        patch = importlib.import_module(f"fairseq_compat.patches.{name}")
+        assert inspect.isgeneratorfunction(patch.adjust)
+
+
+def test_every_listed_module_exists_in_fairseq_and_hydra() -> None:
+    for name in import_hook.PATCHES:
+        assert importlib.util.find_spec(name) is not None, name
+
+
+def test_listed_module_can_be_run_as_a_script(run_python: Callable[..., CompletedProcess[str]]) -> None:
+    """``python -m fairseq_cli.preprocess`` gets its code from the loader instead of importing it."""
+    result = run_python(
+        "import runpy, sys; sys.argv = ['x', '-h']; runpy.run_module('fairseq_cli.preprocess', run_name='__main__')"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "usage:" in result.stdout

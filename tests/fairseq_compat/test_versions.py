@@ -1,0 +1,52 @@
+"""Version ranges, and the sentence about a missing or other fairseq."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairseq_compat import versions
+from fairseq_compat.versions import Supported
+
+
+@pytest.mark.parametrize(
+    ("version", "admitted"),
+    [
+        ("2.4", True), ("2.4.0", True), ("2.4.1", True), ("2.13.0+cpu", True), ("2.13.0a0+git1234", True),
+        ("2.3.9", False), ("2.14", False), ("2.14.0.dev2", False), ("10.0", False), ("1.99", False), ("odd", False),
+    ],
+)  # fmt: skip
+def test_range_is_compared_by_number(version: str, admitted: bool) -> None:
+    assert Supported("torch", "2.4", "2.14").admits(version) == admitted
+
+
+def test_requirement_is_what_pip_reads() -> None:
+    assert Supported("torch", "2.4", "2.14").requirement == "torch>=2.4,<2.14"
+
+
+def test_everything_supported_is_what_is_installed_here() -> None:
+    for supported in versions.SUPPORTED:
+        found = versions.installed_version(supported.distribution)
+        assert found is not None, supported.distribution
+        assert supported.admits(found), (supported, found)
+
+
+def test_distribution_that_is_not_there_has_no_version() -> None:
+    assert versions.installed_version("no-such-distribution-anywhere") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "said"), [(None, "fairseq is not installed"), ("0.10.2", "fairseq 0.10.2 is installed")]
+)
+def test_problem_with_fairseq_ends_with_the_command_that_mends_it(
+    found: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "installed_version", lambda name: found)
+    problem = versions.fairseq_problem()
+    assert problem is not None
+    assert problem.startswith(said)
+    assert problem.endswith("pip install --no-deps fairseq==0.12.2")
+
+
+def test_supported_fairseq_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed_version", lambda name: "0.12.2")
+    assert versions.fairseq_problem() is None

@@ -1,0 +1,248 @@
+"""fairseq's own commands on its own models: unmodified fairseq works from preprocessing to scores on this stack."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from fairseq_compat import checkpoints
+
+pytestmark = pytest.mark.xdist_group("stock_commands")  # one trained model for all
+
+RunCommand = Callable[..., CompletedProcess[str]]
+
+TRAINING = (
+    "--cpu", "--optimizer", "adam", "--lr", "0.005", "--max-tokens", "500", "--dropout", "0",
+    "--share-all-embeddings", "--no-epoch-checkpoints", "--no-progress-bar", "--seed", "1",
+)  # fmt: skip
+
+
+def said(result: CompletedProcess[str]) -> str:
+    """Everything that was printed; fairseq's log goes to either stream."""
+    return result.stdout + result.stderr
+
+
+def lines_of(result: CompletedProcess[str], kind: str) -> list[str]:
+    """Lines such as ``H-12<tab>...`` of fairseq-generate and -interactive."""
+    return [line for line in result.stdout.splitlines() if re.match(rf"{kind}-\d+\t", line)]
+
+
+def updates(path: Path) -> int:
+    return checkpoints.load_checkpoint(path)["optimizer_history"][-1]["num_updates"]
+
+
+@pytest.fixture(scope="session")
+def stock_run(
+    run_command: RunCommand,
+    copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The folder of a training run of the stock Transformer: two epochs in one go, then resumed for a third."""
+    folder = tmp_path_factory.mktemp("stock_run")
+    options = [*tiny_model_options("transformer"), *TRAINING, "--save-dir", folder]
+    first = run_command("fairseq-train", copy_reverse_data, *options, "--max-epoch", 2)
+    assert "done training" in said(first)
+    after_two = updates(folder / "checkpoint_last.pt")
+    second = run_command("fairseq-train", copy_reverse_data, *options, "--max-epoch", 3)
+    assert re.search(rf"Loaded checkpoint \S+ \(epoch 3 @ {after_two} updates\)", said(second))
+    assert updates(folder / "checkpoint_last.pt") == after_two * 3 // 2
+    return folder
+
+
+@pytest.fixture(scope="session")
+def generated(run_command: RunCommand, copy_reverse_data: Path, stock_run: Path) -> CompletedProcess[str]:
+    """What fairseq-generate prints for the test set."""
+    return run_command(
+        "fairseq-generate", copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu", "--beam", 3,
+        "--max-tokens", 500, "--gen-subset", "test",
+    )  # fmt: skip
+
+
+def test_preprocess_made_the_same_dictionary_for_both_sides(copy_reverse_data: Path) -> None:
+    dictionary = (copy_reverse_data / "dict.src.txt").read_text(encoding="utf-8")
+    assert dictionary == (copy_reverse_data / "dict.tgt.txt").read_text(encoding="utf-8")
+    words = {line.split()[0] for line in dictionary.splitlines() if not line.startswith("madeupword")}
+    assert words == {f"w{number}" for number in range(20)}
+
+
+def test_training_writes_whole_checkpoints_and_nothing_else(stock_run: Path) -> None:
+    assert sorted(os.listdir(stock_run)) == ["checkpoint_best.pt", "checkpoint_last.pt"]
+    assert checkpoints.load_checkpoint(stock_run / "checkpoint_best.pt")["cfg"]["model"].arch == "transformer"
+
+
+def test_generate_translates_every_sentence(generated: CompletedProcess[str]) -> None:
+    for kind in "STHDP":
+        assert len(lines_of(generated, kind)) == 40
+    assert re.search(r"Generate test with beam=3: BLEU4 = \d+\.\d+", said(generated))
+    assert "Warning" not in generated.stderr
+
+
+def test_score_reads_what_generate_wrote(
+    run_command: RunCommand, generated: CompletedProcess[str], tmp_path: Path
+) -> None:
+    texts = {}
+    for kind, column in (("T", 1), ("H", 2)):
+        texts[kind] = [line.split("\t")[column] for line in lines_of(generated, kind)]
+        (tmp_path / kind).write_text("".join(f"{line}\n" for line in texts[kind]), encoding="utf-8")
+    result = run_command("fairseq-score", "--sys", tmp_path / "H", "--ref", tmp_path / "T")
+    score = re.search(r"BLEU4 = (\d+\.\d+)", result.stdout)
+    of_generate = re.search(r"BLEU4 = (\d+\.\d+)", said(generated))
+    assert score is not None
+    assert of_generate is not None
+    assert score[1] == of_generate[1]
+    perfect = run_command("fairseq-score", "--sys", tmp_path / "T", "--ref", tmp_path / "T")
+    assert "BLEU4 = 100.00" in perfect.stdout
+
+
+def test_interactive_answers_every_line_also_an_empty_one(
+    run_command: RunCommand, copy_reverse_data: Path, stock_run: Path
+) -> None:
+    result = run_command(
+        "fairseq-interactive", copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu", "--beam", 2,
+        stdin="w1 w2 w3\n\nunknown w4\n",
+    )  # fmt: skip
+    numbers = [line.split("\t")[0] for line in lines_of(result, "H")]
+    assert numbers == ["H-0", "H-1", "H-2"]
+    assert [line.split("\t")[1] for line in lines_of(result, "S")][::2] == ["w1 w2 w3", "<unk> w4"]
+
+
+def test_generate_and_interactive_agree(
+    run_command: RunCommand, copy_reverse_data: Path, stock_run: Path, generated: CompletedProcess[str]
+) -> None:
+    sources = dict(line.split("\t") for line in lines_of(generated, "S"))
+    expected = {line.split("\t")[0][2:]: line.split("\t")[2] for line in lines_of(generated, "H")}
+    result = run_command(
+        "fairseq-interactive", copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu", "--beam", 3,
+        stdin="".join(f"{sources[f'S-{number}']}\n" for number in range(5)),
+    )  # fmt: skip
+    assert [line.split("\t")[2] for line in lines_of(result, "H")] == [expected[str(number)] for number in range(5)]
+
+
+def test_validate_repeats_the_loss_of_training(
+    run_command: RunCommand, copy_reverse_data: Path, stock_run: Path
+) -> None:
+    path = stock_run / "checkpoint_last.pt"
+    result = run_command(
+        "fairseq-validate", copy_reverse_data, "--task", "translation", "--path", path, "--cpu", "--max-tokens", 500
+    )
+    found = re.search(r"valid on 'valid' subset \| loss (\d+\.?\d*)", said(result))
+    assert found is not None
+    assert float(found[1]) == pytest.approx(checkpoints.load_checkpoint(path)["extra_state"]["val_loss"], abs=2e-3)
+
+
+def test_average_of_stock_checkpoints_generates(
+    run_command: RunCommand, copy_reverse_data: Path, stock_run: Path, tmp_path: Path
+) -> None:
+    average = tmp_path / "average.pt"
+    inputs = [stock_run / "checkpoint_best.pt", stock_run / "checkpoint_last.pt"]
+    run_command("fairseq-depthwise", "average", "--output", average, *inputs)
+    result = run_command(
+        "fairseq-generate", copy_reverse_data, "--path", average, "--cpu", "--beam", 1, "--gen-subset", "test"
+    )
+    assert len(lines_of(result, "H")) == 40
+
+
+def test_language_model_is_trained_and_evaluated(
+    run_command: RunCommand, copy_reverse_text: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data-bin"
+    run_command(
+        "fairseq-preprocess", "--only-source", "--trainpref", copy_reverse_text / "train.tgt", "--validpref",
+        copy_reverse_text / "valid.tgt", "--testpref", copy_reverse_text / "test.tgt", "--destdir", data,
+    )  # fmt: skip
+    run_command(
+        "fairseq-train", data, "--task", "language_modeling", "--arch", "transformer_lm", "--decoder-layers", 1,
+        "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64, "--decoder-attention-heads", 2, "--cpu",
+        "--optimizer", "adam", "--lr", "0.005", "--tokens-per-sample", 32, "--max-tokens", 512, "--max-update", 20,
+        "--save-dir", tmp_path, "--no-epoch-checkpoints",
+    )  # fmt: skip
+    result = run_command(
+        "fairseq-eval-lm", data, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--max-tokens", 512,
+        "--tokens-per-sample", 32,
+    )  # fmt: skip
+    found = re.search(r"Perplexity: (\d+\.?\d*)", said(result))
+    assert found is not None
+    assert 1 < float(found[1]) < 24  # fewer than the symbols there are
+
+
+HYDRA = """\
+common:
+  cpu: true
+  seed: 1
+checkpoint:
+  save_dir: {save_dir}
+  no_epoch_checkpoints: true
+task:
+  _name: translation
+  data: {data}
+  source_lang: src
+  target_lang: tgt
+criterion:
+  _name: label_smoothed_cross_entropy
+  label_smoothing: 0.1
+dataset:
+  max_tokens: 500
+optimization:
+  max_update: 3
+  lr: [0.005]
+optimizer:
+  _name: adam
+lr_scheduler:
+  _name: fixed
+model:
+  _name: transformer
+  share_all_embeddings: true
+  encoder:
+    layers: 1
+    embed_dim: 32
+    ffn_embed_dim: 64
+    attention_heads: 2
+  decoder:
+    layers: 1
+    embed_dim: 32
+    ffn_embed_dim: 64
+    attention_heads: 2
+"""
+
+
+@pytest.mark.parametrize("header", ["", "# @package _group_\n"])
+def test_hydra_train_reads_a_configuration_folder(
+    header: str, run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "config").mkdir()
+    text = HYDRA.format(data=copy_reverse_data, save_dir=tmp_path / "checkpoints")
+    (tmp_path / "config" / "small.yaml").write_text(header + text, encoding="utf-8")
+    run_command(
+        "fairseq-hydra-train", "--config-dir", tmp_path / "config", "--config-name", "small",
+        "optimization.max_update=4", f"hydra.run.dir={tmp_path}/hydra", cwd=tmp_path,
+    )  # fmt: skip
+    state = checkpoints.load_checkpoint(tmp_path / "checkpoints" / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 4
+    assert state["cfg"]["model"]["encoder"]["layers"] == 1
+
+
+@pytest.mark.parametrize("arch", ["transformer", "depthwise_lstm_transformer"])
+def test_bf16_training_on_the_cpu(
+    arch: str,
+    run_command: RunCommand,
+    copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]],
+    tmp_path: Path,
+) -> None:
+    result = run_command(
+        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *TRAINING, "--bf16",
+        "--max-update", 3, "--save-dir", tmp_path,
+    )  # fmt: skip
+    assert "done training" in said(result)
+    state = checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 3
+    assert state["cfg"]["common"]["bf16"] is True
+    losses = [float(loss) for loss in re.findall(r"\| loss (\d+\.?\d*)", said(result))]
+    assert losses
+    assert all(0 < loss < 10 for loss in losses)
