@@ -9,9 +9,10 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from fairseq_compat.versions import SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
+from fairseq_compat.versions import LOWEST_TORCH, SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
 
 HOOK = "fairseq_compat.pth"
+TORCH = next(one for one in SUPPORTED if one.distribution == "torch")
 
 
 class BuildWithHook(build_py):
@@ -27,6 +28,9 @@ class BuildWithHook(build_py):
             self.copy_file(str(HERE / HOOK), str(Path(self.get_finalized_command("install").install_lib) / HOOK))
         else:
             self.copy_file(str(HERE / HOOK), str(Path(self.build_lib) / HOOK))
+
+    def get_source_files(self) -> list:
+        return [*super().get_source_files(), HOOK]
 
     def get_outputs(self, include_bytecode: bool = True) -> list:
         return [*super().get_outputs(include_bytecode), str(Path(self.build_lib) / HOOK)]
@@ -44,12 +48,12 @@ setup(
     python_requires=">=3.10",
     # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in README.md.
     install_requires=[
-        *(supported.requirement for supported in SUPPORTED),
+        *(one.requirement for one in SUPPORTED if one.distribution != "torch"),
+        *(f"torch>={lowest},<{TORCH.end}; {marker}" for marker, lowest in LOWEST_TORCH),
         "cffi>=1.15,<3",
-        "torch>=2.5; python_version >= '3.13'",
     ],
     extras_require={
-        "test": ["pytest>=8,<10", "pytest-xdist>=3.5,<4", "ruff>=0.14,<1", "mypy>=1.13,<3"],
+        "test": ["pytest>=8,<10", "pytest-xdist>=3.5,<4", "ruff>=0.14,<1", "mypy>=1.13,<3", "setuptools>=70.1"],
         "analysis": ["matplotlib>=3.8,<4", "scipy>=1.11,<2"],
         "recipes": ["rich>=13,<16"],
     },

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from fairseq_compat import versions
-from fairseq_compat.import_hook import PATCHES
+from fairseq_compat.import_hook import FAIRSEQ_VERSION, PATCHES
 
 #: fairseq's commands that this package makes run.
 FAIRSEQ_COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "score", "eval-lm", "hydra-train")
@@ -83,9 +83,8 @@ def _distribution(supported: versions.Supported) -> Check:
 
 
 def _fairseq() -> Check:
-    problem = versions.fairseq_problem()
     found = versions.installed_version("fairseq") or "not installed"
-    return Check("fairseq", found, versions.INSTALL_FAIRSEQ if problem else "")
+    return Check("fairseq", found, "" if found == FAIRSEQ_VERSION else versions.INSTALL_FAIRSEQ)
 
 
 def _hook() -> Check:

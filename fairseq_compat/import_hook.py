@@ -27,16 +27,16 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints"),
     "fairseq.distributed.utils": ("broadcast_of_own_objects",),
     "fairseq.modules.transformer_layer": ("encoder_fast_path",),
+    "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
     "fairseq.options": ("bf16_without_xla",),
     "fairseq.data.data_utils": ("numpy_aliases",),
     "fairseq.modules.dynamic_crf_layer": ("numpy_aliases",),
+    "fairseq_cli.score": ("sacrebleu_files", "readable_errors"),
     **{
         f"fairseq_cli.{command}": ("readable_errors",)
-        for command in (
-            "eval_lm", "generate", "hydra_train", "interactive", "preprocess", "score", "train", "validate"
-        )
+        for command in ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "train", "validate")
     },
-}  # fmt: skip
+}
 
 #: (module, patch) pairs in the order in which they were applied in this process.
 applied: list[tuple[str, str]] = []

@@ -21,7 +21,6 @@ class Supported:
     distribution: str
     first: str
     end: str
-    needed: bool = True
 
     @property
     def requirement(self) -> str:
@@ -33,8 +32,24 @@ class Supported:
 
 PYTHON = Supported("python", "3.10", "3.14")
 
+#: The lowest PyTorch by interpreter, as pip's markers; the last that holds counts. PyTorch 2.5 was the first for Python
+#: 3.13, and cannot save on 3.13.0, whose pickle refused what torch.save did (CPython's gh-125631).
+LOWEST_TORCH: tuple[tuple[str, str], ...] = (
+    ("python_version < '3.13'", "2.4"),
+    ("python_version >= '3.13'", "2.5"),
+    ("python_full_version == '3.13.0'", "2.6"),
+)
+
+
+def lowest_torch(python: tuple[int, int, int]) -> str:
+    """The lowest PyTorch for an interpreter; the same as :data:`LOWEST_TORCH` says to pip."""
+    if python < (3, 13, 0):
+        return "2.4"
+    return "2.6" if python == (3, 13, 0) else "2.5"
+
+
 SUPPORTED: tuple[Supported, ...] = (
-    Supported("torch", "2.4", "2.14"),
+    Supported("torch", lowest_torch(sys.version_info[:3]), "2.14"),
     Supported("numpy", "1.26", "3"),
     Supported("hydra-core", "1.3", "1.4"),
     Supported("omegaconf", "2.3", "2.4"),
@@ -62,7 +77,10 @@ def python_version() -> str:
 
 
 def fairseq_problem() -> str | None:
-    """One sentence if fairseq is missing or not the supported release, with the command that mends it."""
+    """One sentence if fairseq, or something it needs, is missing or another release, with the command that mends it."""
+    for needed in SUPPORTED:
+        if installed_version(needed.distribution) is None:
+            return f"{needed.distribution} is not installed, and fairseq needs it: pip install '{needed.requirement}'"
     found = installed_version("fairseq")
     if found == FAIRSEQ_VERSION:
         return None

@@ -18,7 +18,7 @@ import torch
 PROGRESS_EVERY = 5.0
 
 
-class CommandFailed(Exception):
+class CommandError(Exception):
     """A command ended with another status than 0; the message has its last lines."""
 
 
@@ -33,23 +33,23 @@ class CommandLine:
         self.folder = folder
         plugin = importlib.util.find_spec("fairseq_depthwise")  # found, not imported: that takes seconds
         if plugin is None or plugin.origin is None:
-            raise CommandFailed("fairseq-depthwise is not installed in this Python; run make setup")
+            raise CommandError("fairseq-depthwise is not installed in this Python; run make setup")
         self._user_dir = str(Path(plugin.origin).parent)
         self._script = folder / "commands.sh"
         self._script.write_text("#!/bin/sh\nset -e\n", encoding="utf-8")
 
-    def run(self, command: str, *, stdin: str = "", stdout: str = "", training: int = 0) -> None:
+    def run(self, command: str, *, stdin: str = "", stdout: str = "", updates: int = 0) -> None:
         """Print a command, run it, and say how long it took.
 
         Args:
             command: what a user would type.
             stdin: file of the folder that is its input.
             stdout: file of the folder that its output goes to; shown unless given.
-            training: number of epochs, for a command whose output is fairseq-train's JSON log: then progress is shown
+            updates: number of updates, for a command whose output is fairseq-train's JSON log: then progress is shown
                 instead of the log, which goes to ``train.log``.
 
         Raises:
-            CommandFailed: its exit status is not 0.
+            CommandError: its exit status is not 0.
         """
         command = command.format(user_dir=shlex.quote(self._user_dir))
         if command.startswith(("fairseq-train", "fairseq-generate")) and not torch.cuda.is_available():
@@ -60,12 +60,12 @@ class CommandLine:
             script.write(typed + "\n")
 
         started = time.monotonic()
-        if training:
-            status, last_lines = self._train(command, training)
+        if updates:
+            status, last_lines = self._train(command, updates)
         else:
             status, last_lines = self._plain(command, stdin, stdout)
         if status != 0:
-            raise CommandFailed(f"this command ended with status {status}:\n  {typed}\n" + "\n".join(last_lines))
+            raise CommandError(f"this command ended with status {status}:\n  {typed}\n" + "\n".join(last_lines))
         print(f"  {time.monotonic() - started:.1f} s", flush=True)
 
     def _start(self, command: str, **pipes: object) -> subprocess.Popen[str]:
@@ -96,7 +96,7 @@ class CommandLine:
         for line in output.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]:
             print(f"  {line}")
 
-    def _train(self, command: str, epochs: int) -> tuple[int, list[str]]:
+    def _train(self, command: str, updates: int) -> tuple[int, list[str]]:
         process = self._start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert process.stdout is not None
         last_lines: list[str] = []
@@ -109,11 +109,11 @@ class CommandLine:
                     del last_lines[:-10]
                     yield line
 
-            show_training(kept(), epochs)
+            show_training(kept(), updates)
         return process.wait(), last_lines
 
 
-def show_training(lines: Iterator[str], epochs: int) -> None:
+def show_training(lines: Iterator[str], updates: int) -> None:
     """Print a line every few seconds: where training is and how long it will still take."""
     started = shown = time.monotonic()
     announced = False
@@ -125,16 +125,17 @@ def show_training(lines: Iterator[str], epochs: int) -> None:
         state = json.loads(values)
         now = time.monotonic()
         if kind == "valid":
-            print(f"  epoch {state['epoch']}/{epochs}: validation loss {state['valid_loss']}", flush=True)
+            update = state["valid_num_updates"]
+            print(f"  update {update}/{updates}: validation loss {state['valid_loss']}", flush=True)
         elif now - shown >= PROGRESS_EVERY:
             shown = now
-            done = state["update"] / epochs  # "update" counts in epochs: 2.5 is the middle of the third
-            left = (now - started) / done * (1 - done)
+            done = int(state["num_updates"]) / updates
+            left = (now - started) * (1 / done - 1)
             if not announced:
                 announced = True
-                print(f"  expected to take about {in_words(now - started + left)} in all", flush=True)
+                print(f"  expected to take about {in_words(now - started + left)}", flush=True)
             print(
-                f"  epoch {state['epoch']}/{epochs}  update {state['num_updates']}  loss {state['loss']}  "
+                f"  update {state['num_updates']}/{updates}  loss {state['loss']}  "
                 f"{float(state['wps']):,.0f} tokens/s  about {in_words(left)} left",
                 flush=True,
             )

@@ -1,25 +1,19 @@
 """Generation with the stock Transformer stops with ``Mask Type should be defined``.
 
-From PyTorch 1.12 on fairseq's encoder layer calls a fused kernel of PyTorch whose signature has changed since. The
-two attributes that choose it are switched off in every new layer; the ordinary path computes the same.
+From PyTorch 1.12 on fairseq's encoder calls a fused kernel of PyTorch whose signature has changed since. Two modules
+look at PyTorch's version to choose it, and read it with ``int``, which fails on vendors' builds such as ``2.6.0a0``.
+Both are told a version from before the kernel; the ordinary path computes the same.
 """
 
-import functools
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+
+from fairseq_compat.overlay import Overlay
+
+#: The last release before fairseq's fused path begins.
+BEFORE_FUSED_ENCODER = "1.11.0"
 
 
 def adjust(module: ModuleType) -> Iterator[None]:
     yield
-
-    layer = module.TransformerEncoderLayerBase
-    original = layer.__init__
-
-    @functools.wraps(original)
-    def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self.BT_version = False
-        self.can_use_fastpath = False
-
-    layer.__init__ = initialise
+    module.torch = Overlay(module.torch, __version__=BEFORE_FUSED_ENCODER)  # type: ignore[attr-defined]

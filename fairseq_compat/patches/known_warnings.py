@@ -1,8 +1,9 @@
 """Every log starts with warnings about calls inside fairseq that its users cannot change.
 
-Exactly the messages below are silenced; all other warnings are shown as before.
+Exactly the messages below are silenced; all others are shown as before.
 """
 
+import logging
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
@@ -27,8 +28,14 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
     (r"\s*'.*' is validated against ConfigStore schema with the same name", UserWarning),
 )
 
+#: fairseq logs this at every start, whatever the task.
+TENSORBOARD_ADVICE = "Please install tensorboardX"
+
 
 def adjust(module: ModuleType) -> Iterator[None]:
     for message, category in KNOWN:
         warnings.filterwarnings("ignore", message=message, category=category)
+    logging.getLogger("fairseq.tasks.text_to_speech").addFilter(
+        lambda record: not str(record.msg).startswith(TENSORBOARD_ADVICE)
+    )
     yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import os
 import sys
 from pathlib import Path
@@ -51,6 +52,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(problem)
     module = COMMANDS[options.command][0]
     folder = str(Path(fairseq_depthwise.__file__).parent)
+    # A module of fairseq that came with the plugin has set up logging; the command is to do it in its own way.
+    logging.getLogger().handlers.clear()
     sys.argv = [f"fairseq-{module}", *with_user_dir(options.arguments, folder)]
     importlib.import_module(f"fairseq_cli.{module}").cli_main()
     return 0

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -106,10 +107,21 @@ def test_it_answers_where_fairseq_is_another_or_missing(found: str | None, tmp_p
     assert lines[-1] == "1 to mend: fairseq"
 
 
-@pytest.mark.xfail(strict=True, reason="importing fairseq_depthwise imports fairseq, before doctor is reached")
-def test_it_answers_where_something_that_fairseq_needs_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "hydra.py").write_text("raise ModuleNotFoundError(\"No module named 'hydra'\")\n", encoding="utf-8")
-    result = doctor(env={"PYTHONPATH": str(tmp_path)})
+def test_it_answers_where_something_that_fairseq_needs_is_missing() -> None:
+    program = textwrap.dedent("""
+        import sys
+        from fairseq_compat import versions
+
+        look_up = versions.installed_version
+        versions.installed_version = lambda name: None if name == "hydra-core" else look_up(name)
+        sys.modules["hydra"] = None  # what an import of it meets where it is not installed
+
+        from fairseq_depthwise.cli import main
+
+        sys.exit(main(["doctor"]))
+    """)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    assert "WRONG" in result.stdout
+    assert result.stderr == ""
+    assert "WRONG  hydra-core" in result.stdout
+    assert "fix: pip install 'hydra-core>=1.3,<1.4'" in result.stdout

@@ -36,8 +36,8 @@ from relative_clause import RelativeClause
 from sentence import sentence_pair
 from verbs import BE, CONTROL_VERBS, FUTURE, MODALS, MUST_NOT, VERBS
 
-QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
-CORPUS = QUICKSTART / "corpus"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CORPUS = EXAMPLES / "quickstart" / "corpus"
 LANGUAGES = ("en", "de")
 SPLITS = ("train", "valid", "test")
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = Case.NOMINATIVE, Case.ACCUSATIVE, Case.DATIVE, Case.GENITIVE
@@ -144,7 +144,7 @@ def test_refuses_bad_numbers(
 def test_runs_as_a_script_and_reports_an_unusable_folder(tmp_path: Path) -> None:
     not_a_folder = tmp_path / "file"
     not_a_folder.write_text("")
-    command = [sys.executable, str(QUICKSTART / "make_corpus.py"), "--output", str(not_a_folder / "corpus")]
+    command = [sys.executable, str(EXAMPLES / "grammar" / "make_corpus.py"), "--output", str(not_a_folder / "corpus")]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode != 0
     assert finished.stderr.startswith("make_corpus: ")

@@ -140,7 +140,6 @@ def test_reinstalling_keeps_the_hook(wheel: Path, tmp_path: Path) -> None:
     assert fresh.finders().count("PatchingFinder") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the source distribution lacks the start-up hook")
 def test_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "sdist").mkdir()
     (tmp_path / "wheel").mkdir()

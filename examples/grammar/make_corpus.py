@@ -1,6 +1,6 @@
 """Write the English-German demo corpus.
 
-    python examples/quickstart/make_corpus.py --output FOLDER
+    python examples/grammar/make_corpus.py --output FOLDER
 
 The same seed and sizes always give the same files, on every platform and Python version.
 """
