@@ -53,7 +53,14 @@ setup(
         "cffi>=1.15,<3",
     ],
     extras_require={
-        "test": ["pytest>=8,<10", "pytest-xdist>=3.5,<4", "ruff>=0.14,<1", "mypy>=1.13,<3", "setuptools>=70.1"],
+        "test": [
+            "pytest>=8,<10",
+            "pytest-xdist>=3.5,<4",
+            "ruff>=0.14,<1",
+            "mypy>=1.13,<3",
+            "setuptools>=70.1",
+            "packaging>=23",
+        ],
         "analysis": ["matplotlib>=3.8,<4", "scipy>=1.11,<2"],
         "recipes": ["rich>=13,<16"],
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from packaging.markers import Marker
 
 from fairseq_compat import versions
 from fairseq_compat.versions import Supported
@@ -40,7 +41,8 @@ def test_distribution_that_is_not_there_has_no_version() -> None:
 def test_problem_with_fairseq_ends_with_the_command_that_mends_it(
     found: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "installed_version", lambda name: found)
+    look_up = versions.installed_version
+    monkeypatch.setattr(versions, "installed_version", lambda name: found if name == "fairseq" else look_up(name))
     problem = versions.fairseq_problem()
     assert problem is not None
     assert problem.startswith(said)
@@ -50,3 +52,22 @@ def test_problem_with_fairseq_ends_with_the_command_that_mends_it(
 def test_supported_fairseq_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "installed_version", lambda name: "0.12.2")
     assert versions.fairseq_problem() is None
+
+
+def test_what_fairseq_needs_is_named_before_fairseq(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed_version", lambda name: None)
+    problem = versions.fairseq_problem()
+    assert problem is not None
+    assert problem.startswith("torch is not installed")
+
+
+@pytest.mark.parametrize(
+    ("python", "lowest"),
+    [((3, 10, 13), "2.4"), ((3, 12, 9), "2.4"), ((3, 13, 0), "2.6"), ((3, 13, 1), "2.5"), ((3, 13, 9), "2.5")],
+)
+def test_pip_and_doctor_ask_for_the_same_pytorch(python: tuple[int, int, int], lowest: str) -> None:
+    assert versions.lowest_torch(python) == lowest
+    text = ".".join(str(part) for part in python)
+    environment = {"python_version": text.rpartition(".")[0], "python_full_version": text}
+    asked = [first for marker, first in versions.LOWEST_TORCH if Marker(marker).evaluate(environment)]
+    assert asked[-1] == lowest
