@@ -47,7 +47,7 @@ SMALL = Settings(
     merges=3000, width=192, layers=3, max_tokens=1000, updates=1000, warmup=100, learning_rate=2e-3, dropout=0.05
 )
 LARGE = Settings(
-    merges=8000, width=256, layers=3, max_tokens=4000, updates=2500, warmup=300, learning_rate=2e-3, dropout=0.1
+    merges=8000, width=192, layers=3, max_tokens=3000, updates=2000, warmup=200, learning_rate=2e-3, dropout=0.1
 )
 #: Training pairs from which on LARGE is used.
 LARGE_FROM = 40_000
