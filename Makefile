@@ -19,13 +19,14 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-setup: $(READY)
+setup:
+	@$(PYTHON) tools/check_setup.py $(VENV) $(if $(findstring command,$(origin PYTHON)),--same-python)
+	@$(MAKE) --no-print-directory $(READY)
 
 # fairseq comes without its own, stale pins; setup.py has the ones that work (README, "Installing").
 $(READY): setup.py pyproject.toml fairseq_compat/versions.py fairseq_compat.pth
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-	  { echo "make: $(PYTHON) is older than Python 3.10; name another: make setup PYTHON=python3.12" >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) tools/check_setup.py $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[test]'
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps $(FAIRSEQ)
 	$(BIN)/fairseq-depthwise doctor

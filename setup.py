@@ -9,7 +9,7 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from fairseq_compat.versions import LOWEST_TORCH, SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
+from fairseq_compat.versions import LOWEST_TORCH, PYTHON, SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
 
 HOOK = "fairseq_compat.pth"
 TORCH = next(one for one in SUPPORTED if one.distribution == "torch")
@@ -45,7 +45,7 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_depthwise*", "fairseq_compat*"]),
     package_data={"fairseq_depthwise": ["py.typed"], "fairseq_compat": ["py.typed"]},
-    python_requires=">=3.10",
+    python_requires=f">={PYTHON.first},<{PYTHON.end}",
     # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in README.md.
     install_requires=[
         *(one.requirement for one in SUPPORTED if one.distribution != "torch"),
@@ -56,8 +56,8 @@ setup(
         "test": [
             "pytest>=8,<10",
             "pytest-xdist>=3.5,<4",
-            "ruff>=0.14,<1",
-            "mypy>=1.13,<3",
+            "ruff>=0.17,<0.18",
+            "mypy>=2,<3",
             "setuptools>=70.1",
             "packaging>=23",
         ],

@@ -72,6 +72,10 @@ def require_checkpoint(state: Any, name: str) -> None:
             f"{name} is not a fairseq checkpoint: it needs the entry 'model' and one of 'cfg' and 'args', "
             f"and it has {found}"
         )
+    if not isinstance(state["model"], dict) or not all(
+        isinstance(one, torch.Tensor) for one in state["model"].values()
+    ):
+        raise UserError(f"{name} is not a fairseq checkpoint: its entry 'model' is no dictionary of tensors")
 
 
 def save(state: Any, path: str | os.PathLike[str]) -> None:
@@ -132,8 +136,18 @@ def _why_not(name: str, file: Any, error: Exception) -> str:
         )
     file.seek(0)
     if file.read(2) == b"PK":
+        if _is_whole_archive(file):
+            return f"{name} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
         return f"{name} is truncated or damaged ({size} bytes are there, and the archive has no readable end)"
     return f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)"
+
+
+def _is_whole_archive(file: IO[bytes]) -> bool:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return archive.testzip() is None
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError):
+        return False
 
 
 def _scan(file: IO[bytes]) -> list[str]:

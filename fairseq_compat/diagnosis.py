@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from fairseq_compat import versions
-from fairseq_compat.import_hook import FAIRSEQ_VERSION, PATCHES
+from fairseq_compat.import_hook import FAIRSEQ_VERSION, PATCHES, applied
 
 #: fairseq's commands that this package makes run.
 FAIRSEQ_COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "score", "eval-lm", "hydra-train")
@@ -33,7 +33,7 @@ def diagnose() -> list[Check]:
     """All checks of the installation, in the order in which they should be mended."""
     checks = [_python(), *(_distribution(supported) for supported in versions.SUPPORTED), _fairseq(), _hook()]
     # These import fairseq, which fails in a way of its own while something above is wrong.
-    for check in (_fairseq_import, _compiled_parts, _commands):
+    for check in (_fairseq_import, _patches_applied, _compiled_parts, _commands):
         if all(done.ok for done in checks):
             checks.append(check())
     return checks
@@ -108,6 +108,24 @@ def _fairseq_import() -> Check:
         first_line = (str(error) or type(error).__name__).splitlines()[0]
         return Check("import fairseq", f"{type(error).__name__}: {first_line}", versions.INSTALL_FAIRSEQ)
     return Check("import fairseq", "works")
+
+
+def _patches_applied() -> Check:
+    """Whether every listed module of fairseq that is imported went through the hook; one before it did not."""
+    missed = [
+        module
+        for module, names in PATCHES.items()
+        if module.startswith("fairseq")
+        and module in sys.modules
+        and any((module, name) not in applied for name in names)
+    ]
+    if missed:
+        return Check(
+            "patches",
+            "missing from " + ", ".join(missed),
+            "import fairseq_compat and call fairseq_compat.install() before anything imports these modules",
+        )
+    return Check("patches", f"{len(applied)} applied so far")
 
 
 def _compiled_parts() -> Check:

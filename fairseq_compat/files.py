@@ -22,7 +22,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         UserError: the folder does not exist, is not writable, or the disk or quota is full.
     """
     path = os.fspath(path)
-    aside = f"{path}.{os.getpid()}.tmp"
+    aside = f"{path}.tmp"  # one name for good: what a killed process left is overwritten, not collected
     try:
         with open(aside, "wb") as file:
             yield file

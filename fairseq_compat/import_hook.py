@@ -101,8 +101,3 @@ def install() -> None:
     """Put the finder in front of ``sys.meta_path``; a second call does nothing."""
     if not any(isinstance(finder, PatchingFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, PatchingFinder())
-
-
-def is_installed() -> bool:
-    """Whether :func:`install` has been called in this process."""
-    return any(isinstance(finder, PatchingFinder) for finder in sys.meta_path)

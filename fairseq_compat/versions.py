@@ -77,10 +77,10 @@ def python_version() -> str:
 
 
 def fairseq_problem() -> str | None:
-    """One sentence if fairseq, or something it needs, is missing or another release, with the command that mends it."""
+    """One sentence, with the command that mends it, if fairseq or another requirement is missing or another release."""
     for needed in SUPPORTED:
         if installed_version(needed.distribution) is None:
-            return f"{needed.distribution} is not installed, and fairseq needs it: pip install '{needed.requirement}'"
+            return f"{needed.distribution} is not installed and is required: pip install '{needed.requirement}'"
     found = installed_version("fairseq")
     if found == FAIRSEQ_VERSION:
         return None

@@ -6,16 +6,28 @@ import importlib.util
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-#: Seconds between two progress lines of a training.
+#: Seconds between two progress lines.
 PROGRESS_EVERY = 5.0
+
+#: The beginning of the script that repeats a run; it works in a folder of its own and overwrites nothing.
+SCRIPT_HEAD = """#!/bin/sh
+# Repeats this run, in the new folder "repeated".
+set -e
+PATH={programs}:$PATH
+cd "$(dirname "$0")"
+mkdir repeated
+cd repeated
+"""
 
 
 class CommandError(Exception):
@@ -23,84 +35,95 @@ class CommandError(Exception):
 
 
 class CommandLine:
-    """Runs commands inside ``folder`` and writes them to ``folder/commands.sh``.
+    """Runs shell commands inside ``folder`` and writes them to ``folder/commands.sh``.
 
-    In a command, ``{user_dir}`` stands for the plugin's folder. On a machine without a GPU, fairseq's commands get
-    ``--cpu``.
+    In a command, ``{user_dir}`` stands for the plugin's folder. On a machine without a GPU, fairseq's commands that
+    compute get ``--cpu``.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._programs = str(Path(sys.executable).parent)
         plugin = importlib.util.find_spec("fairseq_depthwise")  # found, not imported: that takes seconds
         if plugin is None or plugin.origin is None:
             raise CommandError("fairseq-depthwise is not installed in this Python; run make setup")
         self._user_dir = str(Path(plugin.origin).parent)
         self._script = folder / "commands.sh"
-        self._script.write_text("#!/bin/sh\nset -e\n", encoding="utf-8")
+        self._script.write_text(SCRIPT_HEAD.format(programs=shlex.quote(self._programs)), encoding="utf-8")
 
-    def run(self, command: str, *, stdin: str = "", stdout: str = "", updates: int = 0) -> None:
+    def run(self, command: str, *, writes: str = "", updates: int = 0) -> None:
         """Print a command, run it, and say how long it took.
 
         Args:
             command: what a user would type.
-            stdin: file of the folder that is its input.
-            stdout: file of the folder that its output goes to; shown unless given.
+            writes: a file of the folder that its output goes to (``> writes`` is added); the end of the output is shown
+                unless given.
             updates: number of updates, for a command whose output is fairseq-train's JSON log: then progress is shown
                 instead of the log, which goes to ``train.log``.
 
         Raises:
             CommandError: its exit status is not 0.
         """
-        command = command.format(user_dir=shlex.quote(self._user_dir))
+        command = command.replace("{user_dir}", shlex.quote(self._user_dir))
         if command.startswith(("fairseq-train", "fairseq-generate")) and not torch.cuda.is_available():
             command += " --cpu"
-        typed = command + (f" < {stdin}" if stdin else "") + (f" > {stdout}" if stdout else "")
+        typed = f"{command} > {writes}" if writes else command
         print(f"\n$ {typed}", flush=True)
         with self._script.open("a", encoding="utf-8") as script:
             script.write(typed + "\n")
 
         started = time.monotonic()
-        if updates:
-            status, last_lines = self._train(command, updates)
-        else:
-            status, last_lines = self._plain(command, stdin, stdout)
+        status, last_lines = self._train(typed, updates) if updates else self._plain(typed, writes)
         if status != 0:
             raise CommandError(f"this command ended with status {status}:\n  {typed}\n" + "\n".join(last_lines))
         print(f"  {time.monotonic() - started:.1f} s", flush=True)
 
-    def _start(self, command: str, **pipes: object) -> subprocess.Popen[str]:
-        environment = dict(os.environ, PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-        return subprocess.Popen(  # type: ignore[call-overload, no-any-return]  # the pipes are those of two callers
-            shlex.split(command), cwd=self.folder, env=environment, text=True, encoding="utf-8", **pipes
+    @contextmanager
+    def _running(self, typed: str, **pipes: object) -> Iterator[subprocess.Popen[str]]:
+        """The started command; it and what it started are ended if what watches it is (Ctrl-C, say)."""
+        environment = dict(os.environ, PATH=os.pathsep.join([self._programs, os.environ["PATH"]]))
+        process = subprocess.Popen(  # type: ignore[call-overload]  # the pipes are those of two callers
+            ["sh", "-c", typed],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+            **pipes,
         )
+        try:
+            yield process
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            raise
 
-    def _plain(self, command: str, stdin: str, stdout: str) -> tuple[int, list[str]]:
-        errors = self.folder / "errors.log"
+    def _plain(self, typed: str, writes: str) -> tuple[int, list[str]]:
+        output, errors = self.folder / "output.log", self.folder / "errors.log"
+        written = self.folder / writes if writes else output
         with (
-            open(self.folder / stdin if stdin else os.devnull, "rb") as reading,
-            open(self.folder / (stdout or "output.log"), "wb") as writing,
+            output.open("wb") as writing,
             errors.open("wb") as complaints,
+            self._running(typed, stdout=writing, stderr=complaints) as process,
         ):
-            process = self._start(command, stdin=reading, stdout=writing, stderr=complaints)
             while True:
                 try:
                     status = process.wait(timeout=PROGRESS_EVERY)
                     break
                 except subprocess.TimeoutExpired:
-                    print("  ...", flush=True)
-        if not stdout:
-            self._show_end(self.folder / "output.log")
-        return status, errors.read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
-
-    def _show_end(self, output: Path) -> None:
+                    size = written.stat().st_size if written.exists() else 0
+                    print(f"  ... {size / 1e6:.1f} MB of {writes}" if writes and size else "  ...", flush=True)
         for line in output.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]:
             print(f"  {line}")
+        return status, errors.read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
 
-    def _train(self, command: str, updates: int) -> tuple[int, list[str]]:
-        process = self._start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        assert process.stdout is not None
+    def _train(self, typed: str, updates: int) -> tuple[int, list[str]]:
         last_lines: list[str] = []
-        with (self.folder / "train.log").open("w", encoding="utf-8") as log:
+        with (
+            (self.folder / "train.log").open("w", encoding="utf-8") as log,
+            self._running(typed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
+        ):
 
             def kept() -> Iterator[str]:
                 for line in process.stdout or ():
@@ -110,7 +133,7 @@ class CommandLine:
                     yield line
 
             show_training(kept(), updates)
-        return process.wait(), last_lines
+            return process.wait(), last_lines
 
 
 def show_training(lines: Iterator[str], updates: int) -> None:
@@ -133,7 +156,7 @@ def show_training(lines: Iterator[str], updates: int) -> None:
             left = (now - started) * (1 / done - 1)
             if not announced:
                 announced = True
-                print(f"  expected to take about {in_words(now - started + left)}", flush=True)
+                print(f"  at this speed training takes {in_words(now - started + left)}", flush=True)
             print(
                 f"  update {state['num_updates']}/{updates}  loss {state['loss']}  "
                 f"{float(state['wps']):,.0f} tokens/s  about {in_words(left)} left",

@@ -9,9 +9,9 @@ Every command is printed before it runs and is kept in ``commands.sh`` of the ou
 from __future__ import annotations
 
 import argparse
-import gzip
+import dataclasses
 import re
-import shutil
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -37,20 +37,41 @@ class Settings:
     learning_rate: float
     dropout: float
 
-    def processes(self, part: str) -> int:
-        """For how many processes of the tokeniser a part is large enough; starting one takes a second."""
-        return 2 if self is LARGE and part == "train" else 1
+    tokenizer_processes: int
+    training_minutes: float  # measured on two cores of a server CPU
+
+    def expected_minutes(self, pairs: int) -> float:
+        """About how long everything takes there; all but training grows with the number of training pairs."""
+        return 1 + pairs * MINUTES_PER_PAIR + self.training_minutes
 
 
 #: For tens of thousands of sentences at most, and for more.
 SMALL = Settings(
-    merges=3000, width=192, layers=3, max_tokens=1000, updates=1000, warmup=100, learning_rate=2e-3, dropout=0.05
+    merges=3000,
+    width=192,
+    layers=3,
+    max_tokens=1000,
+    updates=1000,
+    warmup=100,
+    learning_rate=2e-3,
+    dropout=0.05,
+    tokenizer_processes=1,
+    training_minutes=3,
 )
-LARGE = Settings(
-    merges=8000, width=192, layers=3, max_tokens=3000, updates=2000, warmup=200, learning_rate=2e-3, dropout=0.1
+LARGE = dataclasses.replace(
+    SMALL,
+    merges=8000,
+    max_tokens=3000,
+    updates=2000,
+    warmup=200,
+    dropout=0.1,
+    tokenizer_processes=2,
+    training_minutes=21,
 )
 #: Training pairs from which on LARGE is used.
 LARGE_FROM = 40_000
+#: Tokenising, learning and applying subwords, binarising: measured as training_minutes was.
+MINUTES_PER_PAIR = 4e-6
 
 
 def main() -> int:
@@ -70,8 +91,11 @@ def main() -> int:
     except (DemoError, CommandError) as error:
         print(f"demo: error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted", file=sys.stderr)
+        return 130
     print(f"\nTook {(time.monotonic() - started) / 60:.1f} minutes. Everything is in {output}; ", end="")
-    print("commands.sh there repeats it, the README's next section is a training run of your own.")
+    print("commands.sh there repeats it; the README's next section is a training run of your own.")
     return 0
 
 
@@ -105,22 +129,32 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
     folder = command_line.folder
     languages = (source, target)
     print(f"{source} -> {target}, corpus {corpus}, working in {folder}", flush=True)
-    pairs = copy_corpus(corpus, folder, languages)
-    settings = LARGE if pairs >= LARGE_FROM else SMALL
     step = command_line.run
-
+    for part in PARTS:
+        for language in languages:
+            packed = (corpus / f"{part}.{language}.gz").resolve()
+            unpack = f"gzip -dc {shlex.quote(str(packed))}"
+            copy = f"cat {shlex.quote(str(packed.with_suffix('')))}"
+            step(unpack if packed.exists() else copy, writes=f"{part}.{language}")
+    pairs = count_pairs(folder, languages)
+    settings = LARGE if pairs >= LARGE_FROM else SMALL
+    print(
+        f"\nOn two cores of a server CPU all of this takes about {settings.expected_minutes(pairs):.0f} minutes, "
+        f"training {settings.training_minutes:.0f} of them."
+    )
     for part in PARTS:
         for language in languages:
             # -x: leave characters as they are instead of writing XML entities.
-            tokenize = f"sacremoses -q -l {language} -j {settings.processes(part)} tokenize -x"
-            step(tokenize, stdin=f"{part}.{language}", stdout=f"{part}.tok.{language}")
+            processes = settings.tokenizer_processes if part == "train" else 1
+            tokenize = f"sacremoses -q -l {language} -j {processes} tokenize -x < {part}.{language}"
+            step(tokenize, writes=f"{part}.tok.{language}")
     step(
         f"subword-nmt learn-joint-bpe-and-vocab --input train.tok.{source} train.tok.{target} -s {settings.merges} "
         f"-o bpe.codes --write-vocabulary bpe.vocabulary.{source} bpe.vocabulary.{target}"
     )
     for part in PARTS:
         for language in languages:
-            step("subword-nmt apply-bpe -c bpe.codes", stdin=f"{part}.tok.{language}", stdout=f"{part}.bpe.{language}")
+            step(f"subword-nmt apply-bpe -c bpe.codes < {part}.tok.{language}", writes=f"{part}.bpe.{language}")
     step(
         f"fairseq-preprocess --source-lang {source} --target-lang {target} --joined-dictionary --workers 2 "
         "--trainpref train.bpe --validpref valid.bpe --testpref test.bpe --destdir data-bin"
@@ -130,11 +164,12 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
     step(
         "fairseq-generate data-bin --user-dir {user_dir} --path checkpoints/average.pt --beam 4 --lenpen 0.6 "
         f"--max-tokens {settings.max_tokens} --remove-bpe --no-progress-bar",
-        stdout="generate.log",
+        writes="generate.log",
     )
-    write_hypotheses(folder)
-    step(f"sacremoses -q -l {target} detokenize", stdin="test.hyp.tok", stdout="test.hyp")
-    step(f"sacrebleu test.{target} -i test.hyp -m bleu chrf -f text", stdout="score.txt")
+    # fairseq sorts sentences by length; their numbers bring them back into the order of the test file.
+    step("grep ^H- generate.log | sort -t - -k 2n | cut -f 3-", writes="test.hyp.tok")
+    step(f"sacremoses -q -l {target} detokenize < test.hyp.tok", writes="test.hyp")
+    step(f"sacrebleu test.{target} -i test.hyp -m bleu chrf -f text", writes="score.txt")
     show_samples(folder, source, target)
     print("\n" + (folder / "score.txt").read_text(encoding="utf-8").strip())
 
@@ -156,40 +191,26 @@ def train_command(settings: Settings) -> str:
     )
 
 
-def copy_corpus(corpus: Path, folder: Path, languages: tuple[str, str]) -> int:
-    """Put the six files, unpacked, into ``folder``; return the number of training pairs."""
-    lines = {}
+def count_pairs(folder: Path, languages: tuple[str, str]) -> int:
+    """The number of training pairs.
+
+    Raises:
+        DemoError: the two sides of a part have different numbers of lines.
+    """
+    pairs = {}
     for part in PARTS:
+        counts = []
         for language in languages:
-            plain = corpus / f"{part}.{language}"
-            packed = corpus / f"{part}.{language}.gz"
-            with (
-                plain.open("rb") if plain.exists() else gzip.open(packed) as original,
-                (folder / plain.name).open("wb") as copy,
-            ):
-                shutil.copyfileobj(original, copy)
-            with (folder / plain.name).open("rb") as copy:
-                lines[part, language] = sum(1 for _ in copy)
-        counts = [lines[part, language] for language in languages]
+            with (folder / f"{part}.{language}").open("rb") as lines:
+                counts.append(sum(1 for _ in lines))
         if counts[0] != counts[1]:
             raise DemoError(
                 f"{part}.{languages[0]} has {counts[0]} lines and {part}.{languages[1]} has {counts[1]}; "
                 "line by line they must be translations of each other"
             )
-    print(", ".join(f"{lines[part, languages[0]]:,} {part} pairs" for part in PARTS))
-    return lines["train", languages[0]]
-
-
-def write_hypotheses(folder: Path) -> None:
-    """The translations out of fairseq-generate's log, in the order of the test file."""
-    hypotheses = {}
-    with (folder / "generate.log").open(encoding="utf-8") as log:
-        for line in log:
-            if line.startswith("H-"):
-                number, _, text = line.rstrip("\n").split("\t", 2)
-                hypotheses[int(number[2:])] = text
-    text = "".join(hypotheses[number] + "\n" for number in sorted(hypotheses))
-    (folder / "test.hyp.tok").write_text(text, encoding="utf-8")
+        pairs[part] = counts[0]
+    print("\n" + ", ".join(f"{count:,} {part} pairs" for part, count in pairs.items()))
+    return pairs["train"]
 
 
 def show_samples(folder: Path, source: str, target: str) -> None:

@@ -31,6 +31,10 @@ def adjust(module: ModuleType) -> Iterator[None]:
     try:
         yield
     finally:
+        # Modules that this one imported for the first time may have taken the stand-in by name; it is not for them.
+        for imported in list(sys.modules.values()):
+            if imported is not module and getattr(imported, "__dict__", {}).get("dataclass") is patched:
+                imported.dataclass = original
         dataclasses.dataclass = original
 
 

@@ -21,6 +21,8 @@ def adjust(module: ModuleType) -> Iterator[None]:
 
     @functools.wraps(original)
     def cli_main(*args: Any, **kwargs: Any) -> Any:
+        # hydra would print an abridged traceback and exit by itself; with this it lets the exception through.
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
         try:
             return original(*args, **kwargs)
         except Exception as error:

@@ -17,7 +17,7 @@ def adjust(module: ModuleType) -> Iterator[None]:
 
     from fairseq_compat import checkpoints
 
-    def load(file: IO[bytes], map_location: Any = None) -> Any:
+    def load(file: IO[bytes], map_location: Any = "cpu") -> Any:
         state = checkpoints.load(file, map_location)
         checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
         return state

@@ -156,7 +156,7 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
         averager.add(state["model"], path)
     state["model"] = averager.result()
     state["last_optimizer_state"] = None
-    extra = state.setdefault("extra_state", {})
+    extra = state["extra_state"] = dict(state.get("extra_state") or {})
     for key in ("ema", "ema_fp32_params"):
         extra.pop(key, None)
     extra["averaged_from"] = [os.path.basename(path) for path in paths]

@@ -129,25 +129,27 @@ def _norm_above_first(index: int, width: int) -> nn.LayerNorm | None:
     return None if index == 0 else nn.LayerNorm(width)
 
 
+def _both_sides(*, embed_dim: int, attention_heads: int) -> dict[str, int]:
+    sizes = {"embed_dim": embed_dim, "attention_heads": attention_heads}
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+
+
+_BIG = {**_both_sides(embed_dim=1024, attention_heads=16), "depthwise_hidden_dim": 4096}
+
 #: Preset -> the defaults it sets. Each stays overridable on the command line and is saved in the checkpoint.
 PRESETS: dict[str, dict[str, Any]] = {
-    "iwslt_de_en": {"width": 512, "heads": 4, "depthwise_hidden_dim": 1024},
+    "iwslt_de_en": {**_both_sides(embed_dim=512, attention_heads=4), "depthwise_hidden_dim": 1024},
     "wmt_en_de": {},
-    "wmt_en_de_big": {"width": 1024, "heads": 16, "depthwise_hidden_dim": 4096, "dropout": 0.3},
-    "wmt_en_fr_big": {"width": 1024, "heads": 16, "depthwise_hidden_dim": 4096},
+    "wmt_en_de_big": {**_BIG, "dropout": 0.3},
+    "wmt_en_fr_big": _BIG,
 }
 
 
 def _register_preset(name: str, defaults: dict[str, Any]) -> None:
-    settings = dict(defaults)
-    for option_name, shorthand in (("embed_dim", "width"), ("attention_heads", "heads")):
-        if (value := settings.pop(shorthand, None)) is not None:
-            settings |= {f"{side}_{option_name}": value for side in ("encoder", "decoder")}
-
     def set_defaults(args: Any) -> None:
-        for option_name, value in settings.items():
-            if getattr(args, option_name, None) is None:
-                setattr(args, option_name, value)
+        for name_of_option, value in defaults.items():
+            if getattr(args, name_of_option, None) is None:
+                setattr(args, name_of_option, value)
 
     register_model_architecture("depthwise_lstm_transformer", f"depthwise_lstm_transformer_{name}")(set_defaults)
 

@@ -93,6 +93,20 @@ def test_option_out_of_range(
     assert not (tmp_path / "checkpoints").is_dir() or os.listdir(tmp_path / "checkpoints") == []
 
 
+def test_option_out_of_range_in_a_hydra_file(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(
+        f"common: {{user_dir: {PLUGIN}, cpu: true}}\n"
+        f"task: {{_name: translation, data: {copy_reverse_data}}}\n"
+        f"model: {{_name: {ARCH}, dropout: 1.5}}\n"
+        "criterion: {_name: cross_entropy}\noptimizer: {_name: adam}\nlr_scheduler: {_name: fixed}\n"
+        "dataset: {max_tokens: 500}\noptimization: {lr: [0.001], max_update: 1}\n",
+        encoding="utf-8",
+    )
+    options = ["--config-dir", tmp_path, "--config-name", "wrong"]
+    result = run_command("fairseq-hydra-train", *options, check=False, cwd=tmp_path)
+    assert sentence_of(result) == "--dropout 1.5 is out of range; it must be at least 0 and below 1"
+
+
 def test_missing_batch_size(run_command: RunCommand, copy_reverse_data: Path) -> None:
     options = ["--arch", ARCH, "--cpu", "--optimizer", "adam"]
     result = run_command("fairseq-depthwise", "train", copy_reverse_data, *options, check=False)
@@ -219,8 +233,9 @@ def test_copy_alone_is_as_good_as_the_installed_one(
     run_command: RunCommand,
     copy_reverse_data: Path,
     tiny_model_options: Callable[[str], list[str]],
+    tmp_path: Path,
 ) -> None:
-    options = ["--user-dir", copied_plugin, *tiny_model_options(ARCH), *TRAINING, "--no-save"]
+    options = ["--user-dir", copied_plugin, *tiny_model_options(ARCH), *TRAINING, "--save-dir", tmp_path / "run"]
     result = run_command("fairseq-train", copy_reverse_data, *options)
     assert "done training" in result.stdout + result.stderr
 

@@ -24,7 +24,6 @@ PARTS = (
     "pyproject.toml",
     "README.md",
     "LICENSE",
-    "MANIFEST.in",
 )
 
 

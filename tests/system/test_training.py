@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -174,6 +173,11 @@ def test_stopped_and_resumed_is_never_stopped(train: Callable[..., str], tmp_pat
     assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt")
 
 
+def newest_update(folder: Path) -> int:
+    """The highest update of which there is a checkpoint; 0 where there is none."""
+    return max((int(path.stem.rpartition("_")[2]) for path in folder.glob("checkpoint_*_*.pt")), default=0)
+
+
 def test_killed_at_any_moment_and_resumed_is_never_stopped(
     train: Callable[..., str], copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
 ) -> None:
@@ -198,7 +202,7 @@ def test_killed_at_any_moment_and_resumed_is_never_stopped(
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
-        while not list((tmp_path / "killed").glob(f"checkpoint_*_{updates}.pt")):
+        while newest_update(tmp_path / "killed") < updates:
             assert process.poll() is None, "the run ended before it could be killed"
             assert time.monotonic() < deadline, "the run wrote no checkpoint"
             time.sleep(0.01)
@@ -206,6 +210,7 @@ def test_killed_at_any_moment_and_resumed_is_never_stopped(
         process.wait()
     train(tmp_path / "killed", *options, dropout=0.2)
     assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "killed/checkpoint_last.pt")
+    assert list((tmp_path / "killed").glob("*.tmp")) == []
 
 
 def test_a_model_that_was_trained_is_finetuned_with_fresh_state(train: Callable[..., str], tmp_path: Path) -> None:
@@ -219,13 +224,25 @@ def test_a_model_that_was_trained_is_finetuned_with_fresh_state(train: Callable[
     assert history[-1]["num_updates"] == 2
 
 
+def test_best_checkpoints_by_bleu_are_kept_resumed_and_averaged(
+    run_command: RunCommand, train: Callable[..., str], tmp_path: Path
+) -> None:
+    """What most IWSLT recipes do; the score goes through sacreBLEU into the checkpoint and its name."""
+    options = [
+        "--max-tokens", 1000, "--eval-bleu", "--eval-bleu-args", '{"beam": 2}', "--eval-bleu-detok", "space",
+        "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--keep-best-checkpoints", 2,
+        "--no-epoch-checkpoints",
+    ]  # fmt: skip
+    train(tmp_path, *options, "--max-epoch", 2)
+    log = train(tmp_path, *options, "--max-epoch", 4)
+    assert "Loaded checkpoint" in log
+    kept = sorted(tmp_path.glob("checkpoint.best_bleu_*.pt"))
+    assert len(kept) == 2
+    result = run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", "--best", 2, tmp_path)
+    assert all(path.name in result.stdout for path in kept)
+
+
 # --- several processes -----------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -254,10 +271,10 @@ def test_two_processes_are_one_also_after_a_resume(
 ) -> None:
     for updates in (3, 6):
         run_command(
-            "torchrun", "--nproc_per_node", 2, "--master_addr", "127.0.0.1", "--master_port", free_port(),
-            "-m", "fairseq_depthwise", "train", copy_reverse_data, *tiny_model_options(ARCH), *LEARNING,
-            "--dropout", 0, "--batch-size", 20, "--max-update", updates, "--no-epoch-checkpoints",
-            "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path,
+            "torchrun", "--standalone", "--nproc_per_node", 2, "-m", "fairseq_depthwise", "train", copy_reverse_data,
+            *tiny_model_options(ARCH), *LEARNING, "--dropout", 0, "--batch-size", 20, "--max-update", updates,
+            "--no-epoch-checkpoints", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+            "--save-dir", tmp_path,
         )  # fmt: skip
     assert_near(one_process / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
@@ -296,7 +313,7 @@ def test_spawned_processes_import_the_plugin_afresh(
         "python", program, copy_reverse_data, "--user-dir", plugin, *tiny_model_options(ARCH), *LEARNING,
         "--dropout", 0, "--batch-size", 20, "--max-update", 6, "--no-epoch-checkpoints",
         "--save-dir", tmp_path / "run",
-        "--distributed-world-size", 2, "--distributed-init-method", f"tcp://127.0.0.1:{free_port()}",
+        "--distributed-world-size", 2, "--distributed-init-method", f"file://{tmp_path}/rendezvous",
         "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
     )  # fmt: skip
     assert_near(one_process / "checkpoint_last.pt", tmp_path / "run/checkpoint_last.pt")
