@@ -38,10 +38,11 @@ def test_all_is_well_here() -> None:
     assert wrong(checks) == []
     names = [check.name for check in checks]
     assert names[0] == "Python"
-    assert names[-5:] == [
+    assert names[-6:] == [
         "fairseq",
         "start-up hook",
         "import fairseq",
+        "patches",
         "compiled parts of fairseq",
         "fairseq's commands",
     ]
