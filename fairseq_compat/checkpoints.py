@@ -1,13 +1,11 @@
 """Reading checkpoints without running what is in them, and saying plainly what is wrong with one.
 
-A checkpoint of fairseq 0.10 to 0.12 is a dictionary of tensors, numbers and strings; the only other things its
-pickle names are ``argparse.Namespace`` (the options of the ``args`` style) and what PyTorch itself allows. Those are
-the allow-list. Everything else is refused before it is built.
+Loading is weights-only on every PyTorch: what a pickle may name is PyTorch's own list and that of
+:mod:`fairseq_compat.allow_list`. Everything else is refused before it is built.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import pickle
@@ -18,12 +16,11 @@ from typing import IO, Any
 
 import torch
 
+from fairseq_compat import allow_list
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import written_whole
 
-#: Classes that a fairseq checkpoint may name besides those that PyTorch's weights-only loading knows.
-ALLOWED_CLASSES: tuple[type, ...] = (argparse.Namespace,)
-torch.serialization.add_safe_globals(list(ALLOWED_CLASSES))
+allow_list.install()
 
 
 def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu") -> Any:
@@ -129,10 +126,12 @@ def _why_not(name: str, file: Any, error: Exception) -> str:
     size = file.tell()
     if size == 0:
         return f"{name} is empty; a checkpoint that was saved completely is needed"
-    if isinstance(error, pickle.UnpicklingError) and (refused := [one for one in _scan(file) if not _is_allowed(one)]):
+    if isinstance(error, pickle.UnpicklingError) and (
+        refused := [one for one in _scan(file) if not allow_list.is_allowed(one)]
+    ):
         return (
             f"{name} is refused: its pickle names {', '.join(refused)}, and loading it could run code; "
-            "a fairseq checkpoint names only tensors and argparse.Namespace"
+            "a fairseq checkpoint names only tensors, numbers and argparse.Namespace"
         )
     file.seek(0)
     if file.read(2) == b"PK":
@@ -155,18 +154,3 @@ def _scan(file: IO[bytes]) -> list[str]:
         return named_globals(file)
     except (zipfile.BadZipFile, OSError):
         return []
-
-
-def _is_allowed(name: str) -> bool:
-    listed = {f"{cls.__module__}.{cls.__qualname__}" for cls in ALLOWED_CLASSES}
-    tensors = ("torch._utils._rebuild_", "torch.serialization.", "torch._tensor.", "torch.storage.")
-    return (
-        name in listed
-        or name in ("collections.OrderedDict", "collections.Counter", "torch.Size", "torch.device", "torch.Tensor")
-        or name.startswith(tensors)
-        or (name.startswith("torch.") and (name.endswith("Storage") or isinstance(_of_torch(name), torch.dtype)))
-    )
-
-
-def _of_torch(name: str) -> Any:
-    return getattr(torch, name.removeprefix("torch."), None)

@@ -197,7 +197,9 @@ class Workplace:
         output = self.run(
             *("fairseq-train", "data-bin", "--cpu", "--save-dir", name, "--max-update", str(updates)),
             *("--optimizer", "adam", "--lr", "0.005", "--max-tokens", "400", "--share-all-embeddings"),
-            *("--no-epoch-checkpoints", "--log-format", "simple", "--log-interval", "5", *options),
+            *("--no-epoch-checkpoints", "--log-format", "simple", "--log-interval", "5"),
+            # BLEU during validation puts NumPy arrays into the checkpoint, which a resumed run has to accept.
+            *("--eval-bleu", "--eval-bleu-args", '{"beam": 1}', "--eval-bleu-detok", "space", *options),
         )
         if not (self.folder / name / "checkpoint_last.pt").is_file():
             raise StepError("fairseq-train ended well and wrote no checkpoint_last.pt")
