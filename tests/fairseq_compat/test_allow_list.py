@@ -1,4 +1,4 @@
-"""NumPy's arrays and numbers load, under the names of NumPy 1 and 2; what is inside an array is checked like all else."""
+"""NumPy's arrays and numbers load, under the names of NumPy 1 and 2; what an array holds is checked like all else."""
 
 from __future__ import annotations
 
