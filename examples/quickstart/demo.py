@@ -66,7 +66,7 @@ LARGE = dataclasses.replace(
     warmup=200,
     dropout=0.1,
     tokenizer_processes=2,
-    training_minutes=21,
+    training_minutes=26,
 )
 #: Training pairs from which on LARGE is used.
 LARGE_FROM = 40_000
