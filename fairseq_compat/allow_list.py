@@ -17,7 +17,7 @@ import torch
 try:
     from numpy._core import multiarray
 except ImportError:  # NumPy 1
-    from numpy.core import multiarray  # type: ignore[no-redef]
+    from numpy.core import multiarray  # type: ignore[no-redef]  # one name for either
 
 #: One letter for each of NumPy's types of numbers: truth values, integers, floats.
 NUMBERS = "?bhilqBHILQefdg"

@@ -38,7 +38,7 @@ class Settings:
     dropout: float
 
     tokenizer_processes: int
-    training_minutes: float  # measured on two cores of a server CPU
+    training_minutes: float  # measured on two cores of a server CPU, for LARGE beside other work
 
     def expected_minutes(self, pairs: int) -> float:
         """About how long everything takes there; all but training grows with the number of training pairs."""

@@ -8,11 +8,10 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 
-def adjust(module: ModuleType) -> Iterator[None]:
+def adjust(module: Any) -> Iterator[None]:
     yield
 
     original = module.parse_args_and_arch
@@ -27,4 +26,4 @@ def adjust(module: ModuleType) -> Iterator[None]:
                 options.tpu = False
         return result
 
-    module.parse_args_and_arch = parse_args_and_arch  # type: ignore[attr-defined]
+    module.parse_args_and_arch = parse_args_and_arch

@@ -6,13 +6,12 @@ run, never from a file, so they are loaded without the allow-list.
 """
 
 from collections.abc import Iterator
-from types import ModuleType
 from typing import IO, Any
 
 from fairseq_compat.overlay import Overlay
 
 
-def adjust(module: ModuleType) -> Iterator[None]:
+def adjust(module: Any) -> Iterator[None]:
     yield
 
     import torch
@@ -20,4 +19,4 @@ def adjust(module: ModuleType) -> Iterator[None]:
     def load(buffer: IO[bytes], map_location: Any = None) -> Any:
         return torch.load(buffer, map_location=map_location, weights_only=False)
 
-    module.torch = Overlay(module.torch, load=load)  # type: ignore[attr-defined]
+    module.torch = Overlay(module.torch, load=load)

@@ -6,7 +6,7 @@ Both are told a version from before the kernel; the ordinary path computes the s
 """
 
 from collections.abc import Iterator
-from types import ModuleType
+from typing import Any
 
 from fairseq_compat.overlay import Overlay
 
@@ -14,6 +14,6 @@ from fairseq_compat.overlay import Overlay
 BEFORE_FUSED_ENCODER = "1.11.0"
 
 
-def adjust(module: ModuleType) -> Iterator[None]:
+def adjust(module: Any) -> Iterator[None]:
     yield
-    module.torch = Overlay(module.torch, __version__=BEFORE_FUSED_ENCODER)  # type: ignore[attr-defined]
+    module.torch = Overlay(module.torch, __version__=BEFORE_FUSED_ENCODER)

@@ -9,11 +9,10 @@ import functools
 import os
 import sys
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 
-def adjust(module: ModuleType) -> Iterator[None]:
+def adjust(module: Any) -> Iterator[None]:
     yield
 
     original = module.cli_main
@@ -34,4 +33,4 @@ def adjust(module: ModuleType) -> Iterator[None]:
             print(f"{command}: error: {sentence}", file=sys.stderr)
             sys.exit(1)
 
-    module.cli_main = cli_main  # type: ignore[attr-defined]
+    module.cli_main = cli_main

@@ -6,11 +6,10 @@ sacreBLEU 2 no longer takes files. While the command runs, and only with that op
 import functools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 
-def adjust(module: ModuleType) -> Iterator[None]:
+def adjust(module: Any) -> Iterator[None]:
     yield
 
     original = module.cli_main
@@ -34,4 +33,4 @@ def adjust(module: ModuleType) -> Iterator[None]:
         finally:
             sacrebleu.corpus_bleu = corpus_bleu
 
-    module.cli_main = cli_main  # type: ignore[attr-defined]
+    module.cli_main = cli_main

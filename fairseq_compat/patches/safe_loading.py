@@ -6,13 +6,12 @@ fairseq, which otherwise ends in ``KeyError: 'best_loss'``.
 """
 
 from collections.abc import Iterator
-from types import ModuleType
 from typing import IO, Any
 
 from fairseq_compat.overlay import Overlay
 
 
-def adjust(module: ModuleType) -> Iterator[None]:
+def adjust(module: Any) -> Iterator[None]:
     yield
 
     from fairseq_compat import checkpoints
@@ -22,4 +21,4 @@ def adjust(module: ModuleType) -> Iterator[None]:
         checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
         return state
 
-    module.torch = Overlay(module.torch, load=load)  # type: ignore[attr-defined]
+    module.torch = Overlay(module.torch, load=load)

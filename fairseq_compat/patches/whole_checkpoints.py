@@ -7,7 +7,6 @@ fairseq writes the first file of a save aside and renames it without flushing, t
 import logging
 import os
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 from fairseq_compat.errors import UserError
@@ -18,7 +17,7 @@ logger = logging.getLogger(__name__)
 TRIES = 3
 
 
-def adjust(module: ModuleType) -> Iterator[None]:
+def adjust(module: Any) -> Iterator[None]:
     yield
 
     from fairseq_compat import checkpoints, files
@@ -41,7 +40,7 @@ def adjust(module: ModuleType) -> Iterator[None]:
                     raise
                 logger.warning("saving %s failed, trying again", filename, exc_info=True)
 
-    class PathManager(original_paths):  # type: ignore[misc, valid-type]
+    class PathManager(original_paths):  # type: ignore[misc, valid-type]  # a base known at run time
         @staticmethod
         def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
             if not original_paths.supports_rename(dst_path):
@@ -49,5 +48,5 @@ def adjust(module: ModuleType) -> Iterator[None]:
             files.copied_whole(src_path, dst_path)
             return os.path.exists(dst_path)
 
-    module.torch_persistent_save = torch_persistent_save  # type: ignore[attr-defined]
-    module.PathManager = PathManager  # type: ignore[attr-defined]
+    module.torch_persistent_save = torch_persistent_save
+    module.PathManager = PathManager
