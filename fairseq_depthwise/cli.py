@@ -11,9 +11,9 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_depthwise.commands import average, doctor, fairseq_commands
+from fairseq_depthwise.commands import average, doctor, fairseq_commands, params
 
-COMMANDS = (doctor, fairseq_commands, average)
+COMMANDS = (doctor, fairseq_commands, average, params)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -20,12 +20,24 @@ def _range_in_words(at_least: float | None, below: float | None) -> str:
     return " and ".join(part for part in (lower, upper) if part)
 
 
-def option(default: Any, help: str, *, at_least: float | None = None, below: float | None = None) -> Any:
-    """A configuration field; ``at_least <= value < below`` is checked before a model is built."""
-    allowed = _range_in_words(at_least, below)
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    below: float | None = None,
+    one_of: tuple[Any, ...] | None = None,
+) -> Any:
+    """A configuration field; ``at_least <= value < below``, or that it is ``one_of``, is checked before building."""
+    allowed = f"one of {', '.join(map(str, one_of))}" if one_of else _range_in_words(at_least, below)
     return field(
         default=default,
-        metadata={"help": f"{help} ({allowed})" if allowed else help, "at_least": at_least, "below": below},
+        metadata={
+            "help": f"{help} ({allowed})" if allowed else help,
+            "at_least": at_least,
+            "below": below,
+            "one_of": one_of,
+        },
     )
 
 
@@ -59,7 +71,26 @@ class EncoderDecoderConfig(FairseqDataclass):
     no_token_positional_embeddings: bool = option(False, "no absolute positions")
     no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
 
+    max_relative_positions: int = option(
+        0, "relative positions in every self-attention up to this distance; 0 = none", at_least=0
+    )
+    relative_position_terms: str = option(
+        "key", "what relative positions act on: keys, or keys and values", one_of=("key", "key-value")
+    )
+
+    encoder_layerdrop: float = option(0.0, "probability of skipping an encoder layer in training", at_least=0, below=1)
+    decoder_layerdrop: float = option(0.0, "probability of skipping a decoder layer in training", at_least=0, below=1)
     checkpoint_activations: bool = option(False, "recompute each layer in the backward pass to save memory")
+    quant_noise_pq: float = option(
+        0.0, "iterative product quantization noise on the layers' linear maps", at_least=0, below=1
+    )
+    quant_noise_pq_block_size: int = option(8, "block size of the quantization noise", at_least=1)
+    quant_noise_scalar: float = option(0.0, "scalar quantization noise", at_least=0, below=1)
+    adaptive_softmax_cutoff: Optional[str] = option(  # noqa: UP045
+        None, "comma-separated cutoffs of an adaptive softmax; needs --criterion adaptive_loss"
+    )
+    adaptive_softmax_dropout: float = option(0.0, "dropout of the adaptive softmax's tails", at_least=0, below=1)
+    adaptive_softmax_factor: float = option(4.0, "how much narrower each tail of the adaptive softmax is", at_least=1)
 
     @classmethod
     def complete(cls: type[Config], given: Any) -> Config:
@@ -78,7 +109,7 @@ class EncoderDecoderConfig(FairseqDataclass):
             values[one.name] = one.default if found is None else found
         config = cls(**values)
         for one in fields(cls):
-            _check_range(one, getattr(config, one.name))
+            _check_value(one, getattr(config, one.name))
         config.check()
         return config
 
@@ -96,6 +127,11 @@ class EncoderDecoderConfig(FairseqDataclass):
                 f"--encoder-embed-dim {self.encoder_embed_dim} and --decoder-embed-dim {self.decoder_embed_dim} "
                 "differ; the decoder attends to the encoder's output, so give both the same width"
             )
+        if self.adaptive_softmax_cutoff and self.share_decoder_input_output_embed:
+            raise UserError(
+                f"--adaptive-softmax-cutoff {self.adaptive_softmax_cutoff} contradicts "
+                "--share-decoder-input-output-embed; an adaptive softmax has an output table of its own"
+            )
         if self.share_all_embeddings and self.decoder_embed_path not in (None, self.encoder_embed_path):
             raise UserError(
                 f"--decoder-embed-path {self.decoder_embed_path} contradicts --share-all-embeddings; "
@@ -103,11 +139,14 @@ class EncoderDecoderConfig(FairseqDataclass):
             )
 
 
-def _check_range(one: Field[Any], value: Any) -> None:
+def _check_value(one: Field[Any], value: Any) -> None:
+    name = one.name.replace("_", "-")
     at_least, below = one.metadata.get("at_least"), one.metadata.get("below")
     if (at_least is not None and value < at_least) or (below is not None and value >= below):
-        name = one.name.replace("_", "-")
         raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")
+    one_of = one.metadata.get("one_of")
+    if one_of and value not in one_of:
+        raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
 
 
 def _nearest_divisor(width: int, heads: int) -> int:

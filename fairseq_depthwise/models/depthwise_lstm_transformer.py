@@ -10,28 +10,77 @@ from typing import Any
 
 from fairseq.models import register_model, register_model_architecture
 from fairseq.tasks import FairseqTask
-from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig, option
-from fairseq_depthwise.models.encoder_decoder import StackDecoder, StackEncoder, StackModel, build_embeddings
-from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.models.depthwise_presets import PRESETS
+from fairseq_depthwise.models.depthwise_stacks import DepthwiseStacks
+from fairseq_depthwise.models.encoder_decoder import (
+    StackDecoder,
+    StackEncoder,
+    StackModel,
+    add_quantization_noise,
+    build_adaptive_softmax,
+    build_embeddings,
+)
 from fairseq_depthwise.modules.connections import DepthwiseConnection
-from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, Gates, HiddenNet
-from fairseq_depthwise.modules.depthwise_layers import DepthwiseDecoderLayer, DepthwiseEncoderLayer
+from fairseq_depthwise.modules.fused_cell import KERNELS
 
 
 @dataclass
 class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     """Options of ``depthwise_lstm_transformer``."""
 
-    depthwise_hidden_dim: int = option(2048, "width H of the cell's hidden net before the GLU halves it", at_least=2)
+    depthwise_cell: str = option(
+        "lstm", "what connects the layers: an LSTM, or an RNN without gates", one_of=("lstm", "rnn")
+    )
+    depthwise_hidden_layers: int = option(2, "layers of the cell's hidden net: Eq 6, or Eq 5", one_of=(2, 1))
+    depthwise_hidden_dim: int = option(
+        2048, "width H of the hidden net's first of two layers, before the GLU halves it", at_least=2
+    )
+    depthwise_hidden_activation: str = option(
+        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=("glu", "gelu", "relu")
+    )
+    depthwise_sharing: str = option(
+        "gates", "what the cells of a stack share: the gates, nothing, or all", one_of=("gates", "none", "all")
+    )
+    depthwise_gate_scope: str = option(
+        "stack", "shared gates: one set for each stack, or one for the model", one_of=("stack", "model")
+    )
+    decoder_merge: str = option(
+        "add", "how self- and cross-attention reach the decoder's cell", one_of=("add", "concat", "two-cells")
+    )
+    depthwise_kernel: str = option("auto", "how the cell is computed", one_of=KERNELS)
+    log_gates: bool = option(False, "log mean and deviation of the gates as training metrics")
 
     def check(self) -> None:
         super().check()
-        if self.depthwise_hidden_dim % 2:
+        if (
+            self.depthwise_hidden_layers == 2
+            and self.depthwise_hidden_activation == "glu"
+            and self.depthwise_hidden_dim % 2
+        ):
             raise UserError(
                 f"--depthwise-hidden-dim {self.depthwise_hidden_dim} is odd; the GLU halves it, so give an even number"
+            )
+        if self.depthwise_gate_scope == "model":
+            self._check_gates_of_the_model()
+        if self.depthwise_cell == "rnn" and self.log_gates:
+            raise UserError("--log-gates has nothing to log: --depthwise-cell rnn has no gates")
+
+    def _check_gates_of_the_model(self) -> None:
+        if self.depthwise_cell == "rnn":
+            raise UserError("--depthwise-gate-scope model has no meaning: --depthwise-cell rnn has no gates")
+        if self.depthwise_sharing == "none":
+            raise UserError(
+                "--depthwise-gate-scope model contradicts --depthwise-sharing none; one shares gates across the model, "
+                "the other shares nothing"
+            )
+        if self.decoder_merge == "concat":
+            width = self.encoder_embed_dim
+            raise UserError(
+                "--depthwise-gate-scope model is impossible with --decoder-merge concat: the encoder's gates read "
+                f"{2 * width} values and the decoder's {3 * width}; leave it at stack"
             )
 
 
@@ -49,100 +98,29 @@ class DepthwiseLSTMTransformer(StackModel):
         config = DepthwiseLSTMTransformerConfig.complete(cfg)
         source, target = task.source_dictionary, task.target_dictionary
         source_embedding, target_embedding = build_embeddings(config, source, target)
+        stacks = DepthwiseStacks(config)
         encoder = StackEncoder(
             dictionary=source,
             embedding=source_embedding,
-            layers=_encoder_layers(config),
+            layers=stacks.encoder_layers(),
             connection=DepthwiseConnection(embed_dim=config.encoder_embed_dim),
             max_positions=config.max_source_positions,
+            layerdrop=config.encoder_layerdrop,
             checkpoint_activations=config.checkpoint_activations,
         )
         decoder = StackDecoder(
             dictionary=target,
             embedding=target_embedding,
-            layers=_decoder_layers(config),
+            layers=stacks.decoder_layers(),
             connection=DepthwiseConnection(embed_dim=config.decoder_embed_dim),
             share_embedding=config.share_decoder_input_output_embed or config.share_all_embeddings,
             max_positions=config.max_target_positions,
+            layerdrop=config.decoder_layerdrop,
+            adaptive_softmax=build_adaptive_softmax(config, target),
             checkpoint_activations=config.checkpoint_activations,
         )
+        add_quantization_noise(config, encoder.layers, decoder.layers)
         return cls(encoder, decoder)
-
-
-def _encoder_layers(config: DepthwiseLSTMTransformerConfig) -> list[nn.Module]:
-    width = config.encoder_embed_dim
-    gates = Gates(input_dim=2 * width, embed_dim=width)  # one set for the stack
-    return [
-        DepthwiseEncoderLayer(
-            self_attention=_attention(config, width, config.encoder_attention_heads),
-            cell=_cell(config, width, gates),
-            input_norm=_norm_above_first(index, width),
-            dropout=config.dropout,
-        )
-        for index in range(config.encoder_layers)
-    ]
-
-
-def _decoder_layers(config: DepthwiseLSTMTransformerConfig) -> list[nn.Module]:
-    width, heads = config.decoder_embed_dim, config.decoder_attention_heads
-    gates = Gates(input_dim=2 * width, embed_dim=width)
-    return [
-        DepthwiseDecoderLayer(
-            self_attention=_attention(config, width, heads),
-            cross_attention=_attention(config, width, heads, attend_encoder=True),
-            cell=_cell(config, width, gates),
-            input_norm=_norm_above_first(index, width),
-            query_norm=_norm_above_first(index, width),
-            dropout=config.dropout,
-        )
-        for index in range(config.decoder_layers)
-    ]
-
-
-def _cell(config: DepthwiseLSTMTransformerConfig, width: int, gates: Gates) -> DepthwiseLSTMCell:
-    return DepthwiseLSTMCell(
-        gates=gates,
-        hidden_net=HiddenNet(
-            input_dim=2 * width,
-            embed_dim=width,
-            hidden_dim=config.depthwise_hidden_dim,
-            dropout=config.dropout,
-            activation_dropout=config.activation_dropout,
-        ),
-    )
-
-
-def _attention(
-    config: DepthwiseLSTMTransformerConfig, width: int, heads: int, *, attend_encoder: bool = False
-) -> MultiheadAttention:
-    return MultiheadAttention(
-        embed_dim=width,
-        heads=heads,
-        dropout=config.attention_dropout,
-        bias=config.attention_bias,
-        attend_encoder=attend_encoder,
-    )
-
-
-def _norm_above_first(index: int, width: int) -> nn.LayerNorm | None:
-    """The published parameter counts have no norm before the attentions of a stack's first layer."""
-    return None if index == 0 else nn.LayerNorm(width)
-
-
-def _both_sides(*, embed_dim: int, attention_heads: int) -> dict[str, int]:
-    sizes = {"embed_dim": embed_dim, "attention_heads": attention_heads}
-    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
-
-
-_BIG = {**_both_sides(embed_dim=1024, attention_heads=16), "depthwise_hidden_dim": 4096}
-
-#: Preset -> the defaults it sets. Each stays overridable on the command line and is saved in the checkpoint.
-PRESETS: dict[str, dict[str, Any]] = {
-    "iwslt_de_en": {**_both_sides(embed_dim=512, attention_heads=4), "depthwise_hidden_dim": 1024},
-    "wmt_en_de": {},
-    "wmt_en_de_big": {**_BIG, "dropout": 0.3},
-    "wmt_en_fr_big": _BIG,
-}
 
 
 def _register_preset(name: str, defaults: dict[str, Any]) -> None:

@@ -11,13 +11,20 @@ import torch
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
+from fairseq.modules import AdaptiveSoftmax, LayerDropModuleList
+from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.connections import DepthwiseConnection
+from fairseq_depthwise.modules.decoding_cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
+from fairseq_depthwise.modules.packed_linear import pack
+
+#: Where a decoder's cache lies in fairseq's incremental state.
+_CACHE = "fairseq_depthwise"
 
 
 class StackModel(FairseqEncoderDecoderModel):
@@ -37,6 +44,7 @@ class StackEncoder(FairseqEncoder):
         layers: encoder layers, first to last.
         connection: makes the first state and the output.
         max_positions: longest source sentence.
+        layerdrop: probability of leaving out a layer in training.
         checkpoint_activations: recompute each layer in the backward pass.
     """
 
@@ -48,11 +56,12 @@ class StackEncoder(FairseqEncoder):
         layers: list[nn.Module],
         connection: DepthwiseConnection,
         max_positions: int,
+        layerdrop: float = 0.0,
         checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
-        self.layers = nn.ModuleList(layers)
+        self.layers = _module_list(layers, layerdrop)
         self.connection = connection
         self.longest = max_positions
         self.checkpoint_activations = checkpoint_activations
@@ -72,7 +81,8 @@ class StackEncoder(FairseqEncoder):
 
         Returns:
             fairseq's encoder output: ``encoder_out`` [T x B x C], ``encoder_padding_mask`` [B x T],
-            ``encoder_states`` [L + 1 times T x B x C] if asked for, ``src_lengths`` [B x 1].
+            ``encoder_states`` [L + 1 times T x B x C] if asked for, ``src_lengths`` [B x 1]. ``rows`` is ours: empty,
+            or [N], which of the B sentences each row stands for; see :meth:`reorder_encoder_out`.
         """
         padding = src_tokens.eq(self.dictionary.pad())
         layer_padding = padding if padding.any() else None
@@ -89,16 +99,18 @@ class StackEncoder(FairseqEncoder):
             "encoder_embedding": [],
             "encoder_states": states,
             "src_tokens": [],
+            "rows": [],
             "src_lengths": [padding.logical_not().sum(dim=1, keepdim=True, dtype=torch.int32)],
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Row b of every tensor becomes the old row ``new_order[b]``; the beam search asks for it."""
-        batch_dim = {"encoder_out": 1, "encoder_states": 1}
-        return {
-            name: [tensor.index_select(batch_dim.get(name, 0), new_order) for tensor in tensors]
-            for name, tensors in encoder_out.items()
-        }
+        """Row n becomes the old row ``new_order[n]``; the beam search asks for it at every step.
+
+        The beams of a sentence share its encoder output, so nothing is copied: only the row numbers are kept, and the
+        decoder reads them.
+        """
+        rows = [one.index_select(0, new_order) for one in encoder_out["rows"]] or [new_order]
+        return {**encoder_out, "rows": rows}
 
     def max_positions(self) -> int:
         return self.longest
@@ -114,6 +126,8 @@ class StackDecoder(FairseqIncrementalDecoder):
         connection: makes the first state and the output.
         share_embedding: the output projection is the embedding table.
         max_positions: longest target sentence.
+        layerdrop: probability of leaving out a layer in training.
+        adaptive_softmax: computes the output probabilities instead of an output projection.
         checkpoint_activations: recompute each layer in the backward pass.
     """
 
@@ -126,14 +140,20 @@ class StackDecoder(FairseqIncrementalDecoder):
         connection: DepthwiseConnection,
         share_embedding: bool,
         max_positions: int,
+        layerdrop: float = 0.0,
+        adaptive_softmax: AdaptiveSoftmax | None = None,
         checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
-        self.layers = nn.ModuleList(layers)
+        self.layers = _module_list(layers, layerdrop)
         self.connection = connection
         self.longest = max_positions
         self.checkpoint_activations = checkpoint_activations
+        #: Read by fairseq's ``get_normalized_probs`` and by the criterion ``adaptive_loss``.
+        self.adaptive_softmax = adaptive_softmax
+        if adaptive_softmax is not None:
+            return
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
         if share_embedding:
@@ -192,15 +212,21 @@ class StackDecoder(FairseqIncrementalDecoder):
         """As :meth:`forward` with ``features_only``."""
         if alignment_layer is None and not self.training and incremental_state is None:
             alignment_layer = len(self.layers) - 1
-        encoder_padding = encoder_out["encoder_padding_mask"][0]
         embedded = self.embedding(prev_output_tokens, incremental_state=incremental_state)
-        attend = {
-            "encoder_output": encoder_out["encoder_out"][0],
-            "encoder_padding": encoder_padding if encoder_padding.any() else None,
-            "self_padding": self._padding_to_hide(prev_output_tokens, incremental_state, full_context_alignment),
-            "causal": not full_context_alignment,
-            "incremental_state": incremental_state,
-        }
+        attend: dict[str, Any]
+        if incremental_state is None:
+            output, padding = _by_row(encoder_out)
+            self_padding = self._padding_to_hide(prev_output_tokens, full_context_alignment)
+            attend = {
+                "encoder_output": output,
+                "encoder_padding": padding,
+                "self_padding": self_padding,
+                "causal": not full_context_alignment,
+            }
+        else:
+            cache = self._cache(incremental_state, encoder_out, prev_output_tokens.size(0))
+            cache.begin_step()
+            attend = {"encoder_output": cache.source, "cache": cache}
         state = self.connection.start(embedded)
         inner_states = [embedded]
         weights: Tensor | None = None
@@ -215,25 +241,55 @@ class StackDecoder(FairseqIncrementalDecoder):
         return features, {"attn": [weights], "inner_states": inner_states}
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Features (B x T x C) to scores over the vocabulary (B x T x V)."""
-        return self.output_projection(features)
+        """Features (B x T x C) to scores over the vocabulary (B x T x V); unchanged with an adaptive softmax."""
+        return features if self.adaptive_softmax is not None else self.output_projection(features)
+
+    def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+        """Follow the beam search: row n goes on from the old row ``new_order[n]``.
+
+        fairseq's own method looks for state in every module; here there is one.
+        """
+        if _CACHE in incremental_state:
+            incremental_state[_CACHE].reorder(new_order)
+
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq's hook before generation: lay out the weights once."""
+        if self.adaptive_softmax is None:
+            pack(self.output_projection)
 
     def max_positions(self) -> int:
         return self.longest
 
-    def _padding_to_hide(
-        self, tokens: Tensor, incremental_state: dict[str, Any] | None, sees_all: bool
-    ) -> Tensor | None:
+    def _padding_to_hide(self, tokens: Tensor, sees_all: bool) -> Tensor | None:
         """The padding (B x T) that self-attention could see, or None.
 
-        Padding on the right lies in the future of every real position, so the causal mask hides it already; decoding
-        has none.
+        Padding on the right lies in the future of every real position, so the causal mask hides it already.
         """
-        if incremental_state is not None:
-            return None
         padding = tokens.eq(self.dictionary.pad())
         reachable = padding if sees_all else padding[:, 0]
         return padding if reachable.any() else None
+
+    @staticmethod
+    def _cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:
+        """What earlier steps left; made at the first."""
+        if _CACHE not in incremental_state:
+            output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+            order = encoder_out["rows"][0] if encoder_out["rows"] else torch.arange(rows, device=output.device)
+            incremental_state[_CACHE] = DecodingCache(output, padding if padding.any() else None, order)
+        cache: DecodingCache = incremental_state[_CACHE]
+        return cache
+
+
+def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
+    """The encoder's output (S x N x C) and padding (N x S, or None without any) for every row."""
+    output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+    for rows in encoder_out["rows"]:
+        output, padding = output.index_select(1, rows), padding.index_select(0, rows)
+    return output, padding if padding.any() else None
+
+
+def _module_list(layers: list[nn.Module], layerdrop: float) -> nn.ModuleList:
+    return LayerDropModuleList(layerdrop, layers) if layerdrop else nn.ModuleList(layers)
 
 
 def _run(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:
@@ -286,3 +342,51 @@ def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn
     if path:
         utils.load_embedding(utils.parse_embedding(path), dictionary, table)
     return table
+
+
+def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> AdaptiveSoftmax | None:
+    """fairseq's adaptive softmax over the target dictionary; None without ``--adaptive-softmax-cutoff``.
+
+    Raises:
+        UserError: the cutoffs are not growing numbers below the dictionary's size.
+    """
+    text = config.adaptive_softmax_cutoff
+    if not text:
+        return None
+    try:
+        cutoffs = [int(one) for one in text.split(",")]
+    except ValueError:
+        cutoffs = []
+    if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= len(target):
+        raise UserError(
+            f"--adaptive-softmax-cutoff {text} must be growing numbers between 1 and {len(target) - 1}, one less than "
+            "the size of the target dictionary, with commas between them"
+        )
+    return AdaptiveSoftmax(
+        len(target),
+        config.decoder_embed_dim,
+        cutoffs,
+        config.adaptive_softmax_dropout,
+        factor=config.adaptive_softmax_factor,
+        q_noise=config.quant_noise_pq,
+        qn_block_size=config.quant_noise_pq_block_size,
+    )
+
+
+def add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList) -> None:
+    """``--quant-noise-pq``: fairseq's noise on the linear maps of the layers, for product quantization after training.
+
+    Raises:
+        UserError: the block size does not divide the input width of one of them.
+    """
+    if not config.quant_noise_pq:
+        return
+    block = config.quant_noise_pq_block_size
+    # A set, because layers share gates.
+    for linear in {module for stack in stacks for module in stack.modules() if isinstance(module, nn.Linear)}:
+        if linear.in_features % block:
+            raise UserError(
+                f"--quant-noise-pq-block-size {block} does not divide {linear.in_features}, the input width of one of "
+                "the linear maps"
+            )
+        quant_noise(linear, config.quant_noise_pq, block)

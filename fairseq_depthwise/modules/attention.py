@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Decoding state: per attention its "key" and "value" (B x heads x S x head_dim) and "padding" (B x S or None).
-IncrementalState = dict[str, dict[str, Any]]
+from fairseq_depthwise.modules.decoding_cache import DecodingCache, KeysValues, additive_mask
+from fairseq_depthwise.modules.packed_linear import PackedLinear, pack, pack_together
+from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 
 class MultiheadAttention(nn.Module):
@@ -24,16 +25,25 @@ class MultiheadAttention(nn.Module):
         heads: number of heads; must divide ``embed_dim``.
         dropout: dropout probability of the attention weights in training.
         bias: whether the four projections have biases.
-        attend_encoder: cross-attention. Keys and values come from the encoder, are computed once per sentence while
-            decoding, and stay the same for every beam of a sentence.
+        attend_encoder: cross-attention: keys and values come from the encoder.
+        relative_positions: for self-attention, the tables of relative positions.
     """
 
     def __init__(
-        self, *, embed_dim: int, heads: int, dropout: float = 0.0, bias: bool = False, attend_encoder: bool = False
+        self,
+        *,
+        embed_dim: int,
+        heads: int,
+        dropout: float = 0.0,
+        bias: bool = False,
+        attend_encoder: bool = False,
+        relative_positions: RelativePositions | None = None,
     ) -> None:
         super().__init__()
         if embed_dim % heads:
             raise ValueError(f"embed_dim {embed_dim} is not divisible by heads {heads}")
+        if attend_encoder and relative_positions is not None:
+            raise ValueError("relative positions have no meaning between two sentences")
         self.heads = heads
         self.head_dim = embed_dim // heads
         self.dropout = dropout
@@ -42,6 +52,8 @@ class MultiheadAttention(nn.Module):
         self.key_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.value_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.output_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.relative_positions = relative_positions
+        self._packed: PackedLinear | None = None
 
     def forward(
         self,
@@ -50,68 +62,108 @@ class MultiheadAttention(nn.Module):
         *,
         padding: Tensor | None = None,
         causal: bool = False,
-        incremental_state: IncrementalState | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from every position of ``query`` to the positions of ``source``.
 
         Args:
             query: T x B x C.
-            source: S x B x C; what keys and values are made of. While decoding with ``incremental_state``, the newest
-                target position for self-attention (S = T = 1), the whole encoder output for cross-attention.
-            padding: B x S, True at padding of ``source``; None where there is none, and always in self-attention with
-                ``incremental_state``.
+            source: S x B x C, what keys and values are made of; for self-attention the same as ``query``.
+            padding: B x S, True at padding of ``source``; None where there is none.
             causal: position t sees positions up to t only.
-            incremental_state: fairseq's decoding state; None outside incremental decoding.
             need_weights: also return the attention weights, which the fused kernel does not give.
 
         Returns:
             T x B x C, and the weights (heads x B x T x S) or None.
         """
         # 1. Project and split into heads: T x B x C -> B x heads x T x head_dim.
-        queries = self._split(self.query_projection(query))
-        cache = None if incremental_state is None else incremental_state.get(self.cache_name)
-        if cache is not None and self.attend_encoder:
-            keys, values, padding = cache["key"], cache["value"], cache["padding"]
+        if self.attend_encoder:
+            queries = self._split(self.query_projection(query))
+            keys, values = self._encoder_keys(source)
         else:
-            keys = self._split(self.key_projection(source))
-            values = self._split(self.value_projection(source))
-            if cache is not None:
-                keys = torch.cat([cache["key"], keys], dim=2)
-                values = torch.cat([cache["value"], values], dim=2)
-            if incremental_state is not None:
-                incremental_state[self.cache_name] = {"key": keys, "value": values, "padding": padding}
+            queries, keys, values = (self._split(part) for part in self._project_all(source))
 
-        # 2. Attend.
-        if need_weights:
-            mask = _additive_mask(queries, keys, padding, causal)
-            attended, weights = self._attend_with_weights(queries, keys, values, mask)
-        else:
-            # Without padding the kernel makes the causal mask itself and skips what it hides; with cached keys, though,
-            # its mask would start at the first key.
-            kernel_causal = causal and padding is None and queries.size(2) == keys.size(2)
-            attended = F.scaled_dot_product_attention(
-                queries,
-                keys,
-                values,
-                attn_mask=None if kernel_causal else _additive_mask(queries, keys, padding, causal),
-                dropout_p=self.dropout if self.training else 0.0,
-                is_causal=kernel_causal,
-            )
-            weights = None
+        # 2. Attend. Without padding the kernel makes the causal mask itself and skips what it hides.
+        rows = None
+        if self.relative_positions is not None:
+            positions = torch.arange(source.size(0), device=source.device)
+            rows = self.relative_positions.rows(positions, positions)
+        kernel_causal = causal and padding is None and rows is None and not need_weights
+        mask = None if kernel_causal else _mask(queries, keys, padding, causal)
+        attended, weights = self._attend(queries, keys, values, mask, rows, kernel_causal, need_weights)
 
         # 3. Join the heads: B x heads x T x head_dim -> T x B x C.
         joined = attended.permute(2, 0, 1, 3).reshape(query.size(0), query.size(1), -1)
+        return self.output_projection(joined), None if weights is None else weights.transpose(0, 1)
+
+    def step(self, query: Tensor, cache: DecodingCache, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Attend from the newest target position: one step of a beam search.
+
+        Args:
+            query: 1 x N x C, with one row for each hypothesis of the search.
+            cache: keys and values so far; self-attention adds its newest.
+            need_weights: also return the attention weights.
+
+        Returns:
+            1 x N x C, and the weights (heads x N x 1 x S) or None.
+        """
+        count, rows = query.size(1), None
+        if self.attend_encoder:
+            queries = self._rows(self.query_projection(query))
+            keys, values = cache.encoder(self, self._encoder_keys)
+            mask = cache.source_mask
+        else:
+            queries, new_keys, new_values = (self._rows(part) for part in self._project_all(query))
+            keys, values = cache.append(self, new_keys, new_values)
+            mask = cache.ancestor_mask
+            if self.relative_positions is not None:
+                steps = torch.arange(cache.steps, device=query.device)
+                rows = self.relative_positions.rows(steps[-1:], steps).repeat_interleave(cache.beams, dim=1)
+                rows = rows.expand(cache.beams, -1)
+        attended, weights = self._attend(cache.group(queries), keys, values, mask, rows, False, need_weights)
+        joined = attended.transpose(1, 2).reshape(1, count, -1)  # B x heads x k x head_dim -> 1 x N x C
+        if weights is not None:
+            weights = weights.transpose(0, 1).reshape(self.heads, -1, weights.size(0), cache.beams, weights.size(3))
+            weights = weights.squeeze(1).reshape(self.heads, count, 1, -1)
         return self.output_projection(joined), weights
 
-    @property
-    def cache_name(self) -> str:
-        """Key of this module's tensors in the decoding state; of the object, so that a copied layer has its own."""
-        return f"attention.{id(self)}"
-
-    def _split(self, projected: Tensor) -> Tensor:
-        length, batch, _ = projected.shape
-        return projected.view(length, batch, self.heads, self.head_dim).permute(1, 2, 0, 3)
+    def _attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        rows: Tensor | None,
+        kernel_causal: bool,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """B x heads x T x head_dim, and the weights (B x heads x T x S) where they are wanted or needed."""
+        relative = self.relative_positions
+        if relative is not None and rows is not None:
+            scores = relative.key_scores(queries, rows)
+            mask = scores if mask is None else scores + mask
+            if relative.value_table is not None:
+                need_weights = True
+        if need_weights:
+            attended, weights = self._attend_with_weights(queries, keys, values, mask)
+            if relative is not None and rows is not None:
+                value_sums = relative.value_sums(weights, rows)
+                attended = attended if value_sums is None else attended + value_sums
+            return attended, weights
+        dtype = queries.dtype
+        if dtype == torch.bfloat16 and queries.device.type == "cpu" and queries.requires_grad:
+            # The backward pass of PyTorch's CPU kernel takes several times as long in bfloat16 as in float32.
+            queries, keys, values = queries.float(), keys.float(), values.float()
+            mask = None if mask is None else mask.float()
+        attended = F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=kernel_causal,
+        )
+        return attended.to(dtype), None
 
     def _attend_with_weights(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
@@ -119,36 +171,46 @@ class MultiheadAttention(nn.Module):
         scores = torch.matmul(queries, keys.transpose(2, 3)) * self.head_dim**-0.5
         if mask is not None:
             scores = scores + mask
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
-        attended = torch.matmul(F.dropout(weights, self.dropout, self.training), values)
-        return attended, weights.transpose(0, 1)
+        precise = torch.promote_types(scores.dtype, torch.float32)
+        weights = torch.softmax(scores, dim=-1, dtype=precise).to(scores.dtype)
+        return torch.matmul(F.dropout(weights, self.dropout, self.training), values), weights
 
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Follow the beam search: row b of every cached tensor becomes the old row ``new_order[b]``."""
-        cache = incremental_state.get(self.cache_name)
-        if cache is None:
-            return
-        # The beams of a sentence share its encoder output, so only a shrinking batch moves encoder keys.
-        if self.attend_encoder and cache["key"].size(0) == new_order.size(0):
-            return
-        incremental_state[self.cache_name] = {
-            name: None if tensor is None else tensor.index_select(0, new_order) for name, tensor in cache.items()
-        }
+    # --- projections ------------------------------------------------------------------------------------------------
+
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq's hook before generation: lay out the weights once."""
+        pack(self.output_projection)
+        if self.attend_encoder:
+            pack(self.query_projection)
+        else:
+            self._packed = pack_together(self.query_projection, self.key_projection, self.value_projection)
+
+    def _project_all(self, source: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values of self-attention, T x B x C each."""
+        if self._packed is None:
+            return self.query_projection(source), self.key_projection(source), self.value_projection(source)
+        return self._packed(source).chunk(3, dim=-1)
+
+    def _encoder_keys(self, source: Tensor) -> KeysValues:
+        return KeysValues(self._split(self.key_projection(source)), self._split(self.value_projection(source)))
+
+    def _split(self, projected: Tensor) -> Tensor:
+        """T x B x C to B x heads x T x head_dim."""
+        return projected.unflatten(-1, (self.heads, self.head_dim)).permute(1, 2, 0, 3)
+
+    def _rows(self, projected: Tensor) -> Tensor:
+        """1 x N x C to N x heads x head_dim."""
+        return projected[0].unflatten(-1, (self.heads, self.head_dim))
 
 
-def _additive_mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
-    """0 where attention may look, the lowest finite number elsewhere; broadcasts to B x heads x T x S.
-
-    Added to the scores, because boolean masks are slow in several of PyTorch's kernels. A finite number, because a
-    row of -inf only, which a sentence padded on the left has, would become NaN.
-    """
-    lowest = torch.finfo(queries.dtype).min
+def _mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
+    """Additive mask that broadcasts to B x heads x T x S; None where everything may be seen."""
     length, source_length = queries.size(2), keys.size(2)
     mask = None
     if causal and length > 1:
-        # The last query sees all keys, also where keys of earlier positions come from the cache.
-        mask = queries.new_full((length, source_length), lowest).triu(source_length - length + 1)
+        future = torch.ones(length, source_length, dtype=torch.bool, device=queries.device).triu(1)
+        mask = additive_mask(future, queries.dtype)
     if padding is not None:
-        hidden = torch.zeros_like(padding, dtype=queries.dtype).masked_fill(padding, lowest)[:, None, None, :]
+        hidden = additive_mask(padding, queries.dtype)[:, None, None, :]
         mask = hidden if mask is None else torch.minimum(mask, hidden)
     return mask

@@ -4,18 +4,32 @@ Source: "Rewiring the Transformer with Depth-Wise LSTMs", Section 2.1. The equat
 ``c`` is :func:`torch.cat` of the output so far and the layer's attention, d the model width, H the width of the hidden
 net. The cell has no state over time: its recurrence runs over layers, at every position by itself, so decoding caches
 nothing of it.
+
+The modules' ``forward`` is the readable reference. :mod:`fairseq_depthwise.modules.fused_cell` computes the same
+faster, from the same parameters.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_depthwise.modules.dropout import Dropout
+from fairseq_depthwise.modules.fused_cell import choose_kernel, run_fused
+from fairseq_depthwise.modules.packed_linear import PackedLinear, pack, pack_together, packable
+
 #: Epsilon of the layer norms inside the cell.
 NORM_EPS = 1e-6
+
+#: What may follow the hidden net's norm, functions of :mod:`torch.nn.functional`. The GLU halves the width.
+ACTIVATIONS = ("glu", "gelu", "relu")
+
+#: Called with input, forget and output gate, T x B x d each, in training.
+GateObserver = Callable[[Tensor, Tensor, Tensor], None]
 
 
 class DepthwiseState(NamedTuple):
@@ -44,22 +58,32 @@ class Gates(nn.Module):
 
     def forward(self, joined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """``joined``, T x B x input_dim, to (input gate, forget gate, output gate), each T x B x d."""
-        projected = self.projection(joined).unflatten(-1, (3, self.embed_dim))
-        normalised = F.layer_norm(projected, (self.embed_dim,), eps=NORM_EPS)
-        gates = torch.sigmoid(normalised * self.norm_weight + self.norm_bias)
-        input_gate, forget_gate, output_gate = gates.unbind(dim=-2)
-        return input_gate, forget_gate, output_gate
+        return self.activate(self.projection(joined))
+
+    def activate(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The gates from their projections, T x B x 3d."""
+        if torch.is_grad_enabled():
+            # Three norms have a shorter backward pass than one and its scale and shift.
+            parts = zip(projected.chunk(3, dim=-1), self.norm_weight, self.norm_bias, strict=True)
+            logits = [F.layer_norm(one, (self.embed_dim,), weight, bias, NORM_EPS) for one, weight, bias in parts]
+            return torch.sigmoid(logits[0]), torch.sigmoid(logits[1]), torch.sigmoid(logits[2])
+        normalised = F.layer_norm(projected.unflatten(-1, (3, self.embed_dim)), (self.embed_dim,), eps=NORM_EPS)
+        gates = torch.addcmul(self.norm_bias, normalised, self.norm_weight).sigmoid_()
+        return gates[..., 0, :], gates[..., 1, :], gates[..., 2, :]
 
 
 class HiddenNet(nn.Module):
-    """The two-layer net that computes the new hidden value (Eq 6): ``h = W_h2 GLU(LN(W_h1 c))``, without biases.
+    """The net that computes the new hidden value, without biases.
+
+    Two layers (Eq 6): ``h = W_h2 GLU(LN(W_h1 c))``; one layer (Eq 5): ``h = GELU(LN(W_h c))``.
 
     Args:
         input_dim: width of c.
         embed_dim: d.
-        hidden_dim: H, the width before the GLU halves it; must be even.
+        hidden_dim: H, the width before the GLU halves it; None for one layer.
+        activation: a name in ``ACTIVATIONS``; one layer has nothing to halve, so it takes gelu or relu.
         dropout: dropout of the net's output.
-        activation_dropout: dropout after the GLU.
+        activation_dropout: dropout after the activation of the first of two layers.
     """
 
     def __init__(
@@ -67,23 +91,42 @@ class HiddenNet(nn.Module):
         *,
         input_dim: int,
         embed_dim: int,
-        hidden_dim: int,
+        hidden_dim: int | None,
+        activation: str = "glu",
         dropout: float = 0.0,
         activation_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if hidden_dim % 2:
+        if hidden_dim is None and activation == "glu":
+            raise ValueError("a hidden net of one layer cannot have a glu: it would halve the width d")
+        if hidden_dim is not None and hidden_dim % 2 and activation == "glu":
             raise ValueError(f"hidden_dim {hidden_dim} is odd; the GLU halves it")
-        self.first = nn.Linear(input_dim, hidden_dim, bias=False)  # W_h1
-        self.norm = nn.LayerNorm(hidden_dim, eps=NORM_EPS)
-        self.second = nn.Linear(hidden_dim // 2, embed_dim, bias=False)  # W_h2
-        self.dropout = nn.Dropout(dropout)
-        self.activation_dropout = nn.Dropout(activation_dropout)
+        width = embed_dim if hidden_dim is None else hidden_dim
+        self.activation = activation
+        self.first = nn.Linear(input_dim, width, bias=False)  # W_h1, or W_h
+        self.norm = nn.LayerNorm(width, eps=NORM_EPS)
+        self.second: nn.Linear | None = None  # W_h2
+        if hidden_dim is not None:
+            self.second = nn.Linear(width // 2 if activation == "glu" else width, embed_dim, bias=False)
+        self.dropout = Dropout(dropout)
+        self.activation_dropout = Dropout(activation_dropout)
+
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq's hook before generation: lay out the weights once."""
+        pack(self.first)
+        if self.second is not None:
+            pack(self.second)
 
     def forward(self, joined: Tensor) -> Tensor:
         """``joined``, T x B x input_dim, to the hidden value h, T x B x d."""
-        activated = F.glu(self.norm(self.first(joined)), dim=-1)
-        return self.dropout(self.second(self.activation_dropout(activated)))
+        return self.finish(self.first(joined))
+
+    def finish(self, projected: Tensor) -> Tensor:
+        """h from the first projection, T x B x H."""
+        activated = getattr(F, self.activation)(self.norm(projected))
+        if self.second is not None:
+            activated = self.second(self.activation_dropout(activated))
+        return self.dropout(activated)
 
 
 class DepthwiseLSTMCell(nn.Module):
@@ -92,17 +135,72 @@ class DepthwiseLSTMCell(nn.Module):
     Args:
         gates: the gates, one object given to every layer that shares them.
         hidden_net: computes h from c.
+        kernel: how it is computed, one of ``fused_cell.KERNELS``.
+        observer: is shown the gates of every training forward.
     """
 
-    def __init__(self, *, gates: nn.Module, hidden_net: nn.Module) -> None:
+    def __init__(
+        self, *, gates: Gates, hidden_net: HiddenNet, kernel: str = "auto", observer: GateObserver | None = None
+    ) -> None:
         super().__init__()
         self.gates = gates
         self.hidden_net = hidden_net
+        self.kernel = kernel
+        self.observer = observer
+        self._packed: PackedLinear | None = None
 
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """``attended``, what the layer's attention gives (T x B x d, or 2d), and the state below to the state above."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
-        input_gate, forget_gate, output_gate = self.gates(joined)  # Eqs 2-4
-        hidden = self.hidden_net(joined)  # Eq 6
-        cell = state.cell * forget_gate + hidden * input_gate  # Eq 7
-        return DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8
+        if self._packed is not None and not torch.is_grad_enabled():
+            return self._packed_step(joined, state)
+        kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible)
+        if kernel != "eager":
+            if self.observer is not None and self.training:
+                with torch.no_grad():
+                    self.observer(*self.gates(joined))
+            return DepthwiseState(*run_fused(kernel, joined, state.cell, self.gates, self.hidden_net, NORM_EPS))
+        gates = self.gates(joined)  # Eqs 2-4
+        if self.observer is not None and self.training:
+            self.observer(*gates)
+        return _update(gates, self.hidden_net(joined), state)  # Eqs 5-8
+
+    @property
+    def _fusible(self) -> bool:
+        """Quantised linear maps and quantisation noise act in the modules' own calls."""
+        net = self.hidden_net
+        return packable(self.gates.projection, net.first, *([] if net.second is None else [net.second]))
+
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq's hook before generation: lay out the weights once."""
+        self._packed = pack_together(self.gates.projection, self.hidden_net.first)
+
+    def _packed_step(self, joined: Tensor, state: DepthwiseState) -> DepthwiseState:
+        """The same equations with all projections of c as one product."""
+        assert self._packed is not None
+        width = 3 * self.gates.embed_dim
+        projected = self._packed(joined)
+        gates = self.gates.activate(projected[..., :width])
+        return _update(gates, self.hidden_net.finish(projected[..., width:]), state)
+
+
+def _update(gates: tuple[Tensor, Tensor, Tensor], hidden: Tensor, state: DepthwiseState) -> DepthwiseState:
+    input_gate, forget_gate, output_gate = gates
+    cell = torch.addcmul(state.cell * forget_gate, hidden, input_gate)  # Eq 7
+    return DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8
+
+
+class DepthwiseRNNCell(nn.Module):
+    """The ablation without gates (Table 2): ``Output_i`` is the hidden net of c; the cell state is passed on unused.
+
+    Args:
+        hidden_net: computes the output from c.
+    """
+
+    def __init__(self, *, hidden_net: HiddenNet) -> None:
+        super().__init__()
+        self.hidden_net = hidden_net
+
+    def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
+        """``attended`` (T x B x d, or 2d) and the state below to the state above."""
+        return DepthwiseState(output=self.hidden_net(torch.cat([state.output, attended], dim=-1)), cell=state.cell)

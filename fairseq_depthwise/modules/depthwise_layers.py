@@ -1,15 +1,20 @@
-"""Encoder and decoder layer of the depth-wise LSTM Transformer: attention alone, connected by the cell.
+"""Encoder and decoder layers of the depth-wise LSTM Transformer: attention alone, connected by the cell.
 
-Source: "Rewiring the Transformer with Depth-Wise LSTMs", Sections 2.2 and 2.3, Figures 2 and 3 (a). There is no
-residual connection and no feed-forward sub-layer; the cell takes over both.
+Source: "Rewiring the Transformer with Depth-Wise LSTMs", Sections 2.2 and 2.3, Figures 2 and 3. There is no residual
+connection and no feed-forward sub-layer; the cell takes over both.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.attention import IncrementalState, MultiheadAttention
-from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseState
+from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.modules.decoding_cache import DecodingCache
+from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseRNNCell, DepthwiseState
+from fairseq_depthwise.modules.dropout import Dropout
+
+DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
 
 
 class DepthwiseEncoderLayer(nn.Module):
@@ -26,7 +31,7 @@ class DepthwiseEncoderLayer(nn.Module):
         self,
         *,
         self_attention: MultiheadAttention,
-        cell: DepthwiseLSTMCell,
+        cell: DepthwiseCell,
         input_norm: nn.LayerNorm | None,
         dropout: float = 0.0,
     ) -> None:
@@ -34,7 +39,7 @@ class DepthwiseEncoderLayer(nn.Module):
         self.self_attention = self_attention
         self.cell = cell
         self.input_norm = input_norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, state: DepthwiseState, padding: Tensor | None) -> DepthwiseState:
         """State below to state above (T x B x d each); ``padding``: B x T, True at padding."""
@@ -44,17 +49,21 @@ class DepthwiseEncoderLayer(nn.Module):
 
 
 class DepthwiseDecoderLayer(nn.Module):
-    """Masked self-attention and cross-attention, merged by addition, then the cell (Figure 3 (a)).
+    """Masked self-attention and cross-attention, and one cell (Figure 3 (a)) or two (Figure 3 (b)).
 
-    The query of the cross-attention is the self-attention's output plus the layer's input, as in the standard decoder
-    layer; that sum is not what goes into the cell.
+    With one cell, the query of the cross-attention is the self-attention's output plus the layer's input, as in the
+    standard decoder layer; that sum is not what goes into the cell. With two, the first cell takes the
+    self-attention's output, its own output is the query, and the second takes the cross-attention's output; the cell
+    state runs through both.
 
     Args:
         self_attention: the attention over the target positions so far.
         cross_attention: the attention over the encoder's output.
         cell: connects this layer with the one below.
+        middle_cell: with two cells, the one between the attentions.
         input_norm: normalises the self-attention's input; None in the first layer.
         query_norm: normalises the cross-attention's query; None in the first layer.
+        concatenate: with one cell, give it both attentions side by side (2d) instead of their sum (d).
         dropout: dropout of each attention's output.
     """
 
@@ -63,18 +72,24 @@ class DepthwiseDecoderLayer(nn.Module):
         *,
         self_attention: MultiheadAttention,
         cross_attention: MultiheadAttention,
-        cell: DepthwiseLSTMCell,
+        cell: DepthwiseCell,
+        middle_cell: DepthwiseCell | None = None,
         input_norm: nn.LayerNorm | None,
         query_norm: nn.LayerNorm | None,
+        concatenate: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if concatenate and middle_cell is not None:
+            raise ValueError("two cells take one attention each; there is nothing to concatenate")
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.cell = cell
+        self.middle_cell = middle_cell
         self.input_norm = input_norm
         self.query_norm = query_norm
-        self.dropout = nn.Dropout(dropout)
+        self.concatenate = concatenate
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,
@@ -84,7 +99,7 @@ class DepthwiseDecoderLayer(nn.Module):
         encoder_padding: Tensor | None = None,
         self_padding: Tensor | None = None,
         causal: bool = True,
-        incremental_state: IncrementalState | None = None,
+        cache: DecodingCache | None = None,
         need_weights: bool = False,
     ) -> tuple[DepthwiseState, Tensor | None]:
         """State below to state above, and the cross-attention's weights (heads x B x T x S) where asked for.
@@ -95,23 +110,39 @@ class DepthwiseDecoderLayer(nn.Module):
             encoder_padding: B x S, True at padding.
             self_padding: B x T, True at padding.
             causal: False lets every position see all others (alignment of a finished sentence).
-            incremental_state: fairseq's decoding state; T is 1 then.
+            cache: in a step of a beam search, what the earlier steps left; T is 1 then, and the encoder's output is
+                read from there.
             need_weights: whether to return weights.
         """
+        # 1. Self-attention.
         normalised = state.output if self.input_norm is None else self.input_norm(state.output)
-        attended, _ = self.self_attention(
-            normalised, normalised, padding=self_padding, causal=causal, incremental_state=incremental_state
-        )
+        if cache is None:
+            attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal)
+        else:
+            attended, _ = self.self_attention.step(normalised, cache)
         attended = self.dropout(attended)
 
-        query = attended + state.output
+        # 2. Cross-attention.
+        if self.middle_cell is None:
+            query = attended + state.output
+        else:
+            state = self.middle_cell(attended, state)
+            query = state.output
         if self.query_norm is not None:
             query = self.query_norm(query)
-        crossed, weights = self.cross_attention(
-            query,
-            encoder_output,
-            padding=encoder_padding,
-            incremental_state=incremental_state,
-            need_weights=need_weights,
-        )
-        return self.cell(attended + self.dropout(crossed), state), weights
+        if cache is None:
+            crossed, weights = self.cross_attention(
+                query, encoder_output, padding=encoder_padding, need_weights=need_weights
+            )
+        else:
+            crossed, weights = self.cross_attention.step(query, cache, need_weights)
+        crossed = self.dropout(crossed)
+
+        # 3. The cell.
+        if self.middle_cell is not None:
+            merged = crossed
+        elif self.concatenate:
+            merged = torch.cat([attended, crossed], dim=-1)
+        else:
+            merged = attended + crossed
+        return self.cell(merged, state), weights

@@ -1,22 +1,30 @@
-"""Attention against a reading with loops over sentences, heads and positions; caches; masks."""
+"""Attention against a reading with loops over sentences, heads and positions; masks; relative positions; precision."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.modules.decoding_cache import DecodingCache
+from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 WIDTH, HEADS = 8, 2
 
 
-def build_attention(*, bias: bool = False, attend_encoder: bool = False) -> MultiheadAttention:
+def build_attention(
+    *, bias: bool = False, attend_encoder: bool = False, max_distance: int = 0, value_term: bool = False
+) -> MultiheadAttention:
     torch.manual_seed(3)
-    attention = MultiheadAttention(embed_dim=WIDTH, heads=HEADS, bias=bias, attend_encoder=attend_encoder)
+    relative = None
+    if max_distance:
+        relative = RelativePositions(head_dim=WIDTH // HEADS, max_distance=max_distance, value_term=value_term)
+    attention = MultiheadAttention(
+        embed_dim=WIDTH, heads=HEADS, bias=bias, attend_encoder=attend_encoder, relative_positions=relative
+    )
     return attention.double().eval()
 
 
@@ -85,7 +93,7 @@ def test_causal_self_attention_is_the_textbook(padding: Tensor | None, need_weig
 
 
 def test_gradients() -> None:
-    attention = build_attention(bias=True)
+    attention = build_attention(bias=True, attend_encoder=True)
     query, source = randn(2, 2, WIDTH).requires_grad_(), randn(3, 2, WIDTH, seed=6).requires_grad_()
     padding = torch.tensor([[False, False, True], [False, False, False]])
     names, parameters = zip(*attention.named_parameters(), strict=True)
@@ -98,48 +106,125 @@ def test_gradients() -> None:
     assert torch.autograd.gradcheck(attend, (query, source, *leaves))
 
 
+def decode(attention: MultiheadAttention, source: Tensor) -> Tensor:
+    """Self-attention position by position, T x B x C, each row a sentence of its own."""
+    count = source.size(1)
+    cache = DecodingCache(torch.zeros(1, count, WIDTH, dtype=source.dtype), None, torch.arange(count))
+    steps = []
+    for position in source:
+        cache.begin_step()
+        steps.append(attention.step(position[None], cache)[0])
+    return torch.cat(steps)
+
+
 def test_decoding_step_by_step_is_attending_at_once() -> None:
     attention = build_attention()
+    source = randn(40, 2, WIDTH)  # longer than the room that is made at first
+    torch.testing.assert_close(decode(attention, source), attention(source, source, causal=True)[0])
+
+
+# --- relative positions ----------------------------------------------------------------------------------------------
+
+
+def naive_relative(attention: MultiheadAttention, source: Tensor, causal: bool) -> Tensor:
+    """Shaw et al., Eqs 3 and 4, with loops; one sentence, T x C."""
+    tables = attention.relative_positions
+    assert tables is not None
+    length, size, far = source.size(0), WIDTH // HEADS, tables.max_distance
+    q, k, v = (
+        layer(source).detach()
+        for layer in (attention.query_projection, attention.key_projection, attention.value_projection)
+    )
+    joined = torch.zeros(length, WIDTH, dtype=source.dtype)
+    for h in range(HEADS):
+        part = slice(h * size, (h + 1) * size)
+        for i in range(length):
+            seen = range(i + 1) if causal else range(length)
+            row = {j: max(-far, min(far, j - i)) + far for j in seen}
+            scores = {
+                j: float(q[i, part] @ (k[j, part] + tables.key_table[row[j]].detach())) / math.sqrt(size) for j in seen
+            }
+            total = sum(math.exp(score) for score in scores.values())
+            for j in seen:
+                value = v[j, part] if tables.value_table is None else v[j, part] + tables.value_table[row[j]].detach()
+                joined[i, part] += math.exp(scores[j]) / total * value
+    return attention.output_projection(joined).detach()
+
+
+@pytest.mark.parametrize("value_term", [False, True], ids=["key", "key-value"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("need_weights", [False, True], ids=["kernel", "weights"])
+def test_relative_positions_are_the_papers(value_term: bool, causal: bool, need_weights: bool) -> None:
+    attention = build_attention(max_distance=2, value_term=value_term)
     source = randn(6, 2, WIDTH)
-    at_once, _ = attention(source, source, causal=True)
-    state: dict[str, Any] = {}
-    steps = [attention(source[t : t + 1], source[t : t + 1], causal=True, incremental_state=state)[0] for t in range(6)]
-    torch.testing.assert_close(torch.cat(steps), at_once)
+    output, _ = attention(source, source, causal=causal, need_weights=need_weights)
+    for b in range(2):
+        torch.testing.assert_close(output[:, b], naive_relative(attention, source[:, b], causal))
+    if causal:
+        torch.testing.assert_close(decode(attention, source), output)
 
 
-def test_several_positions_can_follow_a_cache() -> None:
-    attention = build_attention()
-    source = randn(6, 2, WIDTH)
-    at_once, _ = attention(source, source, causal=True)
-    state: dict[str, Any] = {}
-    first, _ = attention(source[:2], source[:2], causal=True, incremental_state=state)
-    rest, _ = attention(source[2:], source[2:], causal=True, incremental_state=state)
-    torch.testing.assert_close(torch.cat([first, rest]), at_once)
+@pytest.mark.parametrize("value_term", [False, True], ids=["key", "key-value"])
+def test_gradients_of_relative_positions(value_term: bool) -> None:
+    attention = build_attention(max_distance=1, value_term=value_term)
+    source = randn(3, 2, WIDTH).requires_grad_()
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+    tables = attention.relative_positions
+    names, parameters = zip(*tables.named_parameters(prefix="relative_positions"), strict=True)
+
+    def attend(source: Tensor, *values: Tensor) -> Tensor:
+        replaced = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(attention, replaced, (source, source), {"padding": padding})[0]
+
+    leaves = [parameter.detach().clone().requires_grad_() for parameter in parameters]
+    assert torch.autograd.gradcheck(attend, (source, *leaves))
 
 
-def test_encoder_keys_are_computed_once_and_follow_a_shrinking_batch() -> None:
-    attention = build_attention(attend_encoder=True)
-    encoder, query = randn(5, 3, WIDTH), randn(1, 3, WIDTH, seed=7)
-    state: dict[str, Any] = {}
-    first, _ = attention(query, encoder, padding=PADDING, incremental_state=state)
-    again, _ = attention(query, torch.zeros_like(encoder), padding=None, incremental_state=state)
-    assert torch.equal(first, again)
-    attention.reorder_incremental_state(state, torch.tensor([2, 1]))
-    shrunk, _ = attention(query[:, [2, 1]], encoder[:, [2, 1]], incremental_state=state)
-    torch.testing.assert_close(shrunk, first[:, [2, 1]])
+def test_relative_positions_need_one_sentence() -> None:
+    with pytest.raises(ValueError, match="no meaning between two sentences"):
+        MultiheadAttention(
+            embed_dim=WIDTH,
+            heads=HEADS,
+            attend_encoder=True,
+            relative_positions=RelativePositions(head_dim=4, max_distance=2),
+        )
 
 
-def test_self_attention_cache_follows_the_beams() -> None:
-    attention = build_attention()
-    source = randn(3, 2, WIDTH)
-    state: dict[str, Any] = {}
-    for t in range(2):
-        attention(source[t : t + 1], source[t : t + 1], incremental_state=state)
-    attention.reorder_incremental_state(state, torch.tensor([1, 1]))
-    step, _ = attention(source[2:], source[2:], incremental_state=state)
-    swapped = torch.cat([source[:2, [1, 1]], source[2:]])
-    expected, _ = attention(swapped, swapped, causal=True)
-    torch.testing.assert_close(step, expected[2:])
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_packed_projections_are_the_same_and_follow_their_weights() -> None:
+    attention = build_attention(bias=True).float()
+    source = randn(5, 3, WIDTH).float()
+    with torch.no_grad():
+        expected, _ = attention(source, source, padding=PADDING)
+        attention.make_generation_fast_(name="attention")
+        torch.testing.assert_close(attention(source, source, padding=PADDING)[0], expected)
+        attention.query_projection.weight.mul_(3)
+        attention.output_projection.weight.mul_(2)
+        changed, _ = attention(source, source, padding=PADDING)
+        fresh = build_attention(bias=True).float()
+        fresh.load_state_dict(attention.state_dict())
+        torch.testing.assert_close(changed, fresh(source, source, padding=PADDING)[0])
+        torch.testing.assert_close(
+            attention.double()(source.double(), source.double())[0].float(), attention.float()(source, source)[0]
+        )
+
+
+def test_bfloat16_gradients_on_a_cpu_are_near_those_of_float32() -> None:
+    """There the kernel computes in float32, because its backward pass in bfloat16 is slow."""
+    attention = build_attention().float().train()
+    source = randn(5, 3, WIDTH).float()
+
+    def gradients(attention: MultiheadAttention, source: Tensor) -> list[Tensor]:
+        attention.zero_grad()
+        attention(source, source, causal=True)[0].square().sum().backward()
+        return [parameter.grad.float().clone() for parameter in attention.parameters()]
+
+    expected = gradients(attention, source)
+    found = gradients(attention.bfloat16(), source.bfloat16())
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.1, atol=0.05 * float(other.abs().max()))
 
 
 def test_a_row_of_nothing_but_padding_stays_finite() -> None:

@@ -1,0 +1,142 @@
+"""How the layers of ``depthwise_lstm_transformer`` are put together: what they share, and what is built anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fairseq.logging import metrics
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseRNNCell, Gates, HiddenNet
+from fairseq_depthwise.modules.depthwise_layers import DepthwiseCell, DepthwiseDecoderLayer, DepthwiseEncoderLayer
+from fairseq_depthwise.modules.relative_positions import RelativePositions
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.models.depthwise_lstm_transformer import DepthwiseLSTMTransformerConfig
+
+
+class DepthwiseStacks:
+    """Builds both stacks' layers.
+
+    A shared part is one module object in every layer that shares it, so that it is one parameter to the optimizer and
+    one storage in a checkpoint.
+
+    Args:
+        config: checked options.
+    """
+
+    def __init__(self, config: DepthwiseLSTMTransformerConfig) -> None:
+        self.config = config
+        self.width = config.encoder_embed_dim
+        self._gates_of_the_model = None
+        if config.depthwise_gate_scope == "model":
+            self._gates_of_the_model = Gates(input_dim=2 * self.width, embed_dim=self.width)
+
+    def encoder_layers(self) -> list[nn.Module]:
+        """First to last."""
+        config = self.config
+        cell = self._cells("encoder", 2 * self.width)
+        return [
+            DepthwiseEncoderLayer(
+                self_attention=self._attention(config.encoder_attention_heads),
+                cell=cell(),
+                input_norm=self._norm_above_first(index),
+                dropout=config.dropout,
+            )
+            for index in range(config.encoder_layers)
+        ]
+
+    def decoder_layers(self) -> list[nn.Module]:
+        """First to last."""
+        config, heads = self.config, self.config.decoder_attention_heads
+        concatenate = config.decoder_merge == "concat"
+        cell = self._cells("decoder", (3 if concatenate else 2) * self.width)
+        middle_cell = self._cells("decoder", 2 * self.width) if config.decoder_merge == "two-cells" else None
+        return [
+            DepthwiseDecoderLayer(
+                self_attention=self._attention(heads),
+                cross_attention=self._attention(heads, attend_encoder=True),
+                cell=cell(),
+                middle_cell=None if middle_cell is None else middle_cell(),
+                input_norm=self._norm_above_first(index),
+                query_norm=self._norm_above_first(index),
+                concatenate=concatenate,
+                dropout=config.dropout,
+            )
+            for index in range(config.decoder_layers)
+        ]
+
+    def _cells(self, side: str, input_dim: int) -> Callable[[], DepthwiseCell]:
+        """What makes the cells at one place of a stack, one call for each layer; they share what is to be shared."""
+        config = self.config
+
+        def new_gates() -> Gates:
+            return Gates(input_dim=input_dim, embed_dim=self.width)
+
+        def new_net() -> HiddenNet:
+            activation = config.depthwise_hidden_activation
+            two_layers = config.depthwise_hidden_layers == 2
+            return HiddenNet(
+                input_dim=input_dim,
+                embed_dim=self.width,
+                hidden_dim=config.depthwise_hidden_dim if two_layers else None,
+                # Eq 5: one layer has no width to halve.
+                activation="gelu" if activation == "glu" and not two_layers else activation,
+                dropout=config.dropout,
+                activation_dropout=config.activation_dropout,
+            )
+
+        net = new_net() if config.depthwise_sharing == "all" else None
+        if config.depthwise_cell == "rnn":
+            return lambda: DepthwiseRNNCell(hidden_net=net or new_net())
+        gates = self._gates_of_the_model
+        if gates is None and config.depthwise_sharing != "none":
+            gates = new_gates()
+        return lambda: DepthwiseLSTMCell(
+            gates=gates or new_gates(),
+            hidden_net=net or new_net(),
+            kernel=config.depthwise_kernel,
+            observer=_GateMetrics(side) if config.log_gates else None,
+        )
+
+    def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
+        config = self.config
+        relative_positions = None
+        if config.max_relative_positions and not attend_encoder:
+            relative_positions = RelativePositions(
+                head_dim=self.width // heads,
+                max_distance=config.max_relative_positions,
+                value_term=config.relative_position_terms == "key-value",
+            )
+        return MultiheadAttention(
+            embed_dim=self.width,
+            heads=heads,
+            dropout=config.attention_dropout,
+            bias=config.attention_bias,
+            attend_encoder=attend_encoder,
+            relative_positions=relative_positions,
+        )
+
+    def _norm_above_first(self, index: int) -> nn.LayerNorm | None:
+        """The published parameter counts have no norm before the attentions of a stack's first layer."""
+        return None if index == 0 else nn.LayerNorm(self.width)
+
+
+class _GateMetrics:
+    """``--log-gates``: mean and standard deviation of each gate over a stack, as training metrics.
+
+    Args:
+        side: "encoder" or "decoder"; the metrics are named ``encoder_forget_gate``, ``encoder_forget_gate_deviation``
+            and so on. Layers are averaged.
+    """
+
+    def __init__(self, side: str) -> None:
+        self.side = side
+
+    def __call__(self, input_gate: Tensor, forget_gate: Tensor, output_gate: Tensor) -> None:
+        for name, gate in (("input", input_gate), ("forget", forget_gate), ("output", output_gate)):
+            values = gate.detach().float()
+            metrics.log_scalar(f"{self.side}_{name}_gate", values.mean(), round=3)
+            metrics.log_scalar(f"{self.side}_{name}_gate_deviation", values.std(), round=3)

@@ -1,0 +1,154 @@
+"""What a decoder keeps between the steps of a beam search.
+
+A search has B sentences with k hypotheses (beams) each: N = B * k rows, and row ``b * k + j`` is beam j of sentence b.
+The beams of a sentence are treated as k queries over one set of keys:
+
+- Encoder keys and values are computed and stored once per sentence, not per beam.
+- The keys and values of earlier target positions are written once and never moved. Of each step all k keys stay, and
+  a mask shows a beam those of its own ancestors: when the search exchanges beams, only the numbers of the ancestors
+  are exchanged. (fairseq's own decoder copies every key and value of every layer at every step.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+#: Target positions that are allocated at first; the room doubles when it is used up.
+_FIRST_STEPS = 32
+
+
+class KeysValues(NamedTuple):
+    """Keys and values with heads split, B x heads x positions x head_dim each."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class DecodingCache:
+    """Keys and values of every attention of a decoder, for one beam search.
+
+    Args:
+        source: S x B x C, the encoder's output, once per sentence.
+        padding: B x S, True at padding of ``source``; None where there is none.
+        rows: N, the sentence that each row of the search belongs to.
+    """
+
+    def __init__(self, source: Tensor, padding: Tensor | None, rows: Tensor) -> None:
+        sentences, count = source.size(1), rows.size(0)
+        beams = count // max(sentences, 1)
+        in_order = torch.arange(sentences, device=rows.device).repeat_interleave(beams)
+        if in_order.size(0) != count or not torch.equal(rows, in_order):
+            # Not k neighbouring rows for each sentence: every row becomes a sentence of its own.
+            source, beams = source.index_select(1, rows), 1
+            padding = None if padding is None else padding.index_select(0, rows)
+        self.beams = beams
+        self.source = source
+        self.source_mask = None if padding is None else additive_mask(padding, source.dtype)[:, None, None, :]
+        #: The number of target positions so far, the newest included.
+        self.steps = 0
+        #: N x steps: which beam of its sentence held row n's hypothesis at each step.
+        self.ancestors = torch.empty(count, 0, dtype=torch.long, device=source.device)
+        #: Additive, B x 1 x k x (steps * k): shows each beam its ancestors; None where everything may be seen.
+        self.ancestor_mask: Tensor | None = None
+        self._own: dict[nn.Module, KeysValues] = {}
+        self._encoder: dict[nn.Module, KeysValues] = {}
+
+    @property
+    def sentences(self) -> int:
+        """B."""
+        return self.source.size(1)
+
+    def begin_step(self) -> None:
+        """Make room for the next target position of every row."""
+        beam = torch.arange(self.beams, device=self.ancestors.device).repeat(self.sentences)
+        self.ancestors = torch.cat([self.ancestors, beam[:, None]], dim=1)
+        self.steps += 1
+        if self.beams > 1:
+            hidden = torch.ones(*self.ancestors.shape, self.beams, dtype=torch.bool, device=self.ancestors.device)
+            hidden.scatter_(2, self.ancestors[:, :, None], False)
+            hidden = hidden.view(self.sentences, 1, self.beams, self.steps * self.beams)
+            self.ancestor_mask = additive_mask(hidden, self.source.dtype)
+
+    def group(self, rows: Tensor) -> Tensor:
+        """N x heads x head_dim to B x heads x k x head_dim: the beams of a sentence become its positions."""
+        return rows.view(self.sentences, self.beams, *rows.shape[1:]).transpose(1, 2)
+
+    def append(self, attention: nn.Module, keys: Tensor, values: Tensor) -> KeysValues:
+        """Add the newest position of every row and return all, in the order step by step, in each beam by beam.
+
+        Args:
+            attention: whose keys and values.
+            keys: N x heads x head_dim.
+            values: N x heads x head_dim.
+
+        Returns:
+            B x heads x (steps * k) x head_dim each.
+        """
+        start, end = (self.steps - 1) * self.beams, self.steps * self.beams
+        stored = self._own.get(attention)
+        if stored is None or stored.keys.size(2) < end:
+            stored = self._own[attention] = KeysValues(*(self._room(stored, index, keys) for index in (0, 1)))
+        stored.keys[:, :, start:end] = self.group(keys)
+        stored.values[:, :, start:end] = self.group(values)
+        return KeysValues(stored.keys[:, :, :end], stored.values[:, :, :end])
+
+    def _room(self, stored: KeysValues | None, index: int, like: Tensor) -> Tensor:
+        steps = _FIRST_STEPS if stored is None else 2 * stored[index].size(2) // self.beams
+        room = like.new_empty(self.sentences, like.size(1), steps * self.beams, like.size(2))
+        if stored is not None:
+            room[:, :, : stored[index].size(2)] = stored[index]
+        return room
+
+    def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
+        """Keys and values of the encoder's output, computed from it (S x B x C) at the first step."""
+        if attention not in self._encoder:
+            self._encoder[attention] = compute(self.source)
+        return self._encoder[attention]
+
+    def reorder(self, new_order: Tensor) -> None:
+        """Follow the search: row n goes on from the old row ``new_order[n]`` (N', on the cache's device)."""
+        count = self.ancestors.size(0)
+        sentence_of = torch.div(new_order, self.beams, rounding_mode="floor")
+        self.ancestors = self.ancestors.index_select(0, new_order)
+        in_order = torch.arange(count, device=new_order.device) // self.beams
+        if new_order.size(0) == count and torch.equal(sentence_of, in_order):
+            return
+        by_sentence = sentence_of.view(-1, self.beams) if new_order.size(0) % self.beams == 0 else None
+        if by_sentence is not None and bool((by_sentence == by_sentence[:, :1]).all()):
+            self._select(by_sentence[:, 0])
+        else:
+            self._separate(sentence_of)
+
+    def _select(self, sentences: Tensor) -> None:
+        """Keep these sentences: some are finished."""
+        self.source = self.source.index_select(1, sentences)
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask.index_select(0, sentences)
+        for stored in (self._own, self._encoder):
+            for attention, pair in stored.items():
+                stored[attention] = KeysValues(*(tensor.index_select(0, sentences) for tensor in pair))
+
+    def _separate(self, sentence_of: Tensor) -> None:
+        """Rows left their sentences: make each row, which continues one of ``sentence_of``, a sentence of its own."""
+        steps, beams = self.steps, self.beams
+        position = torch.arange(steps, device=sentence_of.device) * beams + self.ancestors  # N x steps
+        self._select(sentence_of)
+        for attention, pair in self._own.items():
+            index = position[:, None, :, None].expand(-1, pair.keys.size(1), -1, pair.keys.size(3))
+            self._own[attention] = KeysValues(*(tensor.gather(2, index) for tensor in pair))
+        self.beams = 1
+        self.ancestors = torch.zeros_like(self.ancestors)
+        self.ancestor_mask = None
+
+
+def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where ``hidden`` is False, the lowest finite number where it is True.
+
+    Added to scores, because boolean masks are slow in several of PyTorch's kernels. A finite number, because a row of
+    -inf only, which a sentence padded on the left has, would become NaN.
+    """
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)

@@ -1,0 +1,284 @@
+"""Faster ways through the depth-wise LSTM cell, from the parameters of the readable one.
+
+- ``compile``: the equations as one function through ``torch.compile``.
+- ``triton``: two Triton kernels around the second layer of the hidden net, with a backward pass of their own that
+  keeps c, the projections, h and the cell state below, and computes everything else again.
+
+Both project c once, for the three gates and the hidden net together. ``auto`` is triton on a CUDA device and eager
+elsewhere: on a CPU the products take nearly all the time, and compiling brought nothing (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.modules.depthwise_cell import Gates, HiddenNet
+
+logger = logging.getLogger(__name__)
+
+KERNELS = ("auto", "eager", "compile", "triton")
+
+
+def choose_kernel(requested: str, device: torch.device, *, fusible: bool) -> str:
+    """What computes the cell: "eager", "compile" or "triton".
+
+    Args:
+        requested: one of ``KERNELS``.
+        device: where the cell computes.
+        fusible: whether its linear maps are plain; otherwise only eager does them justice.
+    """
+    if requested == "eager" or (requested == "auto" and device.type != "cuda"):
+        return "eager"
+    if not fusible:
+        _fall_back(requested, "its linear maps are quantised or have hooks")
+        return "eager"
+    kernel = "triton" if requested == "auto" else requested
+    problem = _triton_problem(device) if kernel == "triton" else _compile_problem(device)
+    if problem is not None:
+        _fall_back(kernel, problem)
+        return "eager"
+    return kernel
+
+
+@functools.cache
+def _triton_problem(device: torch.device) -> str | None:
+    """Why Triton cannot be used on a device, or None."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"Triton has no kernels for the device {device.type!r}"
+    return _problem_of_trial(_try_triton, device)
+
+
+@functools.cache
+def _compile_problem(device: torch.device) -> str | None:
+    """Why ``torch.compile`` cannot be used on a device, or None."""
+    return _problem_of_trial(_try_compile, device)
+
+
+def _problem_of_trial(trial: Callable[[torch.device], None], device: torch.device) -> str | None:
+    """What is missing (a C++ compiler, a driver) shows when a first kernel is built, as one of many exceptions."""
+    try:
+        trial(device)
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0]
+        return f"{type(error).__name__}: {first_line}"
+    return None
+
+
+def _try_compile(device: torch.device) -> None:
+    torch.compile(torch.sigmoid)(torch.zeros(2, device=device))
+
+
+def _try_triton(device: torch.device) -> None:
+    from fairseq_depthwise.modules.triton_norm_activation import norm_activation
+
+    one = torch.ones(4, device=device)
+    norm_activation(one[None], 0, one, one, activation="relu", keep=None, scale=1.0, eps=1.0)
+
+
+@functools.cache
+def _fall_back(kernel: str, problem: str) -> None:
+    """Say once per reason that the readable path is taken."""
+    logger.info("--depthwise-kernel %s is not possible here, so eager is used: %s", kernel, problem)
+
+
+def run_fused(
+    kernel: str, joined: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, eps: float
+) -> tuple[Tensor, Tensor]:
+    """One step up the stack.
+
+    Args:
+        kernel: "compile" or "triton".
+        joined: c, T x B x input_dim.
+        cell: the cell state below, T x B x d.
+        gates: holds the gates' parameters.
+        net: holds the hidden net's parameters.
+        eps: of the layer norms.
+
+    Returns:
+        output and cell state, T x B x d each.
+    """
+    shape = cell.shape
+    rows = joined.shape[:-1]
+    activated_width = net.first.out_features if net.second is None else net.second.in_features
+    # The masks are drawn here, so that what follows is a function of tensors that can be computed again.
+    keep_activated = None
+    if net.second is not None:
+        keep_activated = _rows(net.activation_dropout.mask(torch.Size((*rows, activated_width)), cell.device))
+    keep_hidden = _rows(net.dropout.mask(shape, cell.device))
+    arguments = (
+        joined.reshape(-1, joined.size(-1)),
+        cell.reshape(-1, cell.size(-1)),
+        gates.projection.weight,
+        gates.norm_weight,
+        gates.norm_bias,
+        net.first.weight,
+        net.norm.weight,
+        net.norm.bias,
+        None if net.second is None else net.second.weight,
+        keep_activated,
+        keep_hidden,
+        net.activation,
+        net.activation_dropout.scale,
+        net.dropout.scale,
+        eps,
+    )
+    output, new_cell = (_compiled_step() if kernel == "compile" else _triton_step)(*arguments)
+    return output.view(shape), new_cell.view(shape)
+
+
+def _rows(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None else mask.view(-1, mask.size(-1))
+
+
+def _step(
+    joined: Tensor,
+    cell: Tensor,
+    gate_weight: Tensor,
+    gate_norm_weight: Tensor,
+    gate_norm_bias: Tensor,
+    first_weight: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    second_weight: Tensor | None,
+    keep_activated: Tensor | None,
+    keep_hidden: Tensor | None,
+    activation: str,
+    activation_scale: float,
+    hidden_scale: float,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
+    """Eqs 2-8 for R x width tensors, with one product for all that c is projected to; what ``compile`` compiles."""
+    width = cell.size(-1)
+    projected = F.linear(joined, torch.cat([gate_weight, first_weight]))
+    gates, first = projected.split([3 * width, projected.size(-1) - 3 * width], dim=-1)
+    hidden = F.layer_norm(first, (first.size(-1),), norm_weight, norm_bias, eps)
+    hidden = getattr(F, activation)(hidden)
+    if second_weight is not None:
+        hidden = F.linear(_keep(hidden, keep_activated, activation_scale), second_weight)
+    hidden = _keep(hidden, keep_hidden, hidden_scale)
+    normalised = F.layer_norm(gates.unflatten(-1, (3, width)), (width,), eps=eps)
+    input_gate, forget_gate, output_gate = torch.sigmoid(normalised * gate_norm_weight + gate_norm_bias).unbind(-2)
+    new_cell = cell * forget_gate + hidden * input_gate
+    return new_cell * output_gate, new_cell
+
+
+def _keep(values: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+    return values if keep is None else values * keep * scale
+
+
+@functools.cache
+def _compiled_step() -> Any:
+    return torch.compile(_step, dynamic=True)
+
+
+def _triton_step(
+    joined: Tensor,
+    cell: Tensor,
+    gate_weight: Tensor,
+    gate_norm_weight: Tensor,
+    gate_norm_bias: Tensor,
+    first_weight: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    second_weight: Tensor | None,
+    *rest: Any,
+) -> tuple[Tensor, Tensor]:
+    device = joined.device.type
+    if torch.is_autocast_enabled(device):
+        # What the products' operands are cast to; the norms and the cell state keep their precision.
+        dtype = torch.get_autocast_dtype(device)
+        joined, gate_weight, first_weight = (one.to(dtype) for one in (joined, gate_weight, first_weight))
+        second_weight = None if second_weight is None else second_weight.to(dtype)
+    result: tuple[Tensor, Tensor] = _TritonCell.apply(
+        joined, cell, gate_weight, gate_norm_weight, gate_norm_bias, first_weight, norm_weight, norm_bias,
+        second_weight, *rest,
+    )  # fmt: skip
+    return result
+
+
+class _TritonCell(torch.autograd.Function):
+    """:func:`_step` with two kernels forward and two backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        joined: Tensor,
+        cell: Tensor,
+        gate_weight: Tensor,
+        gate_norm_weight: Tensor,
+        gate_norm_bias: Tensor,
+        first_weight: Tensor,
+        norm_weight: Tensor,
+        norm_bias: Tensor,
+        second_weight: Tensor | None,
+        keep_activated: Tensor | None,
+        keep_hidden: Tensor | None,
+        activation: str,
+        activation_scale: float,
+        hidden_scale: float,
+        eps: float,
+    ) -> tuple[Tensor, Tensor]:
+        from fairseq_depthwise.modules.triton_gate_update import gate_update
+        from fairseq_depthwise.modules.triton_norm_activation import norm_activation
+
+        with torch.autocast(joined.device.type, enabled=False):
+            projected = joined @ torch.cat([gate_weight, first_weight]).T
+            inner: dict[str, Any] = {"activation": activation, "scale": activation_scale, "eps": eps}
+            outer = {"scale": hidden_scale, "eps": eps}
+            hidden = norm_activation(projected, 3 * cell.size(1), norm_weight, norm_bias, keep=keep_activated, **inner)
+            if second_weight is not None:
+                hidden = hidden @ second_weight.T
+            result = gate_update(projected, gate_norm_weight, gate_norm_bias, hidden, cell, keep=keep_hidden, **outer)
+        ctx.save_for_backward(
+            joined, cell, gate_weight, gate_norm_weight, gate_norm_bias, first_weight, norm_weight, norm_bias,
+            second_weight, keep_activated, keep_hidden, projected, hidden if second_weight is not None else None,
+        )  # fmt: skip
+        ctx.inner, ctx.outer = inner, outer
+        ctx.set_materialize_grads(False)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor | None, grad_cell: Tensor | None) -> Any:
+        from fairseq_depthwise.modules.triton_gate_update import gate_update_backward
+        from fairseq_depthwise.modules.triton_norm_activation import norm_activation, norm_activation_backward
+
+        (
+            joined, cell, gate_weight, gate_norm_weight, gate_norm_bias, first_weight, norm_weight, norm_bias,
+            second_weight, keep_activated, keep_hidden, projected, hidden,
+        ) = ctx.saved_tensors  # fmt: skip
+        start = 3 * cell.size(1)
+        grad_projected = torch.empty_like(projected)
+        inner = {**ctx.inner, "keep": keep_activated}
+        activated = norm_activation(projected, start, norm_weight, norm_bias, **inner)
+        hidden = activated if hidden is None else hidden
+        grad_hidden, grad_below, *grad_gate_norm = gate_update_backward(
+            grad_output, grad_cell, projected, gate_norm_weight, gate_norm_bias, hidden, cell,
+            keep=keep_hidden, grad_projected=grad_projected, **ctx.outer,
+        )  # fmt: skip
+        grad_second = None
+        if second_weight is not None:
+            grad_second = grad_hidden.T @ activated
+            grad_hidden = grad_hidden @ second_weight
+        grad_norm = norm_activation_backward(
+            grad_hidden, projected, start, norm_weight, norm_bias, **inner, grad_projected=grad_projected
+        )
+        grad_joined = grad_projected @ torch.cat([gate_weight, first_weight])
+        grad_first = grad_projected.T @ joined
+        return (
+            grad_joined, grad_below, grad_first[:start], *grad_gate_norm, grad_first[start:], *grad_norm, grad_second,
+            None, None, None, None, None, None,
+        )  # fmt: skip
