@@ -60,6 +60,8 @@ setup(
             "mypy>=2,<3",
             "setuptools>=70.1",
             "packaging>=23",
+            # The GPU builds of PyTorch bring their own; on a CPU its interpreter runs the kernels' tests.
+            'triton>=3,<4; platform_system == "Linux"',
         ],
         "analysis": ["matplotlib>=3.8,<4", "scipy>=1.11,<2"],
         "recipes": ["rich>=13,<16"],

@@ -15,14 +15,8 @@ from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig, option
 from fairseq_depthwise.models.depthwise_presets import PRESETS
 from fairseq_depthwise.models.depthwise_stacks import DepthwiseStacks
-from fairseq_depthwise.models.encoder_decoder import (
-    StackDecoder,
-    StackEncoder,
-    StackModel,
-    add_quantization_noise,
-    build_adaptive_softmax,
-    build_embeddings,
-)
+from fairseq_depthwise.models.encoder_decoder import StackDecoder, StackEncoder, StackModel, add_quantization_noise
+from fairseq_depthwise.models.vocabulary import build_adaptive_softmax, build_embeddings
 from fairseq_depthwise.modules.connections import DepthwiseConnection
 from fairseq_depthwise.modules.fused_cell import KERNELS
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from fairseq.modules import AdaptiveSoftmax, LayerDropModuleList
@@ -297,80 +296,6 @@ def _run(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:
     if recompute:
         return checkpoint(layer, *args, use_reentrant=False, **kwargs)
     return layer(*args, **kwargs)
-
-
-def build_embeddings(
-    config: EncoderDecoderConfig, source: Dictionary, target: Dictionary
-) -> tuple[TokenEmbedding, TokenEmbedding]:
-    """Source and target embedding, sharing one table with ``--share-all-embeddings``.
-
-    Raises:
-        UserError: one table is wanted for two different dictionaries.
-    """
-    source_table = _embedding_table(source, config.encoder_embed_dim, config.encoder_embed_path)
-    if config.share_all_embeddings:
-        if source != target:
-            raise UserError(
-                f"--share-all-embeddings needs one dictionary for both languages, and these have {len(source)} and "
-                f"{len(target)} entries; run fairseq-preprocess with --joined-dictionary"
-            )
-        target_table = source_table
-    else:
-        target_table = _embedding_table(target, config.decoder_embed_dim, config.decoder_embed_path)
-
-    def embedding(table: nn.Embedding, longest: int, learned: bool) -> TokenEmbedding:
-        return TokenEmbedding(
-            tokens=table,
-            max_positions=longest,
-            learned_positions=learned,
-            positions=not config.no_token_positional_embeddings,
-            scale=not config.no_scale_embedding,
-            dropout=config.dropout,
-        )
-
-    return (
-        embedding(source_table, config.max_source_positions, config.encoder_learned_pos),
-        embedding(target_table, config.max_target_positions, config.decoder_learned_pos),
-    )
-
-
-def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn.Embedding:
-    """Rows from N(0, 1/width), so that scaled by sqrt(width) they have unit variance; a zero row for padding."""
-    table = nn.Embedding(len(dictionary), width, padding_idx=dictionary.pad())
-    nn.init.normal_(table.weight, mean=0, std=width**-0.5)
-    nn.init.zeros_(table.weight[dictionary.pad()])
-    if path:
-        utils.load_embedding(utils.parse_embedding(path), dictionary, table)
-    return table
-
-
-def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> AdaptiveSoftmax | None:
-    """fairseq's adaptive softmax over the target dictionary; None without ``--adaptive-softmax-cutoff``.
-
-    Raises:
-        UserError: the cutoffs are not growing numbers below the dictionary's size.
-    """
-    text = config.adaptive_softmax_cutoff
-    if not text:
-        return None
-    try:
-        cutoffs = [int(one) for one in text.split(",")]
-    except ValueError:
-        cutoffs = []
-    if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= len(target):
-        raise UserError(
-            f"--adaptive-softmax-cutoff {text} must be growing numbers between 1 and {len(target) - 1}, one less than "
-            "the size of the target dictionary, with commas between them"
-        )
-    return AdaptiveSoftmax(
-        len(target),
-        config.decoder_embed_dim,
-        cutoffs,
-        config.adaptive_softmax_dropout,
-        factor=config.adaptive_softmax_factor,
-        q_noise=config.quant_noise_pq,
-        qn_block_size=config.quant_noise_pq_block_size,
-    )
 
 
 def add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList) -> None:

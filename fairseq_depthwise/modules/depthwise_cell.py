@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.fused_cell import choose_kernel, run_fused
+from fairseq_depthwise.modules.fused_cell import choose_kernel, finish_fused, run_fused
 from fairseq_depthwise.modules.packed_linear import PackedLinear, pack, pack_together, packable
 
 #: Epsilon of the layer norms inside the cell.
@@ -152,9 +152,9 @@ class DepthwiseLSTMCell(nn.Module):
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """``attended``, what the layer's attention gives (T x B x d, or 2d), and the state below to the state above."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
-        if self._packed is not None and not torch.is_grad_enabled():
-            return self._packed_step(joined, state)
         kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible)
+        if self._packed is not None and not torch.is_grad_enabled():
+            return self._packed_step(kernel, self._packed(joined), state)
         if kernel != "eager":
             if self.observer is not None and self.training:
                 with torch.no_grad():
@@ -175,11 +175,11 @@ class DepthwiseLSTMCell(nn.Module):
         """fairseq's hook before generation: lay out the weights once."""
         self._packed = pack_together(self.gates.projection, self.hidden_net.first)
 
-    def _packed_step(self, joined: Tensor, state: DepthwiseState) -> DepthwiseState:
-        """The same equations with all projections of c as one product."""
-        assert self._packed is not None
+    def _packed_step(self, kernel: str, projected: Tensor, state: DepthwiseState) -> DepthwiseState:
+        """The same equations from what c is projected to (T x B x (3d + H)), at inference."""
+        if kernel == "triton":
+            return DepthwiseState(*finish_fused(projected, state.cell, self.gates, self.hidden_net, NORM_EPS))
         width = 3 * self.gates.embed_dim
-        projected = self._packed(joined)
         gates = self.gates.activate(projected[..., :width])
         return _update(gates, self.hidden_net.finish(projected[..., width:]), state)
 

@@ -111,13 +111,8 @@ def run_fused(
         output and cell state, T x B x d each.
     """
     shape = cell.shape
-    rows = joined.shape[:-1]
-    activated_width = net.first.out_features if net.second is None else net.second.in_features
-    # The masks are drawn here, so that what follows is a function of tensors that can be computed again.
-    keep_activated = None
-    if net.second is not None:
-        keep_activated = _rows(net.activation_dropout.mask(torch.Size((*rows, activated_width)), cell.device))
-    keep_hidden = _rows(net.dropout.mask(shape, cell.device))
+    # Drawn here, so that what follows is a function of tensors that can be computed again.
+    keep_activated, keep_hidden = _masks(net, cell)
     arguments = (
         joined.reshape(-1, joined.size(-1)),
         cell.reshape(-1, cell.size(-1)),
@@ -139,8 +134,45 @@ def run_fused(
     return output.view(shape), new_cell.view(shape)
 
 
-def _rows(mask: Tensor | None) -> Tensor | None:
-    return None if mask is None else mask.view(-1, mask.size(-1))
+def finish_fused(projected: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, eps: float) -> tuple[Tensor, Tensor]:
+    """The step from what c is projected to, through the Triton kernels and without gradients.
+
+    Args:
+        projected: T x B x (3d + H), gates first; the other arguments as in :func:`run_fused`.
+    """
+    from fairseq_depthwise.modules.triton_gate_update import gate_update
+    from fairseq_depthwise.modules.triton_norm_activation import norm_activation
+
+    keep_activated, keep_hidden = _masks(net, cell)
+    rows, below = projected.reshape(-1, projected.size(-1)), cell.reshape(-1, cell.size(-1))
+    hidden = norm_activation(
+        rows,
+        3 * below.size(1),
+        net.norm.weight,
+        net.norm.bias,
+        activation=net.activation,
+        keep=keep_activated,
+        scale=net.activation_dropout.scale,
+        eps=eps,
+    )
+    if net.second is not None:
+        hidden = net.second(hidden)
+    output, new_cell = gate_update(
+        rows, gates.norm_weight, gates.norm_bias, hidden, below, keep=keep_hidden, scale=net.dropout.scale, eps=eps
+    )
+    return output.view(cell.shape), new_cell.view(cell.shape)
+
+
+def _masks(net: HiddenNet, cell: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """What dropout keeps of the activation (R x H/2) and of h (R x d), in the order of the readable cell."""
+    activated = None
+    if net.second is not None:
+        activated = net.activation_dropout.mask(torch.Size((*cell.shape[:-1], net.second.in_features)), cell.device)
+    hidden = net.dropout.mask(cell.shape, cell.device)
+    return (
+        None if activated is None else activated.view(-1, activated.size(-1)),
+        None if hidden is None else hidden.view(-1, hidden.size(-1)),
+    )
 
 
 def _step(
