@@ -15,7 +15,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -94,6 +94,31 @@ def _fall_back(kernel: str, problem: str) -> None:
     logger.info("--depthwise-kernel %s is not possible here, so eager is used: %s", kernel, problem)
 
 
+class CellTensors(NamedTuple):
+    """What a step is computed from; R positions, width d, hidden width H before the activation and H' after it."""
+
+    joined: Tensor  # c, R x input_dim
+    cell: Tensor  # R x d, the state below
+    gate_weight: Tensor  # 3d x input_dim: input, forget, output
+    gate_norm_weight: Tensor  # 3 x d
+    gate_norm_bias: Tensor  # 3 x d
+    first_weight: Tensor  # H x input_dim
+    norm_weight: Tensor  # H
+    norm_bias: Tensor  # H
+    second_weight: Tensor | None  # d x H'
+    keep_activated: Tensor | None  # R x H', what dropout keeps
+    keep_hidden: Tensor | None  # R x d
+
+
+class CellSettings(NamedTuple):
+    """The numbers of a step; the scales are what dropout multiplies by."""
+
+    activation: str
+    activation_scale: float
+    hidden_scale: float
+    eps: float
+
+
 def run_fused(
     kernel: str, joined: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, eps: float
 ) -> tuple[Tensor, Tensor]:
@@ -110,28 +135,25 @@ def run_fused(
     Returns:
         output and cell state, T x B x d each.
     """
-    shape = cell.shape
     # Drawn here, so that what follows is a function of tensors that can be computed again.
     keep_activated, keep_hidden = _masks(net, cell)
-    arguments = (
-        joined.reshape(-1, joined.size(-1)),
-        cell.reshape(-1, cell.size(-1)),
-        gates.projection.weight,
-        gates.norm_weight,
-        gates.norm_bias,
-        net.first.weight,
-        net.norm.weight,
-        net.norm.bias,
-        None if net.second is None else net.second.weight,
-        keep_activated,
-        keep_hidden,
-        net.activation,
-        net.activation_dropout.scale,
-        net.dropout.scale,
-        eps,
+    tensors = CellTensors(
+        joined=joined.reshape(-1, joined.size(-1)),
+        cell=cell.reshape(-1, cell.size(-1)),
+        gate_weight=gates.projection.weight,
+        gate_norm_weight=gates.norm_weight,
+        gate_norm_bias=gates.norm_bias,
+        first_weight=net.first.weight,
+        norm_weight=net.norm.weight,
+        norm_bias=net.norm.bias,
+        second_weight=None if net.second is None else net.second.weight,
+        keep_activated=keep_activated,
+        keep_hidden=keep_hidden,
     )
-    output, new_cell = (_compiled_step() if kernel == "compile" else _triton_step)(*arguments)
-    return output.view(shape), new_cell.view(shape)
+    settings = CellSettings(net.activation, net.activation_dropout.scale, net.dropout.scale, eps)
+    step = _compiled_step() if kernel == "compile" else _triton_step
+    output, new_cell = step(tensors, settings)
+    return output.view(cell.shape), new_cell.view(cell.shape)
 
 
 def finish_fused(projected: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, eps: float) -> tuple[Tensor, Tensor]:
@@ -175,34 +197,21 @@ def _masks(net: HiddenNet, cell: Tensor) -> tuple[Tensor | None, Tensor | None]:
     )
 
 
-def _step(
-    joined: Tensor,
-    cell: Tensor,
-    gate_weight: Tensor,
-    gate_norm_weight: Tensor,
-    gate_norm_bias: Tensor,
-    first_weight: Tensor,
-    norm_weight: Tensor,
-    norm_bias: Tensor,
-    second_weight: Tensor | None,
-    keep_activated: Tensor | None,
-    keep_hidden: Tensor | None,
-    activation: str,
-    activation_scale: float,
-    hidden_scale: float,
-    eps: float,
-) -> tuple[Tensor, Tensor]:
-    """Eqs 2-8 for R x width tensors, with one product for all that c is projected to; what ``compile`` compiles."""
+def _step(tensors: CellTensors, settings: CellSettings) -> tuple[Tensor, Tensor]:
+    """Eqs 2-8 with one product for all that c is projected to; what ``compile`` compiles."""
+    cell, eps = tensors.cell, settings.eps
     width = cell.size(-1)
-    projected = F.linear(joined, torch.cat([gate_weight, first_weight]))
-    gates, first = projected.split([3 * width, projected.size(-1) - 3 * width], dim=-1)
-    hidden = F.layer_norm(first, (first.size(-1),), norm_weight, norm_bias, eps)
-    hidden = getattr(F, activation)(hidden)
-    if second_weight is not None:
-        hidden = F.linear(_keep(hidden, keep_activated, activation_scale), second_weight)
-    hidden = _keep(hidden, keep_hidden, hidden_scale)
+    projected = F.linear(tensors.joined, torch.cat([tensors.gate_weight, tensors.first_weight]))
+    gates, hidden = projected.split([3 * width, projected.size(-1) - 3 * width], dim=-1)
+    hidden = F.layer_norm(hidden, (hidden.size(-1),), tensors.norm_weight, tensors.norm_bias, eps)
+    hidden = getattr(F, settings.activation)(hidden)
+    if tensors.second_weight is not None:
+        hidden = _keep(hidden, tensors.keep_activated, settings.activation_scale)
+        hidden = F.linear(hidden, tensors.second_weight)
+    hidden = _keep(hidden, tensors.keep_hidden, settings.hidden_scale)
     normalised = F.layer_norm(gates.unflatten(-1, (3, width)), (width,), eps=eps)
-    input_gate, forget_gate, output_gate = torch.sigmoid(normalised * gate_norm_weight + gate_norm_bias).unbind(-2)
+    logits = normalised * tensors.gate_norm_weight + tensors.gate_norm_bias
+    input_gate, forget_gate, output_gate = torch.sigmoid(logits).unbind(-2)
     new_cell = cell * forget_gate + hidden * input_gate
     return new_cell * output_gate, new_cell
 
@@ -216,28 +225,18 @@ def _compiled_step() -> Any:
     return torch.compile(_step, dynamic=True)
 
 
-def _triton_step(
-    joined: Tensor,
-    cell: Tensor,
-    gate_weight: Tensor,
-    gate_norm_weight: Tensor,
-    gate_norm_bias: Tensor,
-    first_weight: Tensor,
-    norm_weight: Tensor,
-    norm_bias: Tensor,
-    second_weight: Tensor | None,
-    *rest: Any,
-) -> tuple[Tensor, Tensor]:
-    device = joined.device.type
+def _triton_step(tensors: CellTensors, settings: CellSettings) -> tuple[Tensor, Tensor]:
+    device = tensors.joined.device.type
     if torch.is_autocast_enabled(device):
         # What the products' operands are cast to; the norms and the cell state keep their precision.
         dtype = torch.get_autocast_dtype(device)
-        joined, gate_weight, first_weight = (one.to(dtype) for one in (joined, gate_weight, first_weight))
-        second_weight = None if second_weight is None else second_weight.to(dtype)
-    result: tuple[Tensor, Tensor] = _TritonCell.apply(
-        joined, cell, gate_weight, gate_norm_weight, gate_norm_bias, first_weight, norm_weight, norm_bias,
-        second_weight, *rest,
-    )  # fmt: skip
+        tensors = tensors._replace(
+            joined=tensors.joined.to(dtype),
+            gate_weight=tensors.gate_weight.to(dtype),
+            first_weight=tensors.first_weight.to(dtype),
+            second_weight=None if tensors.second_weight is None else tensors.second_weight.to(dtype),
+        )
+    result: tuple[Tensor, Tensor] = _TritonCell.apply(settings, *tensors)
     return result
 
 
@@ -245,72 +244,61 @@ class _TritonCell(torch.autograd.Function):
     """:func:`_step` with two kernels forward and two backward."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        joined: Tensor,
-        cell: Tensor,
-        gate_weight: Tensor,
-        gate_norm_weight: Tensor,
-        gate_norm_bias: Tensor,
-        first_weight: Tensor,
-        norm_weight: Tensor,
-        norm_bias: Tensor,
-        second_weight: Tensor | None,
-        keep_activated: Tensor | None,
-        keep_hidden: Tensor | None,
-        activation: str,
-        activation_scale: float,
-        hidden_scale: float,
-        eps: float,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, settings: CellSettings, *given: Any) -> tuple[Tensor, Tensor]:
         from fairseq_depthwise.modules.triton_gate_update import gate_update
-        from fairseq_depthwise.modules.triton_norm_activation import norm_activation
 
-        with torch.autocast(joined.device.type, enabled=False):
-            projected = joined @ torch.cat([gate_weight, first_weight]).T
-            inner: dict[str, Any] = {"activation": activation, "scale": activation_scale, "eps": eps}
-            outer = {"scale": hidden_scale, "eps": eps}
-            hidden = norm_activation(projected, 3 * cell.size(1), norm_weight, norm_bias, keep=keep_activated, **inner)
-            if second_weight is not None:
-                hidden = hidden @ second_weight.T
-            result = gate_update(projected, gate_norm_weight, gate_norm_bias, hidden, cell, keep=keep_hidden, **outer)
-        ctx.save_for_backward(
-            joined, cell, gate_weight, gate_norm_weight, gate_norm_bias, first_weight, norm_weight, norm_bias,
-            second_weight, keep_activated, keep_hidden, projected, hidden if second_weight is not None else None,
-        )  # fmt: skip
-        ctx.inner, ctx.outer = inner, outer
+        one = CellTensors(*given)
+        with torch.autocast(one.joined.device.type, enabled=False):
+            projected = one.joined @ torch.cat([one.gate_weight, one.first_weight]).T
+            hidden = activated = _TritonCell.activated(projected, one, settings)
+            if one.second_weight is not None:
+                hidden = activated @ one.second_weight.T
+            result = gate_update(
+                projected, one.gate_norm_weight, one.gate_norm_bias, hidden, one.cell,
+                keep=one.keep_hidden, scale=settings.hidden_scale, eps=settings.eps,
+            )  # fmt: skip
+        # The activation is computed again, also where it is h.
+        ctx.save_for_backward(*one, projected, None if one.second_weight is None else hidden)
+        ctx.settings = settings
         ctx.set_materialize_grads(False)
         return result
+
+    @staticmethod
+    def activated(projected: Tensor, one: CellTensors, settings: CellSettings) -> Tensor:
+        from fairseq_depthwise.modules.triton_norm_activation import norm_activation
+
+        return norm_activation(
+            projected, 3 * one.cell.size(1), one.norm_weight, one.norm_bias, activation=settings.activation,
+            keep=one.keep_activated, scale=settings.activation_scale, eps=settings.eps,
+        )  # fmt: skip
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor | None, grad_cell: Tensor | None) -> Any:
         from fairseq_depthwise.modules.triton_gate_update import gate_update_backward
-        from fairseq_depthwise.modules.triton_norm_activation import norm_activation, norm_activation_backward
+        from fairseq_depthwise.modules.triton_norm_activation import norm_activation_backward
 
-        (
-            joined, cell, gate_weight, gate_norm_weight, gate_norm_bias, first_weight, norm_weight, norm_bias,
-            second_weight, keep_activated, keep_hidden, projected, hidden,
-        ) = ctx.saved_tensors  # fmt: skip
-        start = 3 * cell.size(1)
+        *given, projected, hidden = ctx.saved_tensors
+        one, settings = CellTensors(*given), ctx.settings
+        start = 3 * one.cell.size(1)
         grad_projected = torch.empty_like(projected)
-        inner = {**ctx.inner, "keep": keep_activated}
-        activated = norm_activation(projected, start, norm_weight, norm_bias, **inner)
-        hidden = activated if hidden is None else hidden
+        activated = _TritonCell.activated(projected, one, settings)
         grad_hidden, grad_below, *grad_gate_norm = gate_update_backward(
-            grad_output, grad_cell, projected, gate_norm_weight, gate_norm_bias, hidden, cell,
-            keep=keep_hidden, grad_projected=grad_projected, **ctx.outer,
+            grad_output, grad_cell, projected, one.gate_norm_weight, one.gate_norm_bias,
+            activated if hidden is None else hidden, one.cell, keep=one.keep_hidden, scale=settings.hidden_scale,
+            eps=settings.eps, grad_projected=grad_projected,
         )  # fmt: skip
         grad_second = None
-        if second_weight is not None:
+        if one.second_weight is not None:
             grad_second = grad_hidden.T @ activated
-            grad_hidden = grad_hidden @ second_weight
+            grad_hidden = grad_hidden @ one.second_weight
         grad_norm = norm_activation_backward(
-            grad_hidden, projected, start, norm_weight, norm_bias, **inner, grad_projected=grad_projected
-        )
-        grad_joined = grad_projected @ torch.cat([gate_weight, first_weight])
-        grad_first = grad_projected.T @ joined
+            grad_hidden, projected, start, one.norm_weight, one.norm_bias, activation=settings.activation,
+            keep=one.keep_activated, scale=settings.activation_scale, eps=settings.eps, grad_projected=grad_projected,
+        )  # fmt: skip
+        grad_joined = grad_projected @ torch.cat([one.gate_weight, one.first_weight])
+        grad_first = grad_projected.T @ one.joined
         return (
-            grad_joined, grad_below, grad_first[:start], *grad_gate_norm, grad_first[start:], *grad_norm, grad_second,
-            None, None, None, None, None, None,
+            None, grad_joined, grad_below, grad_first[:start], *grad_gate_norm, grad_first[start:], *grad_norm,
+            grad_second, None, None,
         )  # fmt: skip
