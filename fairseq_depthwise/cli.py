@@ -7,6 +7,7 @@ stdout, progress to stderr; bad input ends with status 1 and one sentence, a wro
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from fairseq_compat import UserError
@@ -39,7 +40,13 @@ def main(arguments: list[str] | None = None) -> int:
         options = build_parser().parse_args(given)
         run = options.run
     try:
-        return int(run(options) or 0)
+        status = int(run(options) or 0)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Whoever read our output has enough (``params | head``); Python must not complain at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (UserError, OSError) as error:
         sentence = explain(error) or str(error)
         print(f"fairseq-depthwise: error: {sentence}", file=sys.stderr)

@@ -60,11 +60,21 @@ ROWS = (
     PublishedRow(6, "18 layers", "wmt_en_de_18l", "172.63"),
     PublishedRow(6, "24 layers", "wmt_en_de_24l", "223.02"),
     PublishedRow(
-        6, "Big, 12 layers", "big_12l", "452.04", "a vocabulary of one word more fits here and nowhere else", False
+        6,
+        "Big, 12 layers",
+        "wmt_en_de_big_12l",
+        "452.04",
+        "a vocabulary of one word more fits here and nowhere else",
+        False,
     ),
-    PublishedRow(6, "Big, 12-6 layers", "big_12l_6l", "338.75", "relative keys up to distance 16"),
+    PublishedRow(6, "Big, 12-6 layers", "wmt_en_de_big_12l_6l", "338.75", "relative keys up to distance 16"),
     PublishedRow(
-        6, "Big, 12-6 layers, 1-layer", "big_12l_6l_1layer", "288.41", "fits unshared gates, not the text", False
+        6,
+        "Big, 12-6 layers, 1-layer",
+        "wmt_en_de_big_12l_6l_1layer",
+        "288.41",
+        "fits unshared gates, not the text",
+        False,
     ),
 )
 

@@ -43,7 +43,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "wmt_en_de_gelu": {**_TABLE, "depthwise_hidden_activation": "gelu"},
     # Table 6.
     **{f"wmt_en_de_{layers}l": _both_sides(layers=layers) for layers in (3, 12, 18, 24)},
-    "big_12l": {**_BIG, **_both_sides(layers=12), "dropout": 0.3},
-    "big_12l_6l": _BIG_12L_6L,
-    "big_12l_6l_1layer": {**_BIG_12L_6L, "depthwise_hidden_layers": 1},
+    "wmt_en_de_big_12l": {**_BIG, **_both_sides(layers=12), "dropout": 0.3},
+    "wmt_en_de_big_12l_6l": _BIG_12L_6L,
+    "wmt_en_de_big_12l_6l_1layer": {**_BIG_12L_6L, "depthwise_hidden_layers": 1},
 }
+# The big deep ones by their short names as well.
+PRESETS |= {name.removeprefix("wmt_en_de_"): PRESETS[name] for name in list(PRESETS) if "big_12l" in name}

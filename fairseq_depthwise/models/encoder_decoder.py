@@ -15,7 +15,6 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.connections import DepthwiseConnection
 from fairseq_depthwise.modules.decoding_cache import DecodingCache
@@ -306,12 +305,7 @@ def add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList)
     """
     if not config.quant_noise_pq:
         return
-    block = config.quant_noise_pq_block_size
     # A set, because layers share gates.
     for linear in {module for stack in stacks for module in stack.modules() if isinstance(module, nn.Linear)}:
-        if linear.in_features % block:
-            raise UserError(
-                f"--quant-noise-pq-block-size {block} does not divide {linear.in_features}, the input width of one of "
-                "the linear maps"
-            )
-        quant_noise(linear, config.quant_noise_pq, block)
+        config.check_quantization_block(linear.in_features)
+        quant_noise(linear, config.quant_noise_pq, config.quant_noise_pq_block_size)

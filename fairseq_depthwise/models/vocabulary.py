@@ -61,7 +61,8 @@ def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> 
     """fairseq's adaptive softmax over the target dictionary; None without ``--adaptive-softmax-cutoff``.
 
     Raises:
-        UserError: the cutoffs are not growing numbers below the dictionary's size.
+        UserError: the cutoffs are not growing numbers below the dictionary's size, or the quantization noise's block
+            size does not divide the width of one of the linear maps.
     """
     text = config.adaptive_softmax_cutoff
     if not text:
@@ -75,6 +76,8 @@ def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> 
             f"--adaptive-softmax-cutoff {text} must be growing numbers between 1 and {len(target) - 1}, one less than "
             "the size of the target dictionary, with commas between them"
         )
+    for number in range(len(cutoffs) + 1):  # the head, then tails that grow narrower
+        config.check_quantization_block(int(config.decoder_embed_dim // config.adaptive_softmax_factor**number))
     return AdaptiveSoftmax(
         len(target),
         config.decoder_embed_dim,

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.decoding_cache import DecodingCache, KeysValues, additive_mask
+from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.packed_linear import PackedLinear, pack, pack_together
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 
@@ -46,7 +47,7 @@ class MultiheadAttention(nn.Module):
             raise ValueError("relative positions have no meaning between two sentences")
         self.heads = heads
         self.head_dim = embed_dim // heads
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)
         self.attend_encoder = attend_encoder
         self.query_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.key_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
@@ -145,11 +146,7 @@ class MultiheadAttention(nn.Module):
             if relative.value_table is not None:
                 need_weights = True
         if need_weights:
-            attended, weights = self._attend_with_weights(queries, keys, values, mask)
-            if relative is not None and rows is not None:
-                value_sums = relative.value_sums(weights, rows)
-                attended = attended if value_sums is None else attended + value_sums
-            return attended, weights
+            return self._attend_with_weights(queries, keys, values, mask, rows)
         dtype = queries.dtype
         if dtype == torch.bfloat16 and queries.device.type == "cpu" and queries.requires_grad:
             # The backward pass of PyTorch's CPU kernel takes several times as long in bfloat16 as in float32.
@@ -160,20 +157,25 @@ class MultiheadAttention(nn.Module):
             keys,
             values,
             attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=self.dropout.probability if self.dropout.active else 0.0,
             is_causal=kernel_causal,
         )
         return attended.to(dtype), None
 
     def _attend_with_weights(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, rows: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         scores = torch.matmul(queries, keys.transpose(2, 3)) * self.head_dim**-0.5
         if mask is not None:
             scores = scores + mask
         precise = torch.promote_types(scores.dtype, torch.float32)
         weights = torch.softmax(scores, dim=-1, dtype=precise).to(scores.dtype)
-        return torch.matmul(F.dropout(weights, self.dropout, self.training), values), weights
+        dropped = self.dropout(weights)
+        attended = torch.matmul(dropped, values)
+        if self.relative_positions is not None and rows is not None:
+            value_sums = self.relative_positions.value_sums(dropped, rows)
+            attended = attended if value_sums is None else attended + value_sums
+        return attended, weights
 
     # --- projections ------------------------------------------------------------------------------------------------
 

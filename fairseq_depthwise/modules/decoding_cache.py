@@ -146,9 +146,11 @@ class DecodingCache:
 
 
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where ``hidden`` is False, the lowest finite number where it is True.
+    """0 where ``hidden`` is False, half the lowest finite number where it is True.
 
     Added to scores, because boolean masks are slow in several of PyTorch's kernels. A finite number, because a row of
-    -inf only, which a sentence padded on the left has, would become NaN.
+    -inf only, which a sentence padded on the left has, would become NaN; half of it, so that a negative score can be
+    added in 16 bits.
     """
-    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)
+    lowest = torch.finfo(dtype).min / 2
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, lowest)

@@ -22,7 +22,8 @@ def keep_mask(shape: torch.Size, probability: float, device: torch.device) -> Te
         return torch.empty(shape, dtype=torch.bool, device=device).bernoulli_(1 - probability)
     count = shape.numel()
     bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    threshold = round(probability * _STEPS) - _STEPS // 2
+    # 2**15 would not be a 16-bit number, so probabilities next to 1 drop all but 2 to the -16 of the entries.
+    threshold = min(round(probability * _STEPS), _STEPS - 1) - _STEPS // 2
     return bits.view(torch.int16)[:count].view(shape) >= threshold
 
 
@@ -67,8 +68,14 @@ class Dropout(nn.Module):
         retain_dropout_modules: list[str] | None = None,
         **_: Any,
     ) -> None:
-        """fairseq's hook for ``--retain-dropout``: go on dropping while generating."""
-        self.at_inference = retain_dropout and (retain_dropout_modules is None or name in retain_dropout_modules)
+        """fairseq's hook for ``--retain-dropout``: go on dropping while generating.
+
+        ``--retain-dropout-modules decoder encoder.embedding`` keeps it in those modules and what is inside them.
+        """
+        chosen = retain_dropout_modules is None or any(
+            name == one or name.startswith(f"{one}.") for one in retain_dropout_modules
+        )
+        self.at_inference = retain_dropout and chosen
 
     def extra_repr(self) -> str:
         return f"{self.probability:g}"

@@ -9,6 +9,8 @@ import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
+from fairseq_depthwise.modules.dropout import Dropout
+
 
 class SinusoidalPositions(nn.Module):
     """Fixed positions (Vaswani et al. 2017, Section 3.5): sines in the first half of the width, cosines in the second.
@@ -82,7 +84,7 @@ class TokenEmbedding(nn.Module):
             if positions
             else None
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, incremental_state: dict[str, Any] | None = None) -> Tensor:
         """``tokens`` (B x T) to T x B x d.

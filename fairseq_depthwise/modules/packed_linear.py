@@ -48,7 +48,7 @@ class PackedLinear:
         """``values``, ... x in, to ... x (sum of the maps' out), one map after the other."""
         if torch.is_grad_enabled():
             return torch.cat([F.linear(values, one.weight, one.bias) for one in self.maps], dim=-1)
-        now = tuple(_identity(one.weight) for one in self.maps)
+        now = tuple(_identity(tensor) for one in self.maps for tensor in (one.weight, one.bias) if tensor is not None)
         if now != self._packed_from:
             self._pack()
             self._packed_from = now
@@ -64,9 +64,9 @@ class PackedLinear:
             self._product = _blocked_product(weight, bias) or (lambda values: F.linear(values, weight, bias))
 
 
-def _identity(weight: Tensor) -> tuple[object, ...]:
-    """Differs where the weight was replaced, moved, cast or written to."""
-    return weight.data_ptr(), weight.dtype, weight.device, 0 if weight.is_inference() else weight._version
+def _identity(tensor: Tensor) -> tuple[object, ...]:
+    """Differs where the tensor was replaced, moved, cast or written to."""
+    return tensor.data_ptr(), tensor.dtype, tensor.device, 0 if tensor.is_inference() else tensor._version
 
 
 def _blocked_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor] | None:
