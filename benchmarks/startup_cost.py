@@ -22,6 +22,8 @@ import time
 import timeit
 from pathlib import Path
 
+from machine import machine
+
 import fairseq_compat
 from fairseq_compat.files import written_whole
 from fairseq_compat.import_hook import PatchingFinder
@@ -114,18 +116,6 @@ def report(taken: dict[str, list[float]], per_import: float) -> str:
 def differences(taken: dict[str, list[float]], name: str) -> list[float]:
     """Milliseconds more than without a hook, round by round."""
     return [one - other for one, other in zip(taken[name], taken[NOTHING], strict=True)]
-
-
-def machine() -> str:
-    """Processor, cores and system in words."""
-    processor = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            named = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-        processor = named[0] if named else processor
-    except OSError:
-        pass
-    return f"{processor} ({os.cpu_count()} cores), {platform.system()} {platform.machine()}"
 
 
 def main() -> None:

@@ -1,0 +1,18 @@
+"""What a benchmark ran on, in words, for the head of its page."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+
+def machine() -> str:
+    """Processor, cores and system in words."""
+    processor = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            named = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        processor = named[0] if named else processor
+    except OSError:
+        pass
+    return f"{processor} ({os.cpu_count()} cores), {platform.system()} {platform.machine()}"

@@ -1,0 +1,271 @@
+"""Measuring fairseq models side by side: the same sentences, fairseq's own trainer and beam search, turn about.
+
+Nothing here knows which models are compared. A :class:`Side` is an architecture with its options; a work
+(:class:`Training`, :class:`Decoding`) is built for one side and called with one batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq import options as fairseq_options
+from fairseq import utils
+from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
+
+from fairseq_compat import UserError
+
+#: A batch as fairseq's datasets make it.
+Batch = dict[str, Any]
+
+#: Precision -> the type that a model is cast to.
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+BEAM = 4
+
+#: fairseq's training options that both sides share.
+RECIPE = (
+    "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--dropout", "0.1",
+    "--share-all-embeddings", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "5e-4",
+    "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000", "--distributed-world-size", "1",
+)  # fmt: skip
+
+
+# --- sentences ---------------------------------------------------------------------------------------------------
+
+
+def dictionary_of(size: int) -> Dictionary:
+    """A dictionary with ``size`` entries, fairseq's four special ones included."""
+    dictionary = Dictionary()
+    for number in range(size - len(dictionary)):
+        dictionary.add_symbol(f"w{number}")
+    return dictionary
+
+
+def corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
+    """Sentence pairs of random subwords whose lengths are like those of newstest; always the same ones."""
+    chance = random.Random(1)
+    generator = torch.Generator().manual_seed(1)
+    sources: list[torch.Tensor] = []
+    targets: list[torch.Tensor] = []
+    for _ in range(sentences):
+        length = 25 * chance.lognormvariate(0, 0.5)
+        for side, subwords in ((sources, length), (targets, length * chance.lognormvariate(0, 0.15))):
+            count = min(80, max(5, round(subwords)))
+            tokens = torch.randint(dictionary.nspecial, len(dictionary), (count + 1,), generator=generator)
+            tokens[-1] = dictionary.eos()
+            side.append(tokens)
+    sizes = [[len(one) for one in side] for side in (sources, targets)]
+    return LanguagePairDataset(sources, sizes[0], dictionary, targets, sizes[1], dictionary, shuffle=False)
+
+
+def training_batches(dataset: LanguagePairDataset, tokens: int, number: int) -> list[Batch]:
+    """``number`` batches of about ``tokens`` target tokens, short sentences to long ones."""
+    groups: list[list[int]] = [[]]
+    filled = 0
+    for index in dataset.ordered_indices():
+        length = int(dataset.tgt_sizes[index])
+        if groups[-1] and filled + length > tokens:
+            groups.append([])
+            filled = 0
+        groups[-1].append(int(index))
+        filled += length
+    return _spread(dataset, groups[:-1] or groups, number)  # the last one is what was left over
+
+
+def decoding_batches(dataset: LanguagePairDataset, sentences: int, number: int) -> list[Batch]:
+    """``number`` batches of ``sentences`` sentences of like length, short ones to long ones."""
+    order = [int(index) for index in dataset.ordered_indices()]
+    groups = [order[begin : begin + sentences] for begin in range(0, len(order) - sentences + 1, sentences)]
+    return _spread(dataset, groups, number)
+
+
+def _spread(dataset: LanguagePairDataset, groups: Sequence[Sequence[int]], number: int) -> list[Batch]:
+    """``number`` of the groups at even distances, collated by fairseq: sources padded left, targets right."""
+    chosen = [groups[(2 * place + 1) * len(groups) // (2 * number)] for place in range(number)]
+    return [dataset.collater([dataset[index] for index in group]) for group in chosen]
+
+
+def on_device(batches: list[Batch], device: str) -> list[Batch]:
+    return [utils.move_to_cuda(batch) for batch in batches] if device == "cuda" else batches
+
+
+# --- models ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the compared models: fairseq's architecture and further options."""
+
+    arch: str
+    options: tuple[str, ...] = ()
+
+    def configuration(self, device: str, *, bf16: bool = False) -> Any:
+        """fairseq's configuration of a training run.
+
+        Raises:
+            UserError: fairseq does not know an option or refuses its value.
+        """
+
+        def refuse(message: str) -> None:
+            raise UserError(f"fairseq refuses the options of {self.arch}: {message}")
+
+        parser = fairseq_options.get_training_parser()
+        parser.error = refuse  # fairseq would print its several hundred options and end the process
+        given = ["no data is read", "--arch", self.arch, *RECIPE, "--max-tokens", "4096"]
+        given += ["--save-dir", tempfile.gettempdir()]  # where fairseq writes crash.pt when a step fails
+        given += [*(["--cpu"] if device == "cpu" else []), *(["--bf16"] if bf16 else []), *self.options]
+        return convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, given))
+
+
+class Training:
+    """Training steps of one side through fairseq's Trainer: called with a batch, it makes one update."""
+
+    def __init__(self, side: Side, dictionary: Dictionary, device: str, precision: str) -> None:
+        torch.manual_seed(1)
+        cfg = side.configuration(device, bf16=precision == "bf16")
+        task = TranslationTask(cfg.task, dictionary, dictionary)
+        self.trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+        self.trainer.cuda_env = None  # else every step ends with a reset of the peak that :func:`peak_memory` reads
+        self.trainer.begin_epoch(1)
+
+    def __call__(self, batch: Batch) -> None:
+        # Out of memory, fairseq warns, returns None and wants to go on with the next batch.
+        if self.trainer.train_step([batch]) is None:
+            raise UserError("the device has too little memory for a training step; give a lower --train-tokens")
+
+
+class Decoding:
+    """Beam search of one side through fairseq's generator: called with a batch, it translates it.
+
+    Every sentence is made exactly as long as its batch's sources are with their padding, and so every side does the
+    same number of steps with the same number of rows, whatever an untrained model thinks of the end of a sentence.
+    ``steps`` has an entry for each call: how often the decoder ran.
+    """
+
+    def __init__(self, side: Side, dictionary: Dictionary, device: str, precision: str) -> None:
+        torch.manual_seed(1)
+        cfg = side.configuration(device)
+        self.task = TranslationTask(cfg.task, dictionary, dictionary)
+        self.model = self.task.build_model(cfg.model).to(device=device, dtype=TYPES[precision])
+        self.model.prepare_for_inference_(cfg)  # afterwards the model's eval() is fairseq's and returns None
+        self.generator = self.task.build_generator(
+            [self.model], argparse.Namespace(beam=BEAM, max_len_a=1, max_len_b=0, min_len=1)
+        )
+        self.steps: list[int] = []
+        ensemble = self.generator.model
+        run_decoder = ensemble.forward_decoder
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.steps[-1] += 1
+            return run_decoder(*args, **kwargs)
+
+        ensemble.forward_decoder = counted
+
+    def __call__(self, batch: Batch) -> None:
+        self.steps.append(0)
+        self.generator.min_len = batch["net_input"]["src_tokens"].size(1)
+        self.task.inference_step(self.generator, [self.model], batch)
+
+
+def parameter_count(side: Side, dictionary: Dictionary) -> int:
+    """Parameters of a side's model, shared ones once."""
+    cfg = side.configuration("cpu")
+    model = TranslationTask(cfg.task, dictionary, dictionary).build_model(cfg.model)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# --- measuring ---------------------------------------------------------------------------------------------------
+
+
+def synchronise(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def alternate(
+    works: Mapping[str, Callable[[int], object]],
+    *,
+    rounds: int,
+    warm_up: int,
+    device: str,
+    say: Callable[[int, dict[str, float]], None],
+) -> dict[str, list[float]]:
+    """Seconds of each work in each round; entry i of every list was measured in round i.
+
+    Args:
+        works: name -> what is timed; it is given the number of the round.
+        rounds: rounds that count.
+        warm_up: rounds before them, numbered below 0.
+        device: waited for before and after each work.
+        say: told the number of each round and its seconds.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    names = list(works)
+    for number in range(-warm_up, rounds):
+        seconds = {}
+        # Rotate, so that no side always runs after the same other one.
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            synchronise(device)
+            begin = time.perf_counter()
+            works[name](number)
+            synchronise(device)
+            seconds[name] = time.perf_counter() - begin
+            if number >= 0:
+                taken[name].append(seconds[name])
+        say(number, seconds)
+    return taken
+
+
+def ratios(seconds: Mapping[str, list[float]], first: str, second: str) -> list[float]:
+    """How many times as long ``first`` took as ``second``, round by round."""
+    return [one / other for one, other in zip(seconds[first], seconds[second], strict=True)]
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def peak_memory(build: Callable[[], Callable[[], object]], device: str) -> int:
+    """Bytes at the peak of building something and calling it twice, over what was in use before.
+
+    Twice, because the optimizer's state is made at the end of the first training step. On the CPU the process has to
+    be a fresh one: memory that an earlier measurement gave back to Python would not be counted.
+    """
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    else:
+        before = _peak_of_process()
+    work = build()
+    work()
+    work()
+    synchronise(device)
+    return (torch.cuda.max_memory_allocated() if device == "cuda" else _peak_of_process()) - before
+
+
+def _peak_of_process() -> int:
+    """The most bytes that this process has had in memory."""
+    try:
+        # ru_maxrss begins with the size of the process that started this one; the kernel's own figure does not.
+        with open("/proc/self/status", encoding="ascii") as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        unit = 1 if sys.platform == "darwin" else 1024
+        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,168 @@
+"""``benchmarks/results.py`` as a program, with tiny models on a few sentences, and the reading of its numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parents[2] / "benchmarks" / "results.py"
+sys.path.insert(0, str(PROGRAM.parent))
+
+from results_page import all_finite, diverged, read_scores, shown_updates, wrapped  # noqa: E402
+
+TINY = [
+    "--merges=60", "--heads=2", "--layers=1", "--width=16", "--updates=8", "--warm-up=4", "--max-tokens=200",
+    "--deep-layers=3", "--deep-width=16", "--deep-updates=30", "--deep-warm-up=20", "--deep-max-tokens=200",
+]  # fmt: skip
+
+#: One worker for all tests here, so that the program runs once.
+pytestmark = pytest.mark.xdist_group("results")
+
+
+def run_program(corpus: Path, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable,
+            str(PROGRAM),
+            f"--corpus={corpus}",
+            f"--work={work}",
+            f"--output={work / 'page.md'}",
+            *options,
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of a few made-up sentences; the name has to be quoted in a shell."""
+    folder = tmp_path_factory.mktemp("text") / "made up"
+    folder.mkdir()
+    pairs = [(f"the {a} sees {b} cats", f"das {a} sieht {b} Katzen") for a in "abcdefghij" for b in "klmnopqrst"]
+    for part, chosen in (("train", pairs), ("valid", pairs[:9]), ("test", pairs[::11])):
+        for language, sentences in zip(("en", "de"), zip(*chosen, strict=True), strict=True):
+            (folder / f"{part}.{language}").write_text("".join(f"{one}.\n" for one in sentences), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def work(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work folder of a whole run."""
+    folder = tmp_path_factory.mktemp("results") / "work"
+    done = run_program(corpus, folder, *TINY)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_page_has_both_parts(work: Path) -> None:
+    page = (work / "page.md").read_text(encoding="utf-8")
+    assert "## Beside stock fairseq" in page
+    assert "## 3 + 3 layers" in page
+    assert "100 pairs to train, 9 to validate, 10 to test" in page
+    numbers = json.loads((work / "comparison.json").read_text(encoding="utf-8"))
+    for name in ("stock", "lstm", "rnn"):
+        run, scored = numbers["runs"][name], numbers["scores"]["systems"][name]
+        assert list(run["valid"]) == ["2", "4", "6", "8"]
+        assert f"| {run['parameters']:,} | {run['valid']['8']['loss']:.3f} |" in page
+        assert 0 <= float(scored["BLEU"]["score"]) <= 100
+        assert (scored["BLEU"]["p"] == "") == (name == "stock")
+    deep = json.loads((work / "stability.json").read_text(encoding="utf-8"))
+    for name in ("fp32", "bf16"):
+        assert list(deep["runs"][name]["train"]) == ["10", "20", "30"]
+        assert all_finite(deep["runs"][name])
+
+
+def test_page_names_no_folder_of_this_machine(work: Path) -> None:
+    page = (work / "page.md").read_text(encoding="utf-8")
+    assert not re.search(r"(^|[\s`=])/\w", page)
+    assert str(work) not in page
+    assert "\"$CORPORA\"/'made up'/train.en > train.en" in page
+
+
+def test_finished_results_are_not_repeated(corpus: Path, work: Path) -> None:
+    before = (work / "page.md").read_text(encoding="utf-8")
+    (work / "page.md").unlink()
+    done = run_program(corpus, work, *TINY)
+    assert done.returncode == 0, done.stderr
+    assert "$ " not in done.stderr
+    assert (work / "page.md").read_text(encoding="utf-8") == before
+
+
+def test_folder_of_other_settings_is_refused(corpus: Path, work: Path) -> None:
+    done = run_program(corpus, work, *TINY, "--updates=9", "--part=comparison")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "updates 8, not 9; give another folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [(["--corpus=missing"], "--corpus missing is no folder"), (["--source=fr"], "--source fr is none of")],
+)
+def test_bad_input_ends_in_one_sentence(corpus: Path, tmp_path: Path, options: list[str], sentence: str) -> None:
+    done = run_program(corpus, tmp_path, *options)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert sentence in done.stderr
+
+
+def logged(*losses: float) -> dict[str, Any]:
+    return {"train": {str(10 * number): {"loss": loss, "gnorm": 1.0} for number, loss in enumerate(losses, start=1)}}
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ((9.0, 8.0, 7.0), False),
+        ((9.0, 8.0, 8.0), False),
+        ((9.0, 8.0, 8.1), True),
+        ((9.0, math.nan, 7.0), True),
+        ((9.0, 8.0), True),
+        ((), True),
+    ],
+    ids=["falls", "stays", "rises", "not a number", "stopped early", "nothing"],
+)
+def test_verdict(losses: tuple[float, ...], expected: bool) -> None:
+    assert diverged(logged(*losses), updates=30, warm_up=20) is expected
+
+
+def test_shown_updates() -> None:
+    assert shown_updates(300) == [10, 50, 100, 150, 200, 250, 300]
+    assert shown_updates(30) == [10, 30]
+
+
+def test_wrapped_command_is_the_same_command() -> None:
+    command = "fairseq-train data-bin --adam-betas '(0.9, 0.98)' " + "--option value " * 30 + "> 'a file'"
+    lines = list(wrapped(command))
+    assert max(map(len, lines)) <= 120
+    assert "'(0.9, 0.98)'" in "".join(lines)
+    assert " ".join("\n".join(lines).replace("\\\n", "").split()) == command
+
+
+def test_read_scores() -> None:
+    table = """
+    │          System │  BLEU (μ ± 95% CI)  │  chrF2 (μ ± 95% CI)  │
+    │ Baseline: a.hyp │  94.9 (94.9 ± 1.3)  │  97.3 (97.3 ± 0.7)   │
+    │           b.hyp │  86.2 (86.3 ± 2.2)  │  92.8 (92.9 ± 1.2)   │
+    │                 │    (p = 0.0010)*    │    (p = 0.2010)      │
+ - BLEU       nrefs:1|bs:1000
+ - chrF2      nrefs:1|bs:1000|nc:6
+"""
+    scores = read_scores(table, ["a", "b"])
+    assert scores["systems"]["a"]["BLEU"] == {"score": "94.9", "interval": "94.9 ± 1.3", "p": ""}
+    assert scores["systems"]["b"]["BLEU"] == {"score": "86.2", "interval": "86.3 ± 2.2", "p": "0.0010"}
+    assert scores["systems"]["b"]["chrF2"]["p"] == "0.2010"
+    assert scores["signatures"] == {"BLEU": "nrefs:1|bs:1000", "chrF2": "nrefs:1|bs:1000|nc:6"}
