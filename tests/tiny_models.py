@@ -21,6 +21,37 @@ TINY: dict[str, Any] = {
     "depthwise_hidden_dim": 24,
 }
 
+#: Variants of ``depthwise_lstm_transformer``: what they are called, and the options that make them.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "rnn": {"depthwise_cell": "rnn"},
+    "one layer": {"depthwise_hidden_layers": 1},
+    "one layer, relu": {"depthwise_hidden_layers": 1, "depthwise_hidden_activation": "relu"},
+    "gelu": {"depthwise_hidden_activation": "gelu"},
+    "relu": {"depthwise_hidden_activation": "relu"},
+    "share all": {"depthwise_sharing": "all"},
+    "share none": {"depthwise_sharing": "none"},
+    "gates of the model": {"depthwise_gate_scope": "model"},
+    "share all, gates of the model": {"depthwise_sharing": "all", "depthwise_gate_scope": "model"},
+    "concat": {"decoder_merge": "concat"},
+    "two cells": {"decoder_merge": "two-cells"},
+    "two cells, gates of the model": {"decoder_merge": "two-cells", "depthwise_gate_scope": "model"},
+    "two cells, share all": {"decoder_merge": "two-cells", "depthwise_sharing": "all"},
+    "relative keys": {"max_relative_positions": 2},
+    "relative keys and values": {"max_relative_positions": 2, "relative_position_terms": "key-value"},
+    "attention bias": {"attention_bias": True},
+    "3 and 2 layers": {"encoder_layers": 3, "decoder_layers": 2},
+    "rnn, one layer, concat, share all, relative": {
+        "depthwise_cell": "rnn",
+        "depthwise_hidden_layers": 1,
+        "decoder_merge": "concat",
+        "depthwise_sharing": "all",
+        "max_relative_positions": 1,
+        "relative_position_terms": "key-value",
+    },
+    "adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
+}
+
 
 def dictionary_of(size: int) -> Dictionary:
     """A dictionary with ``size`` entries, fairseq's four special ones included."""

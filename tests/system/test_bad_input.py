@@ -77,6 +77,10 @@ def test_folder_that_holds_no_data(run_command: RunCommand, tmp_path: Path) -> N
         (["--dropout", "1.5"], "--dropout 1.5 is out of range; it must be at least 0 and below 1"),
         (["--encoder-attention-heads", "3"], "--encoder-attention-heads 3 does not divide --encoder-embed-dim 64"),
         (["--depthwise-hidden-dim", "127"], "--depthwise-hidden-dim 127 is odd"),
+        (
+            ["--depthwise-gate-scope", "model", "--decoder-merge", "concat"],
+            "--depthwise-gate-scope model is impossible with --decoder-merge concat: the encoder's gates read 128 ",
+        ),
     ],
 )
 def test_option_out_of_range(

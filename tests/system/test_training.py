@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from training_states import assert_same_state
 
 from fairseq_compat import checkpoints
 
@@ -44,23 +45,6 @@ def train(run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: 
 
 def parameters(checkpoint: Path) -> dict[str, Any]:
     return checkpoints.load_checkpoint(checkpoint)["model"]
-
-
-def assert_same_state(one: Path, other: Path) -> None:
-    """Parameters, Adam's moments, update count and position in the data are the same, bit for bit."""
-    states = [checkpoints.load_checkpoint(path) for path in (one, other)]
-    for key, tensor in states[0]["model"].items():
-        assert torch.equal(tensor, states[1]["model"][key]), key
-    moments = [state["last_optimizer_state"]["state"] for state in states]
-    assert moments[0].keys() == moments[1].keys()
-    for number, values in moments[0].items():
-        for name, value in values.items():
-            assert torch.equal(torch.as_tensor(value), torch.as_tensor(moments[1][number][name])), (number, name)
-    last = [state["optimizer_history"][-1] for state in states]
-    assert last[0]["num_updates"] == last[1]["num_updates"]
-    assert last[0]["lr_scheduler_state"] == last[1]["lr_scheduler_state"]
-    iterators = [state["extra_state"]["train_iterator"] for state in states]
-    assert iterators[0] == iterators[1]
 
 
 # --- learning ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,224 @@
+"""What acts in training only: skipped layers, quantisation noise, recomputed activations, gate metrics."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.logging import metrics
+from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.quantization_utils import quantize_model_scalar
+from second_reading import read_embedding, read_norm
+from tiny_models import build_tiny
+from torch import Tensor, nn
+
+PAD, EOS = 1, 2
+
+SOURCE = torch.tensor([[PAD, PAD, 5, 6, EOS], [4, 7, 8, 9, EOS], [PAD, 10, 11, 4, EOS]])
+TARGET = torch.tensor([[EOS, 6, 5, PAD], [EOS, 9, 8, 7], [EOS, 4, 11, PAD]])
+
+LAYERDROP = {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}
+NOISE = {"quant_noise_pq": 0.2, "depthwise_hidden_dim": 32}
+
+
+def gradients(model: FairseqEncoderDecoderModel, seed: int = 5) -> list[Tensor | None]:
+    model.train()
+    torch.manual_seed(seed)
+    model(SOURCE, None, TARGET)[0].square().sum().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+# --- layerdrop -------------------------------------------------------------------------------------------------------
+
+
+def layers_that_ran(model: FairseqEncoderDecoderModel, seed: int) -> list[int]:
+    """Numbers of the layers, the encoder's from 0 and the decoder's from 100."""
+    ran: list[int] = []
+    hooks = [
+        nn.ModuleList.__getitem__(stack, number).register_forward_hook(
+            lambda *_, number=number + first: ran.append(number)
+        )
+        for stack, first in ((model.encoder.layers, 0), (model.decoder.layers, 100))
+        for number in range(len(stack))
+    ]
+    torch.manual_seed(seed)
+    model(SOURCE, None, TARGET)
+    for hook in hooks:
+        hook.remove()
+    return ran
+
+
+def test_layers_are_skipped_in_training_as_the_seed_says() -> None:
+    model = build_tiny(encoder_layers=4, decoder_layers=4, **LAYERDROP).train()
+    runs = [layers_that_ran(model, seed) for seed in range(100)]
+    assert runs[:5] == [layers_that_ran(model, seed) for seed in range(5)]
+    assert all(run == sorted(run) for run in runs)
+    for number in (0, 3, 100, 103):
+        share = sum(number in run for run in runs) / len(runs)
+        assert 0.35 < share < 0.65
+
+
+def test_no_layer_is_skipped_in_evaluation() -> None:
+    model = build_tiny(**LAYERDROP)
+    assert layers_that_ran(model, 1) == [0, 1, 2, 100, 101, 102]
+    plain = build_tiny()
+    assert torch.equal(model(SOURCE, None, TARGET)[0], plain(SOURCE, None, TARGET)[0])
+    assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+@pytest.mark.parametrize("merge", ["add", "concat", "two-cells"])
+def test_without_any_layer_embeddings_meet_the_last_norm(merge: str) -> None:
+    model = build_tiny(encoder_layerdrop=1 - 1e-9, decoder_layerdrop=1 - 1e-9, dropout=0.0, decoder_merge=merge)
+    model.double().train()
+    source, target = SOURCE[1], TARGET[1]
+    with torch.no_grad():
+        encoded = model.encoder(source[None])["encoder_out"][0][:, 0]
+        scores = model(source[None], None, target[None])[0][0]
+        read_source = read_embedding(model.encoder.embedding.tokens.weight, source)
+        read_target = read_embedding(model.decoder.embedding.tokens.weight, target)
+        expected = read_norm(model.decoder.connection.final_norm, read_target)
+        torch.testing.assert_close(
+            encoded, read_norm(model.encoder.connection.final_norm, read_source), rtol=1e-5, atol=1e-5
+        )
+        torch.testing.assert_close(
+            scores, F.linear(expected, model.decoder.output_projection.weight), rtol=1e-5, atol=1e-5
+        )
+
+
+def test_a_skipped_layer_has_no_gradient() -> None:
+    model = build_tiny(encoder_layerdrop=1 - 1e-9)
+    gradients(model)
+    assert {parameter.grad is None for parameter in model.encoder.layers.parameters()} == {True}
+    assert all(parameter.grad is not None for parameter in model.decoder.parameters())
+
+
+# --- quantisation noise ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"depthwise_sharing": "none"}, {"depthwise_sharing": "all"}], ids=str)
+def test_every_linear_map_of_the_layers_has_the_noise_once(options: dict[str, Any]) -> None:
+    model = build_tiny(**NOISE, **options)
+    maps = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    noisy = [module for module in maps if module._forward_pre_hooks]
+    assert [len(module._forward_pre_hooks) for module in noisy] == [1] * len(noisy)
+    assert [module for module in maps if module not in noisy] == [model.decoder.output_projection]
+
+
+def test_noise_is_in_training_only_and_comes_from_the_seed() -> None:
+    model, plain = build_tiny(**NOISE), build_tiny(depthwise_hidden_dim=32)
+    assert torch.equal(model(SOURCE, None, TARGET)[0], plain(SOURCE, None, TARGET)[0])
+    first = gradients(model)
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in first)
+    for one, other in zip(first, gradients(build_tiny(**NOISE)), strict=True):
+        assert torch.equal(one, other)
+    noiseless = gradients(plain)
+    assert not any(torch.equal(one, other) for one, other in zip(first, noiseless, strict=True))
+
+
+def test_noise_drops_blocks_of_a_map_of_one_layer() -> None:
+    model = build_tiny(**NOISE, encoder_layers=1)
+    weight = model.encoder.layers[0].cell.gates.projection.weight
+    before = weight.detach().clone()
+    gradients(model)
+    blocks, old = weight.detach().view(-1, 8), before.view(-1, 8)
+    dropped = (blocks == 0).all(dim=1)
+    assert 0.05 < dropped.float().mean() < 0.35
+    torch.testing.assert_close(blocks[~dropped], old[~dropped] / 0.8)
+
+
+def test_maps_with_noise_are_not_packed() -> None:
+    """A packed map would not be called, and its hook with it."""
+    model = build_tiny(**NOISE)
+    with torch.no_grad():
+        before = model(SOURCE, None, TARGET)[0]
+        model.make_generation_fast_()
+        torch.testing.assert_close(model(SOURCE, None, TARGET)[0], before)
+    assert model.encoder.layers[0].cell._packed is None
+    assert "forward" not in vars(model.encoder.layers[0].cell.hidden_net.second)
+    assert "forward" in vars(model.decoder.output_projection)
+
+
+def test_scalar_noise_replaces_the_maps_and_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--quant-noise-scalar`` is fairseq's own: its task replaces modules of the finished model."""
+    monkeypatch.setattr(Tensor, "cuda", lambda self: self)  # fairseq moves its statistics to a GPU unasked
+    model = quantize_model_scalar(build_tiny(), SimpleNamespace(quant_noise_scalar=0.5))
+    assert type(model.encoder.layers[0].cell.gates.projection).__name__ == "IntLinear"
+    assert all(gradient is not None for gradient in gradients(model))
+    model.eval()
+    with torch.no_grad():
+        before = model(SOURCE, None, TARGET)[0]
+        model.make_generation_fast_()
+        assert torch.equal(model(SOURCE, None, TARGET)[0], before)
+
+
+# --- activation checkpointing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"decoder_merge": "two-cells"},
+        {"depthwise_cell": "rnn"},
+        {"decoder_merge": "concat", "max_relative_positions": 2, "relative_position_terms": "key-value"},
+        {"depthwise_sharing": "all", "depthwise_gate_scope": "model"},
+        {"log_gates": True},
+        LAYERDROP,
+    ],
+    ids=str,
+)
+def test_activation_checkpointing_changes_memory_only(options: dict[str, Any]) -> None:
+    dropout = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
+    plain = gradients(build_tiny(**options, **dropout))
+    recomputed = gradients(build_tiny(**options, **dropout, checkpoint_activations=True))
+    for one, other in zip(plain, recomputed, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+# --- gate metrics ----------------------------------------------------------------------------------------------------
+
+
+def logged(model: FairseqEncoderDecoderModel) -> dict[str, float]:
+    with metrics.aggregate() as aggregate:
+        model(SOURCE, None, TARGET)
+    return aggregate.get_smoothed_values()
+
+
+def test_gates_are_logged_in_training() -> None:
+    model = build_tiny(log_gates=True)
+    assert logged(model) == {}
+    assert logged(build_tiny().train()) == {}
+    values = logged(model.train())
+    assert set(values) == {
+        f"{side}_{gate}_gate{ending}"
+        for side in ("encoder", "decoder")
+        for gate in ("input", "forget", "output")
+        for ending in ("", "_deviation")
+    }
+    assert all(0 < value < 1 for value in values.values())
+
+
+@pytest.mark.parametrize("merge", ["add", "two-cells"])
+def test_what_is_logged_is_the_gates(merge: str) -> None:
+    """Gates of two values each: no scale in their norms, so that the shift alone decides, a quarter of it larger."""
+    model = build_tiny(log_gates=True, decoder_merge=merge).train()
+    expected = {}
+    for side, shift, stack in (("encoder", 0.0, model.encoder), ("decoder", 0.5, model.decoder)):
+        for number, gate in enumerate(("input", "forget", "output")):
+            for cell in (module for module in stack.modules() if hasattr(module, "gates")):
+                nn.init.zeros_(cell.gates.norm_weight)
+                nn.init.constant_(cell.gates.norm_bias[number], number + shift)
+                nn.init.constant_(cell.gates.norm_bias[number, ::4], number + shift + 3)
+            low, high = (1 / (1 + math.exp(-value)) for value in (number + shift, number + shift + 3))
+            expected[f"{side}_{gate}_gate"] = 0.75 * low + 0.25 * high
+            expected[f"{side}_{gate}_gate_deviation"] = (high - low) * math.sqrt(0.75 * 0.25)
+    assert logged(model) == pytest.approx(expected, abs=2e-3)
+
+
+def test_logging_gates_changes_no_gradient() -> None:
+    for one, other in zip(gradients(build_tiny()), gradients(build_tiny(log_gates=True)), strict=True):
+        assert torch.equal(one, other)

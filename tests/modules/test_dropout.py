@@ -1,0 +1,157 @@
+"""Dropout: how much is dropped, how it is scaled, what decides the masks, and when."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import build_tiny
+
+from fairseq_depthwise.modules.dropout import Dropout, keep_mask
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.3, 0.5, 0.9])
+def test_as_much_is_dropped_as_asked_and_the_rest_is_scaled(probability: float) -> None:
+    torch.manual_seed(1)
+    values = torch.rand(401, 1003) + 1
+    dropped = Dropout(probability).train()(values)
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], values[kept] / (1 - probability))
+    deviation = math.sqrt(probability * (1 - probability) / values.numel())
+    assert abs((~kept).float().mean() - probability) < 4 * deviation
+    assert dropped.mean() == pytest.approx(values.mean().item(), rel=0.02)
+
+
+def test_entries_are_decided_one_by_one() -> None:
+    """Four entries share one draw of 64 bits; neighbours must still be independent."""
+    torch.manual_seed(2)
+    keep = keep_mask(torch.Size((200_000, 4)), 0.3, CPU).double() - 0.7
+    correlation = (keep.T @ keep) / len(keep) / 0.21
+    assert (correlation - torch.eye(4)).abs().max() < 0.02
+    assert (keep[1:] * keep[:-1]).mean().abs() < 0.005
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 5), (4, 1, 3), (0, 7)], ids=str)
+def test_any_shape(shape: tuple[int, ...]) -> None:
+    mask = keep_mask(torch.Size(shape), 0.5, CPU)
+    assert mask.shape == shape
+    assert mask.dtype == torch.bool
+    assert Dropout(0.5).train()(torch.ones(shape)).shape == shape
+
+
+def test_the_seed_decides_the_masks() -> None:
+    values, layer = torch.ones(50, 30), Dropout(0.4).train()
+
+    def two(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        return [layer(values), layer(values)]
+
+    first, second = two(7)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, two(7)[0])
+    assert torch.equal(second, two(7)[1])
+    assert not torch.equal(first, two(8)[0])
+
+
+@pytest.mark.parametrize(("probability", "training"), [(0.5, False), (0.0, True), (0.0, False)])
+def test_nothing_happens_in_evaluation_or_at_probability_0(probability: float, training: bool) -> None:
+    layer, values = Dropout(probability).train(training), torch.randn(3, 4)
+    before = torch.get_rng_state()
+    assert layer(values) is values
+    assert layer.mask(values.shape, CPU) is None
+    assert not layer.active
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_probabilities_next_to_1_drop_nearly_all() -> None:
+    """Not none: the threshold that decides is a 16-bit number."""
+    torch.manual_seed(3)
+    for probability in (0.9999, 0.999995, 1 - 1e-9):
+        assert keep_mask(torch.Size((100_000,)), probability, CPU).float().mean() < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_precision_is_kept(dtype: torch.dtype) -> None:
+    dropped = Dropout(0.5).train()(torch.full((100, 7), 3.0, dtype=dtype))
+    assert dropped.dtype == dtype
+    assert dropped.unique().tolist() == [0, 6]
+
+
+def test_the_gradient_is_the_mask() -> None:
+    values = torch.randn(20, 30, requires_grad=True)
+    dropped = Dropout(0.25).train()(values)
+    dropped.sum().backward()
+    torch.testing.assert_close(values.grad, (dropped != 0) / 0.75)
+
+
+def test_mask_and_scale_are_what_forward_does() -> None:
+    """The fused kernels of the cell draw masks by themselves."""
+    layer, values = Dropout(0.3).train(), torch.randn(11, 13)
+    torch.manual_seed(5)
+    dropped = layer(values)
+    torch.manual_seed(5)
+    mask = layer.mask(values.shape, CPU)
+    assert mask is not None
+    torch.testing.assert_close(values * mask * layer.scale, dropped)
+
+
+@pytest.mark.parametrize(
+    ("options", "drops"),
+    [
+        ({}, False),
+        ({"retain_dropout": False}, False),
+        ({"retain_dropout": True}, True),
+        ({"retain_dropout": True, "retain_dropout_modules": ["decoder.layers.1.dropout", "there"]}, True),
+        ({"retain_dropout": True, "retain_dropout_modules": ["decoder.layers"]}, True),
+        ({"retain_dropout": True, "retain_dropout_modules": ["encoder", "decoder.lay", "dropout"]}, False),
+        ({"retain_dropout": True, "retain_dropout_modules": []}, False),
+        ({"retain_dropout": False, "retain_dropout_modules": ["decoder"]}, False),
+    ],
+    ids=str,
+)
+def test_dropout_is_retained_in_generation_where_asked(options: dict[str, object], drops: bool) -> None:
+    layer, values = Dropout(0.5).eval(), torch.ones(100)
+    layer.make_generation_fast_(name="decoder.layers.1.dropout", beamable_mm_beam_size=4, need_attn=False, **options)
+    assert layer.active is drops
+    assert bool((layer(values) == 0).any()) is drops
+
+
+@pytest.mark.parametrize(
+    "dropouts",
+    [
+        {"dropout": 0.5},
+        {"dropout": 0.0, "attention_dropout": 0.5},
+        {"dropout": 0.0, "attention_dropout": 0.5, "max_relative_positions": 2, "relative_position_terms": "key-value"},
+        {"dropout": 0.0, "activation_dropout": 0.5},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("modules", [None, ["encoder"], ["decoder.layers"]], ids=str)
+def test_a_whole_model_retains_dropout(dropouts: dict[str, Any], modules: list[str] | None) -> None:
+    """Through fairseq's own call, whose names of modules are their paths in the model."""
+    source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[2, 7, 6]])
+    model = build_tiny(**dropouts)
+    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=modules)
+    with torch.no_grad():
+        encoded = [model.encoder(source)["encoder_out"][0] for _ in range(2)]
+        assert torch.equal(*encoded) is (modules == ["decoder.layers"])
+        out = model.encoder(source)
+        assert torch.equal(*(model.decoder(target, out)[0] for _ in range(2))) is (modules == ["encoder"])
+
+
+def test_the_embedding_retains_dropout() -> None:
+    model = build_tiny(dropout=0.5)
+    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=["decoder.embedding"])
+    tokens = torch.tensor([[5, 6, 7]])
+    assert (model.decoder.embedding(tokens) == 0).any()
+    assert not (model.encoder.embedding(tokens) == 0).any()
+
+
+def test_dropout_is_not_retained_unless_asked() -> None:
+    model = build_tiny(dropout=0.5, attention_dropout=0.5, activation_dropout=0.5)
+    model.make_generation_fast_()
+    assert not any(module.active for module in model.modules() if isinstance(module, Dropout))

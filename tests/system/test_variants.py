@@ -1,0 +1,209 @@
+"""The variants of the depth-wise model through the commands that users type: training, decoding, averaging."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from training_states import assert_same_state
+
+from fairseq_compat import checkpoints
+
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+
+ARCH = "depthwise_lstm_transformer"
+LEARNING = [
+    "--optimizer", "adam", "--lr", "5e-3", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "100",
+    "--max-tokens", "1000", "--cpu", "--no-progress-bar", "--no-epoch-checkpoints",
+]  # fmt: skip
+TIED = ["--share-all-embeddings", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
+
+#: Options and, where a tied output is impossible, another criterion.
+VARIANTS = {
+    "two cells": [
+        *TIED, "--decoder-merge", "two-cells", "--max-relative-positions", "4", "--relative-position-terms",
+        "key-value", "--log-gates",
+    ],
+    "concat": [
+        *TIED, "--decoder-merge", "concat", "--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3",
+        "--checkpoint-activations",
+    ],
+    "adaptive softmax": [
+        "--adaptive-softmax-cutoff", "10,16", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp",
+    ],
+    "quantisation noise": [*TIED, "--quant-noise-pq", "0.2"],
+    "share all": [*TIED, "--depthwise-sharing", "all", "--depthwise-gate-scope", "model"],
+    "rnn": [*TIED, "--depthwise-cell", "rnn", "--attention-bias"],
+}  # fmt: skip
+
+
+class Run(NamedTuple):
+    """A finished training run."""
+
+    folder: Path
+    log: str
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
+def train_variant(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]]
+) -> Callable[..., Run]:
+    """``train_variant(folder, name, *options)``: one call of the training command."""
+
+    def call(folder: Path, name: str, *options: object) -> Run:
+        result = run_command(
+            "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(ARCH), *LEARNING, *VARIANTS[name],
+            "--save-dir", folder, *options,
+        )  # fmt: skip
+        return Run(folder, result.stderr + result.stdout)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def trained(train_variant: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """``trained(name)``: four updates with dropout, saved at the second and the fourth; made once."""
+    runs: dict[str, Run] = {}
+
+    def call(name: str) -> Run:
+        if name not in runs:
+            folder = tmp_path_factory.mktemp("variant")
+            runs[name] = train_variant(folder, name, "--max-update", 4, "--dropout", 0.2, "--save-interval-updates", 2)
+        return runs[name]
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def generate(run_command: RunCommand, copy_reverse_data: Path) -> Callable[..., str]:
+    """``generate(checkpoint, *options)``: what fairseq's own command prints for the test set."""
+    plugin = Path(__file__).parents[2] / "fairseq_depthwise"
+
+    def call(checkpoint: Path, *options: object) -> str:
+        return run_command(
+            "fairseq-generate", copy_reverse_data, "--user-dir", plugin, "--path", checkpoint, "--cpu", "--beam", 2,
+            "--max-len-b", 8, *options,
+        ).stdout  # fmt: skip
+
+    return call
+
+
+def hypotheses(printed: str) -> dict[str, str]:
+    """Sentence number to the words."""
+    return dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", printed, re.MULTILINE))
+
+
+def grouped(name: str) -> object:
+    """A parameter whose tests share a trained model, so that one process runs them all."""
+    return pytest.param(name, marks=pytest.mark.xdist_group(name))
+
+
+@pytest.mark.parametrize("name", [grouped(name) for name in VARIANTS])
+def test_it_trains_and_generates(name: str, trained: Callable[[str], Run], generate: Callable[..., str]) -> None:
+    run = trained(name)
+    assert "done training" in run.log
+    assert re.search(r"'valid' subset \| loss [\d.]+ ", run.log)
+    assert len(hypotheses(generate(run.checkpoint))) == 40
+
+
+@pytest.mark.xdist_group("two cells")
+def test_gates_are_in_the_log(trained: Callable[[str], Run]) -> None:
+    log = trained("two cells").log
+    for side in ("encoder", "decoder"):
+        for gate in ("input", "forget", "output"):
+            (mean,) = re.findall(rf"\| {side}_{gate}_gate ([\d.]+) ", log)
+            (deviation,) = re.findall(rf"\| {side}_{gate}_gate_deviation ([\d.]+) ", log)
+            assert 0.4 < float(mean) < 0.6
+            assert 0 < float(deviation) < 0.5
+
+
+@pytest.mark.xdist_group("rnn")
+def test_gates_that_are_not_asked_for_are_not(trained: Callable[[str], Run]) -> None:
+    assert "_gate" not in trained("rnn").log.replace("depthwise_gate_scope", "").replace("log_gates", "")
+
+
+@pytest.mark.xdist_group("two cells")
+def test_retained_dropout_and_alignments(trained: Callable[[str], Run], generate: Callable[..., str]) -> None:
+    checkpoint = trained("two cells").checkpoint
+    options = ["--retain-dropout", "--print-alignment", "hard"]
+    plain, retained = (generate(checkpoint, *given) for given in ([], options))
+    assert len(hypotheses(retained)) == 40
+    assert hypotheses(retained) != hypotheses(plain)
+    alignments = re.findall(r"^A-\d+\t(.*)$", retained, re.MULTILINE)
+    assert len(alignments) == 40
+    assert all(re.fullmatch(r"(\d+-\d+ ?)+", alignment) for alignment in alignments)
+
+
+@pytest.mark.xdist_group("concat")
+def test_stopped_and_resumed_is_never_stopped(
+    train_variant: Callable[..., Run], trained: Callable[[str], Run], tmp_path: Path
+) -> None:
+    """With skipped layers and recomputed activations, both of which draw random numbers."""
+    for updates in (2, 4):
+        parts = train_variant(
+            tmp_path, "concat", "--max-update", updates, "--dropout", 0.2, "--save-interval-updates", 2
+        )
+    assert "Loaded checkpoint" in parts.log
+    assert_same_state(trained("concat").checkpoint, parts.checkpoint)
+
+
+@pytest.mark.xdist_group("share all")
+def test_shared_parts_stay_shared_in_an_average(
+    run_command: RunCommand, trained: Callable[[str], Run], generate: Callable[..., str], tmp_path: Path
+) -> None:
+    folder = trained("share all").folder
+    inputs = [folder / "checkpoint_1_2.pt", folder / "checkpoint_1_4.pt"]
+    run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", *inputs)
+    mean, *states = (checkpoints.load_checkpoint(path)["model"] for path in (tmp_path / "mean.pt", *inputs))
+    for key, tensor in mean.items():
+        torch.testing.assert_close(tensor, (states[0][key] + states[1][key]) / 2)
+    gates = [tensor for key, tensor in mean.items() if key.endswith("gates.projection.weight")]
+    assert len(gates) == 4
+    assert all(torch.equal(gates[0], other) for other in gates)
+    assert len(hypotheses(generate(tmp_path / "mean.pt"))) == 40
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.xdist_group("processes")
+def test_two_processes_with_compiled_cells(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    result = run_command(
+        "torchrun", "--standalone", "--nproc_per_node", 2, "-m", "fairseq_depthwise", "train", copy_reverse_data,
+        *tiny_model_options(ARCH), *LEARNING, *TIED, "--depthwise-kernel", "compile", "--dropout", 0.1,
+        "--max-update", 2, "--disable-validation", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+        "--save-dir", tmp_path,
+    )  # fmt: skip
+    log = result.stderr + result.stdout
+    assert "--depthwise-kernel compile is not possible here" not in log
+    assert "done training" in log
+    saved = checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")
+    assert saved["optimizer_history"][-1]["num_updates"] == 2
+    assert all(tensor.isfinite().all() for tensor in saved["model"].values())
+
+
+def test_two_cells_memorise_copy_and_reverse(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    run_command(
+        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(ARCH), *LEARNING, "--decoder-merge",
+        "two-cells", "--share-all-embeddings", "--criterion", "cross_entropy", "--dropout", 0, "--max-epoch", 50,
+        "--disable-validation", "--save-dir", tmp_path,
+    )  # fmt: skip
+    result = run_command(
+        "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "checkpoint_last.pt",
+        "--gen-subset", "train", "--beam", 4, "--quiet", "--cpu",
+    )  # fmt: skip
+    bleu = re.search(r"BLEU4 = ([\d.]+)", result.stdout)
+    assert bleu is not None
+    assert float(bleu[1]) >= 99
