@@ -21,6 +21,12 @@ TINY: dict[str, Any] = {
     "depthwise_hidden_dim": 24,
 }
 
+PAD, EOS = 1, 2
+
+#: Three sentences of different lengths, sources padded left and targets, shifted by one, padded right.
+SOURCE = torch.tensor([[PAD, PAD, 5, 6, EOS], [4, 7, 8, 9, EOS], [PAD, 10, 11, 4, EOS]])
+TARGET = torch.tensor([[EOS, 6, 5, PAD], [EOS, 9, 8, 7], [EOS, 4, 11, PAD]])
+
 #: Variants of ``depthwise_lstm_transformer``: what they are called, and the options that make them.
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -138,15 +138,6 @@ class EncoderDecoderConfig(FairseqDataclass):
                 "give the one table with --encoder-embed-path"
             )
 
-    def check_quantization_block(self, input_width: int) -> None:
-        """Raise :class:`UserError` where the quantization noise's blocks do not fit a linear map of that width."""
-        block = self.quant_noise_pq_block_size
-        if self.quant_noise_pq and input_width % block:
-            raise UserError(
-                f"--quant-noise-pq-block-size {block} does not divide {input_width}, the input width of one of the "
-                "linear maps"
-            )
-
 
 def _check_value(one: Field[Any], value: Any) -> None:
     name = one.name.replace("_", "-")

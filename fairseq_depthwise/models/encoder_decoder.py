@@ -11,15 +11,16 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from fairseq.modules import AdaptiveSoftmax, LayerDropModuleList
-from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.connections import DepthwiseConnection
 from fairseq_depthwise.modules.decoding_cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.packed_linear import pack
+from fairseq_depthwise.modules.quantization_noise import add_block_noise
 
 #: Where a decoder's cache lies in fairseq's incremental state.
 _CACHE = "fairseq_depthwise"
@@ -242,6 +243,19 @@ class StackDecoder(FairseqIncrementalDecoder):
         """Features (B x T x C) to scores over the vocabulary (B x T x V); unchanged with an adaptive softmax."""
         return features if self.adaptive_softmax is not None else self.output_projection(features)
 
+    def get_normalized_probs(
+        self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Any] | None = None
+    ) -> Tensor:
+        """(Log-)probabilities (B x T x V) from what :meth:`forward` returns.
+
+        Raises:
+            UserError: a criterion that does not know the adaptive softmax trains with it.
+        """
+        if self.adaptive_softmax is not None and self.training:
+            raise UserError("--adaptive-softmax-cutoff trains with --criterion adaptive_loss only")
+        probabilities: Tensor = super().get_normalized_probs(net_output, log_probs, sample)
+        return probabilities
+
     def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Follow the beam search: row n goes on from the old row ``new_order[n]``.
 
@@ -298,14 +312,19 @@ def _run(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:
 
 
 def add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList) -> None:
-    """``--quant-noise-pq``: fairseq's noise on the linear maps of the layers, for product quantization after training.
+    """``--quant-noise-pq``: noise on the linear maps of the layers, for product quantization after training.
 
     Raises:
         UserError: the block size does not divide the input width of one of them.
     """
     if not config.quant_noise_pq:
         return
+    block = config.quant_noise_pq_block_size
     # A set, because layers share gates.
     for linear in {module for stack in stacks for module in stack.modules() if isinstance(module, nn.Linear)}:
-        config.check_quantization_block(linear.in_features)
-        quant_noise(linear, config.quant_noise_pq, config.quant_noise_pq_block_size)
+        if linear.in_features % block:
+            raise UserError(
+                f"--quant-noise-pq-block-size {block} does not divide {linear.in_features}, the input width of one of "
+                "the linear maps"
+            )
+        add_block_noise(linear, config.quant_noise_pq, block)

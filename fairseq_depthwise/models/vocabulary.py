@@ -61,8 +61,7 @@ def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> 
     """fairseq's adaptive softmax over the target dictionary; None without ``--adaptive-softmax-cutoff``.
 
     Raises:
-        UserError: the cutoffs are not growing numbers below the dictionary's size, or the quantization noise's block
-            size does not divide the width of one of the linear maps.
+        UserError: the cutoffs are not growing numbers below the dictionary's size, or leave no width for a tail.
     """
     text = config.adaptive_softmax_cutoff
     if not text:
@@ -76,14 +75,16 @@ def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> 
             f"--adaptive-softmax-cutoff {text} must be growing numbers between 1 and {len(target) - 1}, one less than "
             "the size of the target dictionary, with commas between them"
         )
-    for number in range(len(cutoffs) + 1):  # the head, then tails that grow narrower
-        config.check_quantization_block(int(config.decoder_embed_dim // config.adaptive_softmax_factor**number))
+    narrowest = int(config.decoder_embed_dim // config.adaptive_softmax_factor ** len(cutoffs))
+    if narrowest < 1:
+        raise UserError(
+            f"--adaptive-softmax-factor {config.adaptive_softmax_factor:g} leaves no width for the last of the "
+            f"{len(cutoffs)} tails of --adaptive-softmax-cutoff {text}; give a lower factor or fewer cutoffs"
+        )
     return AdaptiveSoftmax(
         len(target),
         config.decoder_embed_dim,
         cutoffs,
         config.adaptive_softmax_dropout,
         factor=config.adaptive_softmax_factor,
-        q_noise=config.quant_noise_pq,
-        qn_block_size=config.quant_noise_pq_block_size,
     )

@@ -5,7 +5,7 @@
   keeps c, the projections, h and the cell state below, and computes everything else again.
 
 Both project c once, for the three gates and the hidden net together. ``auto`` is triton on a CUDA device and eager
-elsewhere: on a CPU the products take nearly all the time, and compiling brought nothing (docs/benchmarks.md).
+elsewhere: on a CPU the products take nearly all the time.
 """
 
 from __future__ import annotations

@@ -13,8 +13,14 @@ _ROWS = 64
 
 
 def packable(*maps: nn.Module) -> bool:
-    """Whether these are plain linear maps: quantised ones, or ones with hooks, must be called themselves."""
-    return all(type(one) is nn.Linear and not one._forward_pre_hooks and not one._forward_hooks for one in maps)
+    """Whether these are plain linear maps: quantised ones, noisy ones, and ones with hooks have to be called."""
+    return all(
+        type(one) is nn.Linear
+        and not one._forward_pre_hooks
+        and not one._forward_hooks
+        and isinstance(vars(one).get("forward"), (PackedLinear, type(None)))
+        for one in maps
+    )
 
 
 def pack(linear: nn.Module) -> None:
@@ -31,8 +37,8 @@ def pack_together(*maps: nn.Module) -> PackedLinear | None:
 class PackedLinear:
     """Linear maps of the same input as one product, for inference.
 
-    The weights are stacked, and on a CPU stored in the blocks that oneDNN's products read, which makes the products
-    of few rows that a beam search consists of 1.2 to 1.9 times as fast (docs/benchmarks.md). The maps keep their own
+    The weights are stacked, and on a CPU stored in the blocks that oneDNN's products read, which makes products of
+    few rows, such as a step of a beam search consists of, faster. The maps keep their own
     weights; when those change, or move, they are packed again.
 
     Args:

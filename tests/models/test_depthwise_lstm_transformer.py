@@ -10,15 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from second_reading import read_features
-from tiny_models import build_tiny, task_of
+from tiny_models import EOS, PAD, SOURCE, TARGET, build_tiny, task_of
 
 from fairseq_depthwise.models.depthwise_lstm_transformer import DepthwiseLSTMTransformer, DepthwiseLSTMTransformerConfig
-
-PAD, EOS = 1, 2
-
-SOURCE = torch.tensor([[PAD, PAD, 5, 6, EOS], [4, 7, 8, 9, EOS], [PAD, 10, 11, 4, EOS]])
-TARGET = torch.tensor([[EOS, 6, 5, PAD], [EOS, 9, 8, 7], [EOS, 4, 11, PAD]])
-
 
 # --- the equations -----------------------------------------------------------------------------------------------
 

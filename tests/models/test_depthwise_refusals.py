@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import TINY, build_tiny, task_of
+from tiny_models import SOURCE, TARGET, TINY, build_tiny, task_of
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.depthwise_lstm_transformer import DepthwiseLSTMTransformer
@@ -102,12 +102,25 @@ def test_cutoffs_of_an_adaptive_softmax(cutoffs: str) -> None:
     )
 
 
+def test_tails_of_an_adaptive_softmax_need_width() -> None:
+    assert refusal(adaptive_softmax_cutoff="5,8", adaptive_softmax_factor=8.0) == (
+        "--adaptive-softmax-factor 8 leaves no width for the last of the 2 tails of --adaptive-softmax-cutoff 5,8; "
+        "give a lower factor or fewer cutoffs"
+    )
+
+
+def test_an_adaptive_softmax_needs_its_criterion() -> None:
+    model = build_tiny(adaptive_softmax_cutoff="5,8").train()
+    output = model(SOURCE, None, TARGET)
+    with pytest.raises(UserError, match="trains with --criterion adaptive_loss only"):
+        model.get_normalized_probs(output, log_probs=True)
+
+
 @pytest.mark.parametrize(
     ("options", "width"),
     [
         ({}, 12),  # the hidden net's second map
-        ({"depthwise_hidden_dim": 32, "adaptive_softmax_cutoff": "5"}, 4),  # the adaptive softmax's tail
-        ({"encoder_embed_dim": 12, "decoder_embed_dim": 12, "adaptive_softmax_cutoff": "5"}, 12),  # its head
+        ({"encoder_embed_dim": 12, "decoder_embed_dim": 12}, 12),
     ],
 )
 def test_blocks_of_quantization_noise(options: dict[str, Any], width: int) -> None:

@@ -13,13 +13,10 @@ from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.quantization_utils import quantize_model_scalar
 from second_reading import read_embedding, read_norm
-from tiny_models import build_tiny
+from tiny_models import SOURCE, TARGET, build_tiny
 from torch import Tensor, nn
 
-PAD, EOS = 1, 2
-
-SOURCE = torch.tensor([[PAD, PAD, 5, 6, EOS], [4, 7, 8, 9, EOS], [PAD, 10, 11, 4, EOS]])
-TARGET = torch.tensor([[EOS, 6, 5, PAD], [EOS, 9, 8, 7], [EOS, 4, 11, PAD]])
+from fairseq_depthwise.modules.quantization_noise import BlockNoise, add_block_noise
 
 LAYERDROP = {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}
 NOISE = {"quant_noise_pq": 0.2, "depthwise_hidden_dim": 32}
@@ -100,12 +97,11 @@ def test_a_skipped_layer_has_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"depthwise_sharing": "none"}, {"depthwise_sharing": "all"}], ids=str)
-def test_every_linear_map_of_the_layers_has_the_noise_once(options: dict[str, Any]) -> None:
+def test_every_linear_map_of_the_layers_has_the_noise(options: dict[str, Any]) -> None:
     model = build_tiny(**NOISE, **options)
     maps = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    noisy = [module for module in maps if module._forward_pre_hooks]
-    assert [len(module._forward_pre_hooks) for module in noisy] == [1] * len(noisy)
-    assert [module for module in maps if module not in noisy] == [model.decoder.output_projection]
+    silent = [module for module in maps if not isinstance(vars(module).get("forward"), BlockNoise)]
+    assert silent == [model.decoder.output_projection]
 
 
 def test_noise_is_in_training_only_and_comes_from_the_seed() -> None:
@@ -119,26 +115,37 @@ def test_noise_is_in_training_only_and_comes_from_the_seed() -> None:
     assert not any(torch.equal(one, other) for one, other in zip(first, noiseless, strict=True))
 
 
-def test_noise_drops_blocks_of_a_map_of_one_layer() -> None:
-    model = build_tiny(**NOISE, encoder_layers=1)
-    weight = model.encoder.layers[0].cell.gates.projection.weight
-    before = weight.detach().clone()
-    gradients(model)
-    blocks, old = weight.detach().view(-1, 8), before.view(-1, 8)
+def test_noise_leaves_the_weights_alone_and_is_repeated_in_a_recomputed_layer() -> None:
+    plain, recomputed = build_tiny(**NOISE), build_tiny(**NOISE, checkpoint_activations=True)
+    before = {name: parameter.detach().clone() for name, parameter in plain.named_parameters()}
+    for one, other in zip(gradients(plain), gradients(recomputed), strict=True):
+        torch.testing.assert_close(one, other)
+    for name, parameter in plain.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+
+
+def test_noise_drops_blocks_and_the_gradient_passes_straight_through() -> None:
+    torch.manual_seed(1)
+    linear = nn.Linear(64, 50, bias=False)
+    add_block_noise(linear, 0.2, 8)
+    result = linear(torch.eye(64))  # the weights that were used, 64 x 50
+    blocks, old = result.detach().T.reshape(-1, 8), linear.weight.detach().view(-1, 8)
     dropped = (blocks == 0).all(dim=1)
-    assert 0.05 < dropped.float().mean() < 0.35
+    assert 0.13 < dropped.float().mean() < 0.27
     torch.testing.assert_close(blocks[~dropped], old[~dropped] / 0.8)
+    result.sum().backward()
+    assert torch.equal(linear.weight.grad, torch.ones(50, 64))
 
 
 def test_maps_with_noise_are_not_packed() -> None:
-    """A packed map would not be called, and its hook with it."""
+    """A packed map would not be called, and its noise with it."""
     model = build_tiny(**NOISE)
     with torch.no_grad():
         before = model(SOURCE, None, TARGET)[0]
         model.make_generation_fast_()
         torch.testing.assert_close(model(SOURCE, None, TARGET)[0], before)
     assert model.encoder.layers[0].cell._packed is None
-    assert "forward" not in vars(model.encoder.layers[0].cell.hidden_net.second)
+    assert isinstance(vars(model.encoder.layers[0].cell.hidden_net.second)["forward"], BlockNoise)
     assert "forward" in vars(model.decoder.output_projection)
 
 

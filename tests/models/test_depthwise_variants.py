@@ -11,13 +11,8 @@ import torch
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.models import FairseqEncoderDecoderModel
 from second_reading import read_features, read_log_probabilities
-from tiny_models import VARIANTS, build_tiny, task_of
+from tiny_models import EOS, PAD, SOURCE, TARGET, VARIANTS, build_tiny, task_of
 from torch import Tensor
-
-PAD, EOS = 1, 2
-
-SOURCE = torch.tensor([[PAD, PAD, 5, 6, EOS], [4, 7, 8, 9, EOS], [PAD, 10, 11, 4, EOS]])
-TARGET = torch.tensor([[EOS, 6, 5, PAD], [EOS, 9, 8, 7], [EOS, 4, 11, PAD]])
 
 every_variant = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 
