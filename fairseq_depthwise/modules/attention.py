@@ -124,8 +124,7 @@ class MultiheadAttention(nn.Module):
         attended, weights = self._attend(cache.group(queries), keys, values, mask, rows, False, need_weights)
         joined = attended.transpose(1, 2).reshape(1, count, -1)  # B x heads x k x head_dim -> 1 x N x C
         if weights is not None:
-            weights = weights.transpose(0, 1).reshape(self.heads, -1, weights.size(0), cache.beams, weights.size(3))
-            weights = weights.squeeze(1).reshape(self.heads, count, 1, -1)
+            weights = weights.transpose(0, 1).reshape(self.heads, count, 1, -1)
         return self.output_projection(joined), weights
 
     def _attend(
