@@ -14,9 +14,7 @@ import argparse
 import gc
 import json
 import logging
-import os
 import platform
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +23,7 @@ from typing import Any
 
 import torch
 from depthwise_cell import CellPasses
-from depthwise_options import PRESETS, parse_options
+from depthwise_options import PRESETS, command_of, parse_options
 from depthwise_page import CELL, DECODING, PLAIN, TRAINING, Result, page
 from machine import machine
 from side_by_side import (
@@ -254,7 +252,7 @@ def setup_of(comparison: Comparison) -> dict[str, Any]:
         for name, side in comparison.sides.items()
     }
     return {
-        "command": shlex.join([*_environment(), "python", "benchmarks/depthwise.py", *comparison.given]),
+        "command": command_of(comparison.given),
         "machine": machine() + accelerator,
         "threads": torch.get_num_threads(),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
@@ -264,11 +262,6 @@ def setup_of(comparison: Comparison) -> dict[str, Any]:
         "batches": list(_batches_in_words(comparison)),
         "sides": sides,
     }
-
-
-def _environment() -> list[str]:
-    """The variables that change how fast a CPU is: threads, and what malloc keeps."""
-    return [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(("MALLOC_", "OMP_"))]
 
 
 def _batches_in_words(comparison: Comparison) -> Iterator[str]:

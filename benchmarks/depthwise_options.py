@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -119,3 +120,18 @@ def parse_options(description: str, given: Sequence[str]) -> argparse.Namespace:
     if options.cell and CELL not in options.parts:
         options.parts.append(CELL)
     return options
+
+
+def command_of(given: Sequence[str]) -> str:
+    """What was typed, with the variables that change how fast a CPU is: threads, and what malloc keeps.
+
+    Left out is where the raw numbers went, which nothing on the page depends on.
+    """
+    variables = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith(("MALLOC_", "OMP_"))]
+    shown = []
+    before = ""
+    for one in given:
+        if "--json" not in (before, one.partition("=")[0]):
+            shown.append(one)
+        before = one
+    return shlex.join([*variables, "python", "benchmarks/depthwise.py", *shown])

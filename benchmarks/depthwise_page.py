@@ -98,8 +98,9 @@ def _head(setup: dict[str, Any]) -> Iterator[str]:
     yield from (
         "# The depth-wise LSTM Transformer beside stock fairseq's Transformer",
         "",
-        f"Made by `{setup['command']}`: both by turns in one process, the same sentences, fairseq's own trainer and",
-        "beam search. A ratio is stock fairseq's seconds by ours within one round (above 1: ours is faster); given are",
+        f"Made by `{setup['command']}`:",
+        "both by turns in one process, the same sentences, fairseq's own trainer and beam search. A ratio is stock",
+        "fairseq's seconds by ours within one round (above 1: ours is faster); given are",
         f"medians and quartiles of {setup['rounds']} rounds, after at least {setup['warm_up']} to warm up.",
         "Peaks are of each side alone, from before its model is built: on a CPU what a process of its own grew by,",
         "PyTorch's code that is loaded meanwhile included; on a GPU what PyTorch allocated.",
@@ -115,6 +116,11 @@ def _head(setup: dict[str, Any]) -> Iterator[str]:
     )
     for name, side in setup["sides"].items():
         yield f"| {name} | `{side['arch']}` | `{' '.join(side['options'])}` | {side['parameters']:,} |"
+    yield from (
+        "",
+        "fairseq registers the weights of its own encoder layers twice ([compatibility](compatibility.md)): the copies",
+        "are in stock's number of parameters, and in bf16 in its optimizer too.",
+    )
 
 
 def _training(results: Sequence[Result]) -> Iterator[str]:
