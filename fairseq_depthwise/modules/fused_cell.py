@@ -82,10 +82,14 @@ def _try_compile(device: torch.device) -> None:
 
 
 def _try_triton(device: torch.device) -> None:
-    from fairseq_depthwise.modules.triton_norm_activation import norm_activation
-
-    one = torch.ones(4, device=device)
-    norm_activation(one[None], 0, one, one, activation="relu", keep=None, scale=1.0, eps=1.0)
+    """A step of one position forward and backward: all kernels are built."""
+    with torch.inference_mode(False), torch.enable_grad():
+        row = torch.ones(1, 4, device=device).requires_grad_()
+        square, norm = torch.ones(4, 4, device=device), torch.ones(4, device=device)
+        gates = (torch.ones(12, 4, device=device), torch.ones(3, 4, device=device), torch.ones(3, 4, device=device))
+        tensors = CellTensors(row, row, *gates, square, norm, norm, square, None, None)
+        output, _ = _triton_step(tensors, CellSettings("relu", 1.0, 1.0, 1e-6))
+        torch.autograd.grad(output.sum(), row)
 
 
 @functools.cache

@@ -10,23 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from triton_probe import DEVICE, PROBLEM
 
 from fairseq_depthwise.modules import fused_cell
 from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseState, Gates, HiddenNet
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-with pytest.MonkeyPatch.context() as patch:
-    if DEVICE.type == "cpu":
-        patch.setenv("TRITON_INTERPRET", "1")  # chosen when the kernels are imported, asked about when they run
-    try:
-        from fairseq_depthwise.modules import triton_gate_update, triton_norm_activation  # noqa: F401
-    except ImportError:
-        HAS_TRITON = False
-    else:
-        HAS_TRITON = True
-
-needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="Triton has no build for this machine")
+needs_triton = pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM))
 needs_compiler = pytest.mark.skipif(
     DEVICE.type == "cpu" and shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU"
 )
@@ -39,7 +28,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 @pytest.fixture(autouse=True)
 def _fresh_choice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No fallback of another test is remembered; with the interpreter, Triton counts as possible on a CPU."""
-    if DEVICE.type == "cpu" and HAS_TRITON:
+    if DEVICE.type == "cpu" and PROBLEM is None:
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     remembered = (fused_cell._fall_back, fused_cell._triton_problem, fused_cell._compile_problem)
     for function in remembered:

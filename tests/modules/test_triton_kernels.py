@@ -10,29 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from triton_probe import DEVICE, PROBLEM
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if PROBLEM is not None:
+    pytest.skip(PROBLEM, allow_module_level=True)
 
-# The interpreter is chosen when triton and the kernels are imported, and asked about when they run. In between the
-# variable is gone, for the other tests of this process.
-with pytest.MonkeyPatch.context() as patch:
-    if DEVICE.type == "cpu":
-        patch.setenv("TRITON_INTERPRET", "1")
-    triton = pytest.importorskip("triton", reason="Triton has no build for this machine", exc_type=ImportError)
-    from fairseq_depthwise.modules import triton_gate_update, triton_norm_activation, triton_rows
-
-    @triton.jit
-    def _loop(steps):
-        for _ in range(steps):
-            pass
-
-    if DEVICE.type == "cpu":
-        if isinstance(triton.language.sum, triton.JITFunction):
-            pytest.skip("Triton was imported before its interpreter could be chosen", allow_module_level=True)
-        try:
-            _loop[(1,)](2)
-        except Exception as error:  # Triton 3.6 beside NumPy 2.4, for one
-            pytest.skip(f"Triton's interpreter cannot loop here: {error}", allow_module_level=True)
+from fairseq_depthwise.modules import triton_gate_update, triton_norm_activation, triton_rows  # if it can be
 
 EPS = 1e-6
 SCALE = 1.25
