@@ -59,7 +59,8 @@ def test_fairseq_loads_its_checkpoints_of_all_ages(
     assert epoch == 2
     assert list(state["model"]) == list(written["model"])
     for name, tensor in written["model"].items():
-        assert torch.equal(state["model"][name], tensor), name
+        # fairseq leaves a buffer of its positions uninitialised: by chance it is not a number.
+        assert torch.allclose(state["model"][name], tensor, rtol=0, atol=0, equal_nan=True), name
 
 
 @pytest.mark.parametrize("style", ["cfg", "args", "oldest"])
