@@ -86,7 +86,7 @@ class EncoderDecoderConfig(FairseqDataclass):
     )
     quant_noise_pq_block_size: int = option(8, "block size of the quantization noise", at_least=1)
     quant_noise_scalar: float = option(0.0, "scalar quantization noise", at_least=0, below=1)
-    adaptive_softmax_cutoff: Optional[str] = option(  # noqa: UP045
+    adaptive_softmax_cutoff: Optional[str] = option(  # noqa: UP045  # see above the class
         None, "comma-separated cutoffs of an adaptive softmax; needs --criterion adaptive_loss"
     )
     adaptive_softmax_dropout: float = option(0.0, "dropout of the adaptive softmax's tails", at_least=0, below=1)

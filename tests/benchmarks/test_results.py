@@ -16,7 +16,7 @@ import pytest
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "results.py"
 sys.path.insert(0, str(PROGRAM.parent))
 
-from results_page import all_finite, diverged, read_scores, shown_updates, wrapped  # noqa: E402
+from results_page import all_finite, diverged, read_scores, shown_updates, wrapped  # noqa: E402  # found by the line above
 
 TINY = [
     "--merges=60", "--heads=2", "--layers=1", "--width=16", "--updates=8", "--warm-up=4", "--max-tokens=200",
