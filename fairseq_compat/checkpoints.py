@@ -23,12 +23,14 @@ from fairseq_compat.files import written_whole
 allow_list.install()
 
 
-def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu") -> Any:
+def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu", *, mapped: bool = False) -> Any:
     """``torch.load`` that is always weights-only.
 
     Args:
         file: a path, or a file opened for reading in binary mode.
         map_location: as in ``torch.load``; the CPU unless given.
+        mapped: leave the tensors in the file and read each when it is used, where the file's format allows it; the
+            file must be named by its path then, and must stay.
 
     Raises:
         UserError: the file is empty, truncated, not a PyTorch file, or its pickle names a class or function that is
@@ -37,23 +39,31 @@ def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu") ->
     """
     if not hasattr(file, "read"):
         with open(file, "rb") as opened:
-            return load(opened, map_location)
+            mapped = mapped and zipfile.is_zipfile(opened)
+            opened.seek(0)
+            return _load(opened, os.fspath(file) if mapped else opened, map_location)
+    return _load(file, file, map_location)
+
+
+def _load(file: Any, mapped_path_or_file: Any, map_location: Any) -> Any:
+    """``file`` is the one that an error is explained from."""
     name = getattr(file, "name", "the checkpoint")
+    mapped = isinstance(mapped_path_or_file, str)
     try:
-        return torch.load(file, map_location=map_location, weights_only=True)
+        return torch.load(mapped_path_or_file, map_location=map_location, weights_only=True, mmap=mapped)
     except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
         if "allocate" in str(error) or isinstance(error, MemoryError):
             raise
         raise UserError(_why_not(name, file, error)) from error
 
 
-def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A fairseq checkpoint as the dictionary that is in the file.
+def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:
+    """A fairseq checkpoint as the dictionary that is in the file; ``mapped`` as in :func:`load`.
 
     Raises:
         UserError: as :func:`load`, or the file is not a checkpoint of fairseq.
     """
-    state = load(path)
+    state = load(path, mapped=mapped)
     require_checkpoint(state, os.fspath(path))
     return state
 

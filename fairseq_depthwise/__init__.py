@@ -2,7 +2,10 @@
 
 Importing this package registers, under their names on fairseq's command line:
 
-- architectures: ``depthwise_lstm_transformer`` and its presets.
+- architectures: ``depthwise_lstm_transformer``, ``sdt_transformer`` and their presets;
+- criterions: ``label_smoothed_cross_entropy_with_auxiliary``;
+- learning rate schedules: ``inverse_sqrt_restart``;
+- tasks: ``translation_layer_growth``.
 """
 
 import sys
@@ -22,7 +25,10 @@ if __name__ != "fairseq_depthwise":
 
 _problem = fairseq_problem()
 if _problem is None:
+    from fairseq_depthwise import criterions as criterions
     from fairseq_depthwise import models as models
+    from fairseq_depthwise import optim as optim
+    from fairseq_depthwise import tasks as tasks
 elif "fairseq" in sys.modules:
     # Some other fairseq is importing its --user-dir. Without fairseq only `fairseq-depthwise doctor` gets this far, and
     # it must be able to say what is wrong.

@@ -57,7 +57,6 @@ class EncoderDecoderConfig(FairseqDataclass):
     dropout: float = option(0.1, "dropout of embeddings and sub-layer outputs", at_least=0, below=1)
     attention_dropout: float = option(0.0, "dropout of attention weights", at_least=0, below=1)
     activation_dropout: float = option(0.0, "dropout inside the hidden or feed-forward nets", at_least=0, below=1)
-    attention_bias: bool = option(False, "give the attention projections biases")
 
     share_decoder_input_output_embed: bool = option(False, "the output projection is the decoder's embedding table")
     share_all_embeddings: bool = option(False, "one table for encoder, decoder and output (joined dictionary)")
@@ -108,8 +107,7 @@ class EncoderDecoderConfig(FairseqDataclass):
             found = getattr(given, one.name, None)
             values[one.name] = one.default if found is None else found
         config = cls(**values)
-        for one in fields(cls):
-            _check_value(one, getattr(config, one.name))
+        check_values(cls, config)
         config.check()
         return config
 
@@ -137,6 +135,12 @@ class EncoderDecoderConfig(FairseqDataclass):
                 f"--decoder-embed-path {self.decoder_embed_path} contradicts --share-all-embeddings; "
                 "give the one table with --encoder-embed-path"
             )
+
+
+def check_values(dataclass_of_options: Any, values: Any) -> None:
+    """Raise :class:`UserError` where a value (an attribute) is not what the dataclass's :func:`option` allows."""
+    for one in fields(dataclass_of_options):
+        _check_value(one, getattr(values, one.name))
 
 
 def _check_value(one: Field[Any], value: Any) -> None:

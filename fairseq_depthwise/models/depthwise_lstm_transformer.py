@@ -8,16 +8,16 @@ of a stack, and the decoder's two attentions merged by addition. Where the paper
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 from fairseq.tasks import FairseqTask
 
 from fairseq_compat import UserError
+from fairseq_depthwise.models.assembly import assemble
 from fairseq_depthwise.models.config import EncoderDecoderConfig, option
 from fairseq_depthwise.models.depthwise_presets import PRESETS
 from fairseq_depthwise.models.depthwise_stacks import DepthwiseStacks
-from fairseq_depthwise.models.encoder_decoder import StackDecoder, StackEncoder, StackModel, add_quantization_noise
-from fairseq_depthwise.models.vocabulary import build_adaptive_softmax, build_embeddings
-from fairseq_depthwise.modules.connections import DepthwiseConnection
+from fairseq_depthwise.models.encoder_decoder import StackModel
+from fairseq_depthwise.models.presets import register_presets
 from fairseq_depthwise.modules.fused_cell import KERNELS
 
 
@@ -44,6 +44,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     decoder_merge: str = option(
         "add", "how self- and cross-attention reach the decoder's cell", one_of=("add", "concat", "two-cells")
     )
+    attention_bias: bool = option(False, "give the attention projections biases")
     depthwise_kernel: str = option("auto", "how the cell is computed", one_of=KERNELS)
     log_gates: bool = option(False, "log mean and deviation of the gates as training metrics")
 
@@ -90,41 +91,7 @@ class DepthwiseLSTMTransformer(StackModel):
             UserError: an option is out of range or contradicts another.
         """
         config = DepthwiseLSTMTransformerConfig.complete(cfg)
-        source, target = task.source_dictionary, task.target_dictionary
-        source_embedding, target_embedding = build_embeddings(config, source, target)
-        stacks = DepthwiseStacks(config)
-        encoder = StackEncoder(
-            dictionary=source,
-            embedding=source_embedding,
-            layers=stacks.encoder_layers(),
-            connection=DepthwiseConnection(embed_dim=config.encoder_embed_dim),
-            max_positions=config.max_source_positions,
-            layerdrop=config.encoder_layerdrop,
-            checkpoint_activations=config.checkpoint_activations,
-        )
-        decoder = StackDecoder(
-            dictionary=target,
-            embedding=target_embedding,
-            layers=stacks.decoder_layers(),
-            connection=DepthwiseConnection(embed_dim=config.decoder_embed_dim),
-            share_embedding=config.share_decoder_input_output_embed or config.share_all_embeddings,
-            max_positions=config.max_target_positions,
-            layerdrop=config.decoder_layerdrop,
-            adaptive_softmax=build_adaptive_softmax(config, target),
-            checkpoint_activations=config.checkpoint_activations,
-        )
-        add_quantization_noise(config, encoder.layers, decoder.layers)
-        return cls(encoder, decoder)
+        return cls(*assemble(config, task, DepthwiseStacks(config)))
 
 
-def _register_preset(name: str, defaults: dict[str, Any]) -> None:
-    def set_defaults(args: Any) -> None:
-        for name_of_option, value in defaults.items():
-            if getattr(args, name_of_option, None) is None:
-                setattr(args, name_of_option, value)
-
-    register_model_architecture("depthwise_lstm_transformer", f"depthwise_lstm_transformer_{name}")(set_defaults)
-
-
-for _name, _defaults in PRESETS.items():
-    _register_preset(_name, _defaults)
+register_presets("depthwise_lstm_transformer", PRESETS)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairseq_depthwise.models.presets import both_sides
 
-def _both_sides(**sizes: int) -> dict[str, int]:
-    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
-
-
-_BIG = {**_both_sides(embed_dim=1024, attention_heads=16), "depthwise_hidden_dim": 4096}
+_BIG = {**both_sides(embed_dim=1024, attention_heads=16), "depthwise_hidden_dim": 4096}
 
 #: The 6-layer tables' parameter counts are those of one set of gates for both stacks.
 _TABLE = {"depthwise_gate_scope": "model"}
@@ -23,7 +20,7 @@ _BIG_12L_6L = {**_BIG, "encoder_layers": 12, "dropout": 0.3, "max_relative_posit
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Table 1, and small data.
-    "iwslt_de_en": {**_both_sides(embed_dim=512, attention_heads=4), "depthwise_hidden_dim": 1024},
+    "iwslt_de_en": {**both_sides(embed_dim=512, attention_heads=4), "depthwise_hidden_dim": 1024},
     "wmt_en_de": {},
     "wmt_en_de_big": {**_BIG, "dropout": 0.3},
     "wmt_en_fr_big": _BIG,
@@ -42,8 +39,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     # The first version of the paper: GELU instead of the GLU.
     "wmt_en_de_gelu": {**_TABLE, "depthwise_hidden_activation": "gelu"},
     # Table 6.
-    **{f"wmt_en_de_{layers}l": _both_sides(layers=layers) for layers in (3, 12, 18, 24)},
-    "wmt_en_de_big_12l": {**_BIG, **_both_sides(layers=12), "dropout": 0.3},
+    **{f"wmt_en_de_{layers}l": both_sides(layers=layers) for layers in (3, 12, 18, 24)},
+    "wmt_en_de_big_12l": {**_BIG, **both_sides(layers=12), "dropout": 0.3},
     "wmt_en_de_big_12l_6l": _BIG_12L_6L,
     "wmt_en_de_big_12l_6l_1layer": {**_BIG_12L_6L, "depthwise_hidden_layers": 1},
 }

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
+from fairseq_depthwise.models.assembly import build_attention
 from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.modules.connections import DepthwiseConnection
 from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseRNNCell, Gates, HiddenNet
 from fairseq_depthwise.modules.depthwise_layers import DepthwiseCell, DepthwiseDecoderLayer, DepthwiseEncoderLayer
-from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 if TYPE_CHECKING:
     from fairseq_depthwise.models.depthwise_lstm_transformer import DepthwiseLSTMTransformerConfig
@@ -101,23 +102,14 @@ class DepthwiseStacks:
             observer=_GateMetrics(side) if config.log_gates else None,
         )
 
+    def encoder_connection(self) -> DepthwiseConnection:
+        return DepthwiseConnection(embed_dim=self.width)
+
+    def decoder_connection(self) -> DepthwiseConnection:
+        return DepthwiseConnection(embed_dim=self.width)
+
     def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
-        config = self.config
-        relative_positions = None
-        if config.max_relative_positions and not attend_encoder:
-            relative_positions = RelativePositions(
-                head_dim=self.width // heads,
-                max_distance=config.max_relative_positions,
-                value_term=config.relative_position_terms == "key-value",
-            )
-        return MultiheadAttention(
-            embed_dim=self.width,
-            heads=heads,
-            dropout=config.attention_dropout,
-            bias=config.attention_bias,
-            attend_encoder=attend_encoder,
-            relative_positions=relative_positions,
-        )
+        return build_attention(self.config, heads=heads, bias=self.config.attention_bias, attend_encoder=attend_encoder)
 
     def _norm_above_first(self, index: int) -> nn.LayerNorm | None:
         """The published parameter counts have no norm before the attentions of a stack's first layer."""

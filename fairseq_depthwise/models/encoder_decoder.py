@@ -1,26 +1,27 @@
 """Encoder and decoder that every family shares: embed, run a stack of layers, normalise, project.
 
-A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.connections`).
+A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.connections`);
+:mod:`fairseq_depthwise.models.assembly` puts them together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
-from fairseq.modules import AdaptiveSoftmax, LayerDropModuleList
+from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.config import EncoderDecoderConfig
-from fairseq_depthwise.modules.connections import DepthwiseConnection
+from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
+from fairseq_depthwise.modules.connections import Connection
 from fairseq_depthwise.modules.decoding_cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.packed_linear import pack
-from fairseq_depthwise.modules.quantization_noise import add_block_noise
 
 #: Where a decoder's cache lies in fairseq's incremental state.
 _CACHE = "fairseq_depthwise"
@@ -32,6 +33,32 @@ class StackModel(FairseqEncoderDecoderModel):
     #: fairseq reads this where alignments are asked for: True makes it run the finished sentences once more for their
     #: attention weights, instead of expecting the weights of every step of the beam search.
     full_context_alignment = True
+
+    #: Whether :meth:`auxiliary_losses` reads the outputs of the encoder's layers.
+    reads_encoder_states = False
+
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Tensor | None, prev_output_tokens: Tensor, **options: Any
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Encode, decode, and compute what the model adds to the loss, as training and validation need it.
+
+        Args:
+            src_tokens: B x S.
+            src_lengths: B.
+            prev_output_tokens: B x T.
+            options: those of :meth:`StackDecoder.forward`.
+
+        Returns:
+            what the decoder returns; its dictionary also has ``auxiliary_losses``. They are part of the output so that
+            PyTorch's data parallel wrapper finds the parameters that only they use.
+        """
+        encoder_out = self.encoder(src_tokens, src_lengths=src_lengths, return_all_hiddens=self.reads_encoder_states)
+        output, extra = self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
+        return output, {**extra, "auxiliary_losses": self.auxiliary_losses(encoder_out)}
+
+    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
+        """Name -> penalty; families that have some override this. ``encoder_out``: what the encoder returned."""
+        return {}
 
 
 class StackEncoder(FairseqEncoder):
@@ -53,14 +80,15 @@ class StackEncoder(FairseqEncoder):
         dictionary: Dictionary,
         embedding: TokenEmbedding,
         layers: list[nn.Module],
-        connection: DepthwiseConnection,
+        connection: Connection,
         max_positions: int,
         layerdrop: float = 0.0,
         checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
-        self.layers = _module_list(layers, layerdrop)
+        self.layers = nn.ModuleList(layers)
+        self.layerdrop = layerdrop
         self.connection = connection
         self.longest = max_positions
         self.checkpoint_activations = checkpoint_activations
@@ -88,8 +116,11 @@ class StackEncoder(FairseqEncoder):
         embedded = self.embedding(src_tokens)
         state = self.connection.start(embedded)
         states = [embedded] if return_all_hiddens else []
-        for layer in self.layers:
-            state = _run(layer, state, layer_padding, recompute=self.checkpoint_activations and self.training)
+        recompute = self.checkpoint_activations and self.training
+        for index, layer, kept in _layers_to_run(self):
+            below = self.connection.below(state, index)
+            output = _run(layer, below, layer_padding, recompute=recompute) if kept else below
+            state = self.connection.above(state, index, output)
             if return_all_hiddens:
                 states.append(self.connection.hidden(state))
         return {
@@ -136,7 +167,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         dictionary: Dictionary,
         embedding: TokenEmbedding,
         layers: list[nn.Module],
-        connection: DepthwiseConnection,
+        connection: Connection,
         share_embedding: bool,
         max_positions: int,
         layerdrop: float = 0.0,
@@ -145,7 +176,8 @@ class StackDecoder(FairseqIncrementalDecoder):
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
-        self.layers = _module_list(layers, layerdrop)
+        self.layers = nn.ModuleList(layers)
+        self.layerdrop = layerdrop
         self.connection = connection
         self.longest = max_positions
         self.checkpoint_activations = checkpoint_activations
@@ -214,10 +246,10 @@ class StackDecoder(FairseqIncrementalDecoder):
         embedded = self.embedding(prev_output_tokens, incremental_state=incremental_state)
         attend: dict[str, Any]
         if incremental_state is None:
-            output, padding = _by_row(encoder_out)
+            source, padding = _by_row(encoder_out)
             self_padding = self._padding_to_hide(prev_output_tokens, full_context_alignment)
             attend = {
-                "encoder_output": output,
+                "encoder_output": source,
                 "encoder_padding": padding,
                 "self_padding": self_padding,
                 "causal": not full_context_alignment,
@@ -229,13 +261,16 @@ class StackDecoder(FairseqIncrementalDecoder):
         state = self.connection.start(embedded)
         inner_states = [embedded]
         weights: Tensor | None = None
-        for index, layer in enumerate(self.layers):
-            need_weights = index == alignment_layer
-            recompute = self.checkpoint_activations and self.training
-            state, layer_weights = _run(layer, state, need_weights=need_weights, recompute=recompute, **attend)
+        recompute = self.checkpoint_activations and self.training
+        for index, layer, kept in _layers_to_run(self):
+            output = self.connection.below(state, index)
+            if kept:
+                need_weights = index == alignment_layer
+                output, layer_weights = _run(layer, output, need_weights=need_weights, recompute=recompute, **attend)
+                if layer_weights is not None:
+                    weights = layer_weights[:alignment_heads].float().mean(dim=0)
+            state = self.connection.above(state, index, output)
             inner_states.append(self.connection.hidden(state))
-            if layer_weights is not None:
-                weights = layer_weights[:alignment_heads].float().mean(dim=0)
         features = self.connection.finish(state).transpose(0, 1)
         return features, {"attn": [weights], "inner_states": inner_states}
 
@@ -300,8 +335,12 @@ def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None
     return output, padding if padding.any() else None
 
 
-def _module_list(layers: list[nn.Module], layerdrop: float) -> nn.ModuleList:
-    return LayerDropModuleList(layerdrop, layers) if layerdrop else nn.ModuleList(layers)
+def _layers_to_run(stack: StackEncoder | StackDecoder) -> Iterator[tuple[int, nn.Module, bool]]:
+    """Number, layer, and whether it is kept; in training, LayerDrop (Fan et al. 2020) passes some by."""
+    kept = [True] * len(stack.layers)
+    if stack.layerdrop and stack.training:
+        kept = (torch.rand(len(stack.layers)) > stack.layerdrop).tolist()
+    return zip(range(len(stack.layers)), stack.layers, kept, strict=True)
 
 
 def _run(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:
@@ -309,22 +348,3 @@ def _run(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:
     if recompute:
         return checkpoint(layer, *args, use_reentrant=False, **kwargs)
     return layer(*args, **kwargs)
-
-
-def add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList) -> None:
-    """``--quant-noise-pq``: noise on the linear maps of the layers, for product quantization after training.
-
-    Raises:
-        UserError: the block size does not divide the input width of one of them.
-    """
-    if not config.quant_noise_pq:
-        return
-    block = config.quant_noise_pq_block_size
-    # A set, because layers share gates.
-    for linear in {module for stack in stacks for module in stack.modules() if isinstance(module, nn.Linear)}:
-        if linear.in_features % block:
-            raise UserError(
-                f"--quant-noise-pq-block-size {block} does not divide {linear.in_features}, the input width of one of "
-                "the linear maps"
-            )
-        add_block_noise(linear, config.quant_noise_pq, block)

@@ -1,0 +1,87 @@
+"""The label-smoothed translation loss, and what the model adds to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq import utils
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.logging import metrics
+from torch import Tensor, nn
+
+from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
+
+#: Tells an auxiliary loss from fairseq's own entries of a logging output.
+_PREFIX = "auxiliary:"
+
+
+@register_criterion("label_smoothed_cross_entropy_with_auxiliary", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
+class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyCriterion):
+    """fairseq's ``label_smoothed_cross_entropy``, its options included, plus the losses that the model offers.
+
+    With n the sample size (target tokens, or sentences with ``--sentence-avg``) and v_k the value of the loss k::
+
+        loss = translation loss, summed + sum_k weight_k * v_k * n
+
+    fairseq divides the gradient of an update by the sum of n over its batches and processes, so a weight means the same
+    whatever their number and size. Where a model offers nothing, as stock models do, this is fairseq's criterion.
+
+    Each value is logged under its name, in training and validation; ``loss`` has them all, ``nll_loss`` has none.
+    """
+
+    def forward(
+        self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """The loss of a batch.
+
+        Args:
+            model: returns scores and a dictionary that may hold ``auxiliary_losses``, name -> :class:`AuxiliaryLoss`.
+            sample: fairseq's batch.
+            reduce: without it fairseq's criterion returns one translation loss for each target position. So does this
+                one: an auxiliary loss belongs to no position, it is logged only.
+
+        Returns:
+            the loss, the sample size n, and the logging output.
+        """
+        net_output = model(**sample["net_input"])
+        loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
+        sentences = sample["target"].size(0)
+        sample_size = sentences if self.sentence_avg else sample["ntokens"]
+        logging_output = {
+            "loss": loss.data,
+            "nll_loss": nll_loss.data,
+            "ntokens": sample["ntokens"],
+            "nsentences": sentences,
+            "sample_size": sample_size,
+        }
+        for name, auxiliary in _auxiliary_losses(net_output).items():
+            # In 16 bits the product would overflow.
+            value = auxiliary.value.float() * sample_size
+            logging_output[_PREFIX + name] = value.data
+            if reduce:
+                loss = loss + auxiliary.weight * value
+                logging_output["loss"] = loss.data
+        if self.report_accuracy:
+            correct, total = self.compute_accuracy(model, net_output, sample)
+            logging_output["n_correct"] = utils.item(correct.data)
+            logging_output["total"] = utils.item(total.data)
+        return loss, sample_size, logging_output
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Log the means over all batches and processes of an update; an auxiliary loss by sample size, as it counts."""
+        super().reduce_metrics(logging_outputs)
+        sample_size = sum(log.get("sample_size", 0) for log in logging_outputs)
+        for key in dict.fromkeys(key for log in logging_outputs for key in log if key.startswith(_PREFIX)):
+            total = sum(log.get(key, 0) for log in logging_outputs)
+            metrics.log_scalar(key.removeprefix(_PREFIX), total / sample_size, sample_size, round=5)
+
+
+def _auxiliary_losses(net_output: tuple[Tensor, Any]) -> dict[str, AuxiliaryLoss]:
+    """What the model offers; models that are not ours return other things beside their scores, or None."""
+    extra = net_output[1]
+    return extra.get("auxiliary_losses", {}) if isinstance(extra, dict) else {}

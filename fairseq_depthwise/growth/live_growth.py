@@ -1,0 +1,134 @@
+"""Growing the model of a running fairseq trainer, on one process or many."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+from fairseq.trainer import Trainer
+from omegaconf import open_dict
+from torch import nn
+
+from fairseq_compat import UserError
+from fairseq_depthwise.growth.grown_model import grow_model
+from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
+from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, take_sources
+
+logger = logging.getLogger(__name__)
+
+
+def require_growable_trainer(trainer: Trainer, keep_moments: bool) -> None:
+    """Raise :class:`UserError` where fairseq keeps parts of the model in places that growth does not reach."""
+    cfg = trainer.cfg
+    impossible = {
+        "--ddp-backend fully_sharded": cfg.distributed_training.ddp_backend == "fully_sharded",
+        "--pipeline-model-parallel": cfg.distributed_training.pipeline_model_parallel,
+        "--use-bmuf": cfg.optimization.use_bmuf,
+        "--quantization-config-path": cfg.common.quantization_config_path is not None,
+        "--ema-seed-model": cfg.ema.store_ema and cfg.ema.ema_seed_model is not None,
+    }
+    for option, given in impossible.items():
+        if given:
+            raise UserError(f"{option} cannot be used with --task translation_layer_growth; leave it out")
+    if keep_moments and cfg.distributed_training.zero_sharding != "none":
+        raise UserError(
+            f"--zero-sharding {cfg.distributed_training.zero_sharding} contradicts --growth-optimizer-state keep: no "
+            "process has all moments; reset them"
+        )
+
+
+def grow_trainer(
+    trainer: Trainer,
+    build: Callable[[], nn.Module],
+    depths: Mapping[str, int],
+    sources: SourcesOfSides,
+    *,
+    block_size: int = 0,
+    keep_moments: bool = False,
+) -> None:
+    """Make the trainer's model deeper, with a new optimizer, a restarted learning rate and a grown moving average.
+
+    All processes call this at the same moment; they compute the same, which is checked.
+
+    Args:
+        trainer: between two updates.
+        build: makes a model from ``trainer.cfg.model``, which has the new depth by then.
+        depths: for each side that grows, its new depth.
+        sources: for each such side, the source layer of each layer.
+        block_size: layers in a connected block of the encoder; 0 without block connections.
+        keep_moments: the new optimizer takes over the moments, copies those of their source.
+    """
+    started = time.perf_counter()
+    model = trainer.get_model()
+    before = {side: len(getattr(model, side).layers) for side in depths}
+    moments = moments_of(trainer.optimizer, model) if keep_moments else {}
+    schedule = trainer.lr_scheduler.state_dict()
+    scaler = getattr(trainer.optimizer, "scaler", None)
+    average = trainer._ema
+    trainer.zero_grad()
+
+    # 1. The model; fairseq's own reinitialize() drops its wrapper and the optimizer.
+    trainer.reinitialize()
+    with open_dict(trainer.cfg.model):
+        for side, depth in depths.items():
+            trainer.cfg.model[f"{side}_layers"] = depth
+    names = grow_model(model, build, sources, block_size)
+
+    # 2. The optimizer, which fairseq builds for the new parameters at its next use.
+    if keep_moments:
+        give_moments(trainer.optimizer, model, moments, names)
+    if scaler is not None:
+        _keep_loss_scale(scaler, trainer.optimizer.scaler)
+
+    # 3. The learning rate. fairseq has set that of update 0 while it built the scheduler.
+    trainer.lr_scheduler.load_state_dict(schedule)
+    restart = getattr(trainer.lr_scheduler, "restart", None)
+    if restart is not None:
+        restart(trainer.get_num_updates())
+    rate = trainer.lr_step_update()
+
+    # 4. The moving average: the same growth of the averaged values.
+    if average is not None:
+        values, precise = average.get_model().state_dict(), average.fp32_params
+        trainer._ema = None
+        trainer.ema.restore(take_sources(values, names), build_fp32_params=False)
+        if precise:
+            trainer.ema.build_fp32_params(take_sources(precise, names))
+
+    require_same_on_all_processes(trainer)
+    grown = " and ".join(f"{side} from {before[side]} to {depth} layers" for side, depth in depths.items())
+    logger.info(
+        "grew the %s after %d updates in %.2f s; learning rate %.4g%s",
+        grown,
+        trainer.get_num_updates(),
+        time.perf_counter() - started,
+        rate,
+        "" if restart else ", which --lr-scheduler inverse_sqrt_restart would have restarted",
+    )
+
+
+def require_same_on_all_processes(trainer: Trainer) -> None:
+    """Raise RuntimeError unless every process has the same parameters, bit for bit."""
+    if trainer.data_parallel_world_size == 1:
+        return
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [
+        parameter.detach().view(bits[parameter.element_size()]).sum(dtype=torch.int64)
+        for parameter in trainer.get_model().parameters()
+    ]
+    own = torch.stack(sums).to(trainer.device)
+    gathered = [torch.empty_like(own) for _ in range(trainer.data_parallel_world_size)]
+    torch.distributed.all_gather(gathered, own, group=trainer.data_parallel_process_group)
+    for rank, other in enumerate(gathered):
+        if not torch.equal(other, gathered[0]):
+            raise RuntimeError(f"after growth process {rank} has other parameters than process 0")
+
+
+def _keep_loss_scale(old: object, new: object) -> None:
+    """A scale that training has found out; AMP's scaler keeps it in a state dict, fairseq's in an attribute."""
+    if hasattr(old, "loss_scale"):
+        new.loss_scale = old.loss_scale  # type: ignore[attr-defined]  # both are fairseq's DynamicLossScaler
+    else:
+        new.load_state_dict(old.state_dict())  # type: ignore[attr-defined]  # both are PyTorch's GradScaler

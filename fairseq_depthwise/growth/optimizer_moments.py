@@ -1,0 +1,112 @@
+"""What an optimizer knows of each parameter, by the parameter's name, so that it can follow a parameter that is copied.
+
+fairseq's optimizers keep it in three ways: beside the model's own parameters (float32, and the memory-efficient half
+precisions), beside a float32 master of each (bf16), or beside one flat float32 vector of all (fp16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from fairseq.optim import FairseqOptimizer
+from torch import Tensor, nn
+
+
+class Moments(NamedTuple):
+    """One parameter's part of an optimizer.
+
+    Attributes:
+        state: what the optimizer keeps: tensors of the parameter's shape (Adam's moments), and numbers (its steps).
+        master: the float32 value that half-precision training updates; None where the parameter itself is updated.
+    """
+
+    state: dict[str, Any]
+    master: Tensor | None
+
+
+class _Place(NamedTuple):
+    """Where a parameter's part is: the tensor that the optimizer updates, and which of its elements."""
+
+    name: str
+    parameter: Tensor
+    updated: Tensor
+    span: slice | None
+
+
+def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, Moments]:
+    """Each of the model's parameters, under all its names, -> what the optimizer knows of it."""
+    result: dict[str, Moments] = {}
+    for place in _places(optimizer, model):
+        state = {
+            key: _part(value, place) if _is_per_element(value, place) else value
+            for key, value in optimizer.optimizer.state.get(place.updated, {}).items()
+        }
+        master = None if place.updated is place.parameter else _part(place.updated.detach(), place)
+        result[place.name] = Moments(state, master)
+    return result
+
+
+def give_moments(
+    optimizer: FairseqOptimizer, model: nn.Module, moments: Mapping[str, Moments], sources: Mapping[str, str | None]
+) -> None:
+    """Let a fresh optimizer of a grown model go on where that of the shallow one was.
+
+    Args:
+        optimizer: has not taken a step.
+        model: the grown model.
+        moments: what the shallow model's optimizer knew.
+        sources: name in the grown model -> name in the shallow one, or None: such a parameter starts without moments.
+    """
+    with torch.no_grad():
+        for place in _places(optimizer, model):
+            source = sources[place.name]
+            if source is None or source not in moments:
+                continue
+            known = moments[source]
+            own = optimizer.optimizer.state[place.updated]
+            for key, value in known.state.items():
+                if not torch.is_tensor(value) or value.shape != place.parameter.shape:
+                    own[key] = value.clone() if torch.is_tensor(value) else value
+                elif place.span is None:
+                    own[key] = value.clone()
+                else:
+                    whole = own.setdefault(key, torch.zeros_like(place.updated))
+                    whole[place.span] = value.reshape(-1)
+            if known.master is not None:
+                _part(place.updated, place).copy_(known.master)
+
+
+def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[_Place]:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    for parameter, updated, span in _updated(optimizer):
+        for name in names.get(id(parameter), ()):
+            yield _Place(name, parameter, updated, span)
+
+
+def _updated(optimizer: FairseqOptimizer) -> Iterator[tuple[Tensor, Tensor, slice | None]]:
+    """Each parameter of the model, the tensor updated in its place, and which elements of that tensor."""
+    masters: Any = getattr(optimizer, "fp32_params", None)
+    if masters is None:
+        for parameter in optimizer.params:
+            yield parameter, parameter, None
+    elif optimizer.has_flat_params:
+        (flat,) = [masters] if torch.is_tensor(masters) else masters.values()
+        offset = 0
+        for half in optimizer.fp16_params:
+            yield half, flat, slice(offset, offset + half.numel())
+            offset += half.numel()
+    else:
+        for half, master in zip(optimizer.fp16_params, masters, strict=True):
+            yield half, master, None
+
+
+def _is_per_element(value: Any, place: _Place) -> bool:
+    return torch.is_tensor(value) and value.shape == place.updated.shape
+
+
+def _part(tensor: Tensor, place: _Place) -> Tensor:
+    return tensor if place.span is None else tensor[place.span].view(place.parameter.shape)

@@ -1,0 +1,155 @@
+"""The stages of a growing training run: how deep the model is, and for how long.
+
+``6:2,12:2,18:`` trains 6 layers for two epochs, then 12 for two, then 18 until training ends. ``6:5000u`` counts in
+updates, and ``6:2@4096x2`` also sets the stage's ``--max-tokens`` and ``--update-freq``. Which stage a moment belongs
+to follows from the numbers of epochs or updates alone, so a run that is resumed needs no memory of its stages.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairseq_compat import UserError
+from fairseq_depthwise.growth.layer_sources import layer_sources
+
+_STAGE = re.compile(r"(?P<layers>\d+):(?P<length>\d*)(?P<unit>u?)(@(?P<max_tokens>\d+)x(?P<update_freq>\d+))?")
+
+_FORM = (
+    "a stage is LAYERS:EPOCHS such as 6:2, LAYERS:UPDATESu such as 6:5000u, or LAYERS:EPOCHS@MAX_TOKENSxUPDATE_FREQ "
+    "such as 6:2@4096x2, with commas between stages"
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a plan.
+
+    Attributes:
+        layers: depth of the growing stack.
+        length: epochs or updates; None = until training ends.
+        max_tokens: tokens in a batch, where the stage sets them.
+        update_freq: batches in an update, where the stage sets them.
+    """
+
+    layers: int
+    length: int | None
+    max_tokens: int | None = None
+    update_freq: int | None = None
+
+
+@dataclass(frozen=True)
+class GrowthPlan:
+    """All stages of a run, in the order of training.
+
+    Attributes:
+        text: ``--growth-stages`` as given.
+        stages: from shallow to deep.
+        in_updates: lengths count updates instead of epochs.
+    """
+
+    text: str
+    stages: tuple[Stage, ...]
+    in_updates: bool
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The depth of each stage."""
+        return tuple(stage.layers for stage in self.stages)
+
+    @property
+    def length(self) -> int | None:
+        """Epochs or updates of all stages together; None where the last is open."""
+        return None if self.stages[-1].length is None else sum(stage.length or 0 for stage in self.stages)
+
+    def stage_of(self, number: int) -> int:
+        """The stage that epoch or update ``number`` belongs to, both counted from 1; the last stage goes on."""
+        end = 0
+        for index, stage in enumerate(self.stages[:-1]):
+            end += stage.length or 0
+            if number <= end:
+                return index
+        return len(self.stages) - 1
+
+    def stage_with(self, layers: int) -> int | None:
+        """The stage of that depth, or None."""
+        return self.depths.index(layers) if layers in self.depths else None
+
+    def update_freqs(self, otherwise: Sequence[int]) -> list[int] | None:
+        """``--update-freq`` for each epoch until the last stage's first, or None where no stage sets it.
+
+        Args:
+            otherwise: the value for each epoch, the last for all later ones, where a stage does not set it.
+        """
+        if all(stage.update_freq is None for stage in self.stages):
+            return None
+        epochs = sum(stage.length or 0 for stage in self.stages[:-1]) + 1
+        frequencies = []
+        for epoch in range(1, max(epochs, len(otherwise)) + 1):
+            given = otherwise[min(epoch, len(otherwise)) - 1]
+            frequencies.append(self.stages[self.stage_of(epoch)].update_freq or given)
+        return frequencies
+
+
+def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan:
+    """The plan that ``--growth-stages`` describes.
+
+    Args:
+        text: the option's value.
+        strategy: how layers are copied; it must be able to take each step.
+        block_size: layers in a connected block of the growing stack; 0 where it has none.
+
+    Raises:
+        UserError: the text is not a list of stages, a stage but the last has no end, depths do not grow, the strategy
+            cannot take a step, epochs and updates are mixed, or a batch is set for a stage in updates.
+    """
+    stages: list[Stage] = []
+    units: set[str] = set()
+    parts = [part.strip() for part in text.split(",")]
+    for place, part in enumerate(parts):
+        found = _STAGE.fullmatch(part)
+        if found is None:
+            raise _refusal(text, f"{part!r} is not a stage; {_FORM}")
+        length = int(found["length"]) if found["length"] else None
+        if length is None and place < len(parts) - 1:
+            raise _refusal(text, f"{part!r} has no end, so {parts[place + 1]!r} would never begin; give it a length")
+        if length == 0:
+            raise _refusal(text, f"{part!r} is over before it begins; its length must be at least 1")
+        if length is not None or found["unit"]:
+            units.add(found["unit"])
+        max_tokens, update_freq = (int(found[name]) if found[name] else None for name in ("max_tokens", "update_freq"))
+        if max_tokens == 0 or update_freq == 0:
+            raise _refusal(text, f"{part!r} sets an empty batch; both numbers after @ must be at least 1")
+        stages.append(Stage(int(found["layers"]), length, max_tokens, update_freq))
+    if len(units) > 1:
+        raise _refusal(text, "some stages count epochs and some updates; give all lengths in one of them")
+    in_updates = "u" in units
+    if in_updates and any(stage.max_tokens for stage in stages):
+        raise _refusal(
+            text, "a stage in updates may begin within an epoch, whose batches are made; give epochs to set batches"
+        )
+    _check_depths(text, [stage.layers for stage in stages], strategy, block_size)
+    return GrowthPlan(text, tuple(stages), in_updates)
+
+
+def _check_depths(text: str, depths: list[int], strategy: str, block_size: int) -> None:
+    first = depths[0]
+    if first < 1:
+        raise _refusal(text, "the first stage has no layers; give it at least 1")
+    if block_size and first % block_size:
+        raise _refusal(
+            text,
+            f"the first stage has {first} layers, and with blocks of {block_size} layers the depth must be a multiple "
+            f"of {block_size}",
+        )
+    for shallow, deep in itertools.pairwise(depths):
+        try:
+            layer_sources(shallow, deep, strategy, block_size)
+        except UserError as error:
+            raise _refusal(text, str(error)) from None
+
+
+def _refusal(text: str, reason: str) -> UserError:
+    return UserError(f"--growth-stages {text}: {reason}")

@@ -1,0 +1,100 @@
+"""A model trained as fairseq's own ``transformer``, under the names that ``sdt_transformer`` gives its parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fairseq_compat import UserError
+
+#: Stock's name for a part of a layer -> ours.
+_PARTS = {
+    "self_attn": "self_attention",
+    "encoder_attn": "cross_attention",
+    "self_attn_layer_norm": "self_attention_norm",
+    "encoder_attn_layer_norm": "cross_attention_norm",
+    "final_layer_norm": "feed_forward_norm",
+    "fc1": "feed_forward.first",
+    "fc2": "feed_forward.second",
+    "q_proj": "query_projection",
+    "k_proj": "key_projection",
+    "v_proj": "value_projection",
+    "out_proj": "output_projection",
+}
+
+#: Stock's name outside the layers, without the side -> ours.
+_OUTSIDE = {
+    "embed_tokens.weight": "embedding.tokens.weight",
+    "embed_positions.weight": "embedding.positions.weight",
+    "layer_norm.weight": "connection.final_norm.weight",
+    "layer_norm.bias": "connection.final_norm.bias",
+    "output_projection.weight": "output_projection.weight",
+}
+
+#: Second copies of the encoder's weights that stock fairseq keeps and never reads.
+_COPIES = {
+    "in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias", "fc1_weight", "fc1_bias", "fc2_weight",
+    "fc2_bias",
+}  # fmt: skip
+
+_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
+
+#: Stock option -> the values with which the model is the one that ``sdt_transformer`` computes.
+_REQUIRED: dict[str, tuple[Any, ...]] = {
+    "encoder_normalize_before": (True,),
+    "decoder_normalize_before": (True,),
+    "layernorm_embedding": (False, None),
+    "no_cross_attention": (False, None),
+    "cross_self_attention": (False, None),
+    "adaptive_input": (False, None),
+    "tie_adaptive_weights": (False, None),
+    "activation_fn": ("relu", "gelu", None),
+}
+
+
+def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The parameters of a stock model under our names, and remarks on what is left out.
+
+    Args:
+        values: ``state["model"]`` of a stock checkpoint.
+        named: what to call the file in an error.
+
+    Raises:
+        UserError: there is a parameter that ``sdt_transformer`` has no counterpart for.
+    """
+    renamed: dict[str, Tensor] = {}
+    copies = 0
+    for name, value in values.items():
+        side, _, rest = name.partition(".")
+        if found := _LAYER.fullmatch(name):
+            if found[3] in _COPIES:
+                copies += value.numel()
+                continue
+            parts = [_PARTS.get(part, part) for part in found[3].split(".")]
+            renamed[f"{found[1]}.layers.{found[2]}.{'.'.join(parts)}"] = value
+        elif rest in _OUTSIDE:
+            renamed[f"{side}.{_OUTSIDE[rest]}"] = value
+        elif rest not in ("version", "embed_positions._float_tensor"):
+            raise UserError(f"{named} has {name}, which sdt_transformer has no place for")
+    remarks = ["the names of its parameters were translated from those of fairseq's transformer"]
+    if copies:
+        remarks.append(f"its {copies:,} unused second copies of encoder weights were left out")
+    return renamed, tuple(remarks)
+
+
+def options_of_sdt(given: Mapping[str, Any], named: str) -> dict[str, Any]:
+    """The options of ``sdt_transformer`` that describe a stock model: no relative positions, no block connections.
+
+    Raises:
+        UserError: an option has a value that ``sdt_transformer`` does not compute.
+    """
+    for option, allowed in _REQUIRED.items():
+        if given.get(option) not in allowed:
+            raise UserError(
+                f"{named} was trained with --{option.replace('_', '-')} {given.get(option)}; a transformer to grow "
+                f"from must have {' or '.join(str(value) for value in allowed if value is not None)} there"
+            )
+    return {**given, "max_relative_positions": 0, "encoder_block_size": 0}

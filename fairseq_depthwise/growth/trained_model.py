@@ -1,0 +1,169 @@
+"""A trained model as it is in a checkpoint: its family, its options, a value for each parameter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models.transformer import TransformerModel
+from torch import Tensor
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.growth.stock_transformer import names_of_sdt, options_of_sdt
+from fairseq_depthwise.models.config import EncoderDecoderConfig
+from fairseq_depthwise.models.encoder_decoder import StackModel
+
+#: Options that a trained model's parameters mean the same without.
+_FREE = {
+    "_name",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "adaptive_softmax_dropout",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "encoder_embed_path",
+    "decoder_embed_path",
+    "max_source_positions",
+    "max_target_positions",
+    "checkpoint_activations",
+    "quant_noise_pq",
+    "quant_noise_pq_block_size",
+    "quant_noise_scalar",
+    "depthwise_kernel",
+    "log_gates",
+    "inter_similarity_weight",
+}
+
+#: Parts that a model may have although the one it starts from had none: they are new then.
+_ADDABLE = {"encoder_block_size", "max_relative_positions"}
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What a checkpoint holds of a model.
+
+    Attributes:
+        path: the file.
+        family: class of the model; for a stock fairseq ``transformer`` the family whose names it was given.
+        options: the family's options as they were in training, completed with defaults.
+        values: name -> value of each parameter.
+        updates: updates it was trained for.
+        remarks: what was renamed or left out, for the log.
+    """
+
+    path: str
+    family: type[StackModel]
+    options: EncoderDecoderConfig
+    values: Mapping[str, Tensor]
+    updates: int
+    remarks: tuple[str, ...] = ()
+
+    def depth(self, side: str) -> int:
+        """Layers of the encoder or the decoder."""
+        layers: int = getattr(self.options, f"{side}_layers")
+        return layers
+
+
+def read_trained_model(path: str, option: str = "") -> TrainedModel:
+    """Read a model of one of our families, or of fairseq's own ``transformer`` with layer norms before sub-layers.
+
+    Args:
+        path: checkpoint; its tensors stay in the file until they are used.
+        option: the command line's option that named the file, for errors.
+
+    Raises:
+        UserError: the file is missing, damaged, not a checkpoint, or its model is none of these.
+    """
+    named = f"{option} {path}".strip()
+    if not os.path.isfile(path):
+        raise UserError(f"{named}: there is no such file; give the path of a checkpoint")
+    state = checkpoints.load_checkpoint(path, mapped=True)
+    given = options_in(state)
+    arch = given.get("_name") or given.get("arch")
+    family = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
+    values: Mapping[str, Tensor] = state["model"]
+    updates = updates_in(state)
+    if family is not None and issubclass(family, StackModel):
+        config = MODEL_DATACLASS_REGISTRY[arch].complete(_Options(given))
+        return TrainedModel(path, family, config, values, updates)
+    if family is TransformerModel:
+        values, remarks = names_of_sdt(values, named)
+        family = MODEL_REGISTRY["sdt_transformer"]
+        config = MODEL_DATACLASS_REGISTRY["sdt_transformer"].complete(_Options(options_of_sdt(given, named)))
+        return TrainedModel(path, family, config, values, updates, remarks)
+    ours = ", ".join(name for name, one in MODEL_REGISTRY.items() if issubclass(one, StackModel))
+    raise UserError(f"{named} holds a model of the architecture {arch}; it must be one of {ours}, or transformer")
+
+
+def require_same_kind(
+    trained: TrainedModel, family: type[StackModel], wanted: EncoderDecoderConfig, sides: tuple[str, ...]
+) -> None:
+    """Raise :class:`UserError` naming what differs, unless a model with these options can start from ``trained``.
+
+    Args:
+        trained: the model to start from.
+        family: the model's class.
+        wanted: the model's options.
+        sides: stacks whose depth may differ.
+    """
+    if trained.family is not family:
+        raise UserError(
+            f"--growth-from {trained.path} holds a {_name_of(trained.family)}, and --arch is of the family "
+            f"{_name_of(family)}; both must be of one family"
+        )
+    free = _FREE | {f"{side}_layers" for side in sides}
+    differing = []
+    for name, value in vars(wanted).items():
+        there = getattr(trained.options, name)
+        if name in free or there == value or (name in _ADDABLE and not there):
+            continue
+        differing.append(f"--{name.replace('_', '-')} is {there} there and {value} here")
+    if differing:
+        raise UserError(f"--growth-from {trained.path}: {'; '.join(differing)}; a model is grown with its own options")
+
+
+def require_same_shapes(trained: TrainedModel, own: Mapping[str, Tensor], sources: Mapping[str, str | None]) -> None:
+    """Raise :class:`UserError` naming the first tensor of ``trained`` that does not fit where it is to be copied."""
+    for name, source in sources.items():
+        if source is not None and trained.values[source].shape != own[name].shape:
+            raise UserError(
+                f"--growth-from {trained.path}: {source} is {_shape(trained.values[source])} there, and {name} is "
+                f"{_shape(own[name])} here; width and dictionary must be the same"
+            )
+    used = set(sources.values())
+    unused = [name for name in trained.values if name not in used]
+    if unused:
+        raise UserError(
+            f"--growth-from {trained.path} has {unused[0]}, which this model has no place for; give the same options"
+        )
+
+
+def options_in(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's options in a checkpoint as fairseq writes it now (``cfg``) or wrote it before (``args``)."""
+    given = state["cfg"]["model"] if state.get("cfg") else state["args"]
+    return dict(given) if isinstance(given, Mapping) else dict(vars(given))
+
+
+def updates_in(state: Mapping[str, Any]) -> int:
+    """Updates that the model in a checkpoint was trained for."""
+    history = state.get("optimizer_history") or [{}]
+    return int(history[-1].get("num_updates", 0))
+
+
+class _Options:
+    """A dictionary read by attribute."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.__dict__.update(given)
+
+
+def _name_of(family: type[StackModel]) -> str:
+    return next(name for name, one in MODEL_REGISTRY.items() if one is family)
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape))

@@ -1,0 +1,50 @@
+"""The position-wise feed-forward net of the Transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.dropout import Dropout
+from fairseq_depthwise.modules.packed_linear import pack
+
+#: Functions of :mod:`torch.nn.functional`.
+ACTIVATIONS = ("relu", "gelu")
+
+
+class FeedForward(nn.Module):
+    """``W_2 activation(W_1 x + b_1) + b_2`` (Vaswani et al. 2017, Equation 2).
+
+    Weights start uniform as Glorot and Bengio have it, biases at 0, which is what fairseq does.
+
+    Args:
+        embed_dim: d.
+        hidden_dim: width between the two maps.
+        activation: a name in ``ACTIVATIONS``.
+        activation_dropout: dropout after the activation.
+    """
+
+    def __init__(
+        self, *, embed_dim: int, hidden_dim: int, activation: str = "relu", activation_dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.first = nn.Linear(embed_dim, hidden_dim)
+        self.second = nn.Linear(hidden_dim, embed_dim)
+        self.activation = activation
+        self.activation_dropout = Dropout(activation_dropout)
+        for linear in (self.first, self.second):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """T x B x d to T x B x d."""
+        activated = getattr(F, self.activation)(self.first(values))
+        output: Tensor = self.second(self.activation_dropout(activated))
+        return output
+
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq's hook before generation: lay out the weights once."""
+        pack(self.first)
+        pack(self.second)

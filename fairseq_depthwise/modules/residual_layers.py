@@ -1,0 +1,122 @@
+"""Pre-norm Transformer layers: attention and feed-forward, each with a residual connection.
+
+Source: Vaswani et al. 2017, Section 3.1, with the layer norm at the input of each sub-layer (Wang et al. 2019;
+"Shallow-to-Deep Training for Neural Machine Translation", Section 2).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.modules.decoding_cache import DecodingCache
+from fairseq_depthwise.modules.dropout import Dropout
+from fairseq_depthwise.modules.feed_forward import FeedForward
+
+
+class ResidualEncoderLayer(nn.Module):
+    """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``.
+
+    Args:
+        embed_dim: d.
+        self_attention: the attention over the sentence.
+        feed_forward: the position-wise net.
+        dropout: dropout of each sub-layer's output.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        self_attention: MultiheadAttention,
+        feed_forward: FeedForward,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.self_attention_norm = nn.LayerNorm(embed_dim)
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = nn.LayerNorm(embed_dim)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, stream: Tensor, padding: Tensor | None) -> Tensor:
+        """``stream``: T x B x d; ``padding``: B x T, True at padding. Returns T x B x d."""
+        normalised = self.self_attention_norm(stream)
+        attended, _ = self.self_attention(normalised, normalised, padding=padding)
+        stream = stream + self.dropout(attended)
+        output: Tensor = stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream)))
+        return output
+
+
+class ResidualDecoderLayer(nn.Module):
+    """Masked self-attention, cross-attention and feed-forward, each added to its input.
+
+    Args:
+        embed_dim: d.
+        self_attention: the attention over the target positions so far.
+        cross_attention: the attention over the encoder's output.
+        feed_forward: the position-wise net.
+        dropout: dropout of each sub-layer's output.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        self_attention: MultiheadAttention,
+        cross_attention: MultiheadAttention,
+        feed_forward: FeedForward,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.self_attention_norm = nn.LayerNorm(embed_dim)
+        self.cross_attention = cross_attention
+        self.cross_attention_norm = nn.LayerNorm(embed_dim)
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = nn.LayerNorm(embed_dim)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        stream: Tensor,
+        encoder_output: Tensor,
+        *,
+        encoder_padding: Tensor | None = None,
+        self_padding: Tensor | None = None,
+        causal: bool = True,
+        cache: DecodingCache | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """T x B x d to T x B x d, and the cross-attention's weights (heads x B x T x S) where asked for.
+
+        Args:
+            stream: T x B x d.
+            encoder_output: S x B x d.
+            encoder_padding: B x S, True at padding.
+            self_padding: B x T, True at padding.
+            causal: False lets every position see all others (alignment of a finished sentence).
+            cache: in a step of a beam search, what the earlier steps left; T is 1 then, and the encoder's output is
+                read from there.
+            need_weights: whether to return weights.
+        """
+        # 1. Self-attention.
+        normalised = self.self_attention_norm(stream)
+        if cache is None:
+            attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal)
+        else:
+            attended, _ = self.self_attention.step(normalised, cache)
+        stream = stream + self.dropout(attended)
+
+        # 2. Cross-attention.
+        query = self.cross_attention_norm(stream)
+        if cache is None:
+            crossed, weights = self.cross_attention(
+                query, encoder_output, padding=encoder_padding, need_weights=need_weights
+            )
+        else:
+            crossed, weights = self.cross_attention.step(query, cache, need_weights)
+        stream = stream + self.dropout(crossed)
+
+        # 3. Feed-forward.
+        return stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream))), weights

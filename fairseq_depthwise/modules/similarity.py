@@ -1,0 +1,57 @@
+"""How alike the representations within a sentence are, and the penalty that makes them more so.
+
+Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 3 (Inter-Sim) and Section 6.3 (Reg-6L).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: Vectors shorter than this count as less similar, so that a zero vector has similarity 0 and a finite gradient.
+_EPS = 1e-6
+
+
+def inter_similarity_of(state: Tensor, padding: Tensor | None = None) -> Tensor:
+    """One layer's Inter-Sim: how close a position is to the whole sentence, ``cos(x_i, mean_j x_j)``.
+
+    Args:
+        state: T x B x C, the layer's output.
+        padding: B x T, True at padding; None where there is none.
+
+    Returns:
+        the mean over all real positions of the batch, each beside the mean over the real positions of its sentence. A
+        scalar, at least in float32; 1 for sentences of one token.
+    """
+    # Sums over many positions lose what distinguishes these in 16 bits.
+    state = state.to(torch.promote_types(state.dtype, torch.float32))
+    if padding is not None:
+        state = state.masked_fill(padding.transpose(0, 1)[:, :, None], 0)
+    # The sum stands for the mean, as a cosine does not depend on lengths. At padding the vector and its cosine are 0.
+    similarity = F.cosine_similarity(state, state.sum(dim=0), dim=-1, eps=_EPS)
+    return similarity.mean() if padding is None else similarity.sum() / padding.logical_not().sum()
+
+
+def inter_similarity(states: Sequence[Tensor], padding: Tensor | None = None) -> Tensor:
+    """:func:`inter_similarity_of`, averaged over layers.
+
+    Args:
+        states: the layers' outputs, T x B x C each; at least one.
+        padding: B x T, True at padding; None where there is none.
+    """
+    return torch.stack([inter_similarity_of(state, padding) for state in states]).mean()
+
+
+def inter_similarity_penalty(states: Sequence[Tensor], padding: Tensor | None = None) -> Tensor:
+    """What Reg-6L adds to the loss, so that each layer holds more of the sentence: ``1 - Inter-Sim``, from 0 to 2.
+
+    The paper names the measure and not the formula.
+
+    Args:
+        states: the layers' outputs, T x B x C each, without the embedding; at least one.
+        padding: B x T, True at padding; None where there is none.
+    """
+    return 1 - inter_similarity(states, padding)

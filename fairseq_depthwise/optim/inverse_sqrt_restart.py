@@ -1,0 +1,109 @@
+"""``--lr-scheduler inverse_sqrt_restart``: fairseq's ``inverse_sqrt`` that can start again at its peak.
+
+Without restarts it is ``inverse_sqrt``, whose options it has. Restarts come from ``--restart-updates``, or from whoever
+grows the model while it is being trained.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
+from omegaconf import II
+
+from fairseq_compat import UserError
+from fairseq_depthwise.optim.restart_schedule import parse_restarts, rate, schedule_step
+
+
+# fairseq reads these annotations at run time: no `from __future__ import annotations` here.
+@dataclass
+class InverseSqrtRestartConfig(FairseqDataclass):
+    """The options of stock ``inverse_sqrt``, and when to restart."""
+
+    warmup_updates: int = field(
+        default=4000, metadata={"help": "warm the learning rate up linearly for this many updates; 0 = no warm-up"}
+    )
+    warmup_init_lr: float = field(
+        default=-1, metadata={"help": "learning rate at the beginning of the warm-up; below 0 = start from 0"}
+    )
+    restart_updates: str = field(
+        default="",
+        metadata={
+            "help": "restart after these numbers of updates, counted from the beginning of training and separated by "
+            "commas: the rate goes back to its peak, but a warm-up that is unfinished goes on"
+        },
+    )
+    lr: list[float] = II("optimization.lr")  # noqa: RUF009  # a string: omegaconf puts the other option's value there
+
+
+@register_lr_scheduler("inverse_sqrt_restart", dataclass=InverseSqrtRestartConfig)
+class InverseSqrtRestartSchedule(FairseqLRScheduler):
+    """Warm-up, decay by inverse square root, restarts; see :mod:`fairseq_depthwise.optim.restart_schedule`.
+
+    Only counts are kept: which restarts were done, and where a warm start began. Peak and warm-up are read from the
+    options, so a run resumed with others follows these.
+
+    Raises:
+        UserError: an option's value is not possible; the message names the option.
+    """
+
+    def __init__(self, cfg: Any, optimizer: Any) -> None:
+        super().__init__(cfg, optimizer)
+        rates = list(cfg.lr)
+        if len(rates) != 1:
+            given = ",".join(map(str, rates))
+            raise UserError(f"--lr {given!r} is not one learning rate; inverse_sqrt_restart needs one, its peak")
+        if cfg.warmup_updates < 0:
+            raise UserError(f"--warmup-updates {cfg.warmup_updates} is out of range; it must be at least 0")
+        #: The rate at the end of the warm-up and at every restart.
+        self.peak: float = rates[0]
+        self._planned = parse_restarts(cfg.restart_updates)
+        self._done: set[int] = set()
+        self._start = 0
+        #: The updates done so far; None where a checkpoint does not say, until fairseq does.
+        self._updates: int | None = 0
+        self.step_update(0)
+
+    def restart(self, num_updates: int) -> float:
+        """Restart now, after ``num_updates`` updates; a second time at the same update changes nothing.
+
+        Returns:
+            The rate of the next update, which the optimizer has from now on.
+        """
+        self._done.add(num_updates)
+        return self.step_update(num_updates)
+
+    def start_at(self, step: int) -> float:
+        """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0.
+
+        Returns:
+            The rate of the next update, which the optimizer has from now on.
+        """
+        self._start = step
+        return self.step_update(self._updates or 0)
+
+    def step_update(self, num_updates: int) -> float:
+        """Give the optimizer the rate of the update after ``num_updates`` updates, and return it."""
+        since = num_updates if self._updates is None else self._updates
+        self._done.update(restart for restart in self._planned if since <= restart <= num_updates)
+        self._updates = max(since, num_updates)
+        step = schedule_step(num_updates, self._done, self.cfg.warmup_updates, self._start)
+        new_rate = rate(step, self.peak, self.cfg.warmup_updates, initial=max(self.cfg.warmup_init_lr, 0.0))
+        self.optimizer.set_lr(new_rate)
+        return new_rate
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps: fairseq's part, the restarts done so far, the updates, a warm start's step."""
+        own = {"start": self._start, "restarts": sorted(self._done), "updates": self._updates}
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint, also from one of stock ``inverse_sqrt``, which has had no restarts.
+
+        What was done stays done. Of ``--restart-updates``, which may have changed since, only those count that are not
+        behind the checkpoint; a restart right at it still decides the next update.
+        """
+        super().load_state_dict(state_dict)
+        self._start = state_dict.get("start", 0)
+        self._done = set(state_dict.get("restarts", ()))
+        self._updates = state_dict.get("updates")

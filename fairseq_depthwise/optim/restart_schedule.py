@@ -1,0 +1,57 @@
+"""The inverse square root schedule with restarts: counts in, rates out.
+
+Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.3, and the authors' program, which says
+what the paper leaves open: what follows a stage that ends within the warm-up. Updates are counted through all stages
+of a training. Beside them runs the schedule's step s, of which the rate is a function. Every update advances s by 1,
+and a restart makes it min(s, W), where W is the length of the warm-up: an unfinished warm-up goes on, otherwise the
+rate is back at its peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from fairseq_compat import UserError
+
+
+def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int = 0) -> int:
+    """The schedule's step s after ``updates`` updates, the one that decides the rate of the next update.
+
+    Args:
+        updates: the number of updates done so far.
+        restarts: the numbers of updates after which the schedule restarts; those that lie ahead do nothing yet.
+        warmup: W, the number of updates of the warm-up.
+        start: the step that the schedule goes on from; like a restart it leads no further than W.
+    """
+    # A restart at r makes s - updates the lesser of itself and W - r, so the latest alone decides; the start is like a
+    # restart at 0.
+    latest = max((restart for restart in restarts if restart <= updates), default=0)
+    return updates + min(start, warmup - latest)
+
+
+def rate(step: int, peak: float, warmup: int, initial: float = 0.0) -> float:
+    """The learning rate at step s: from ``initial`` straight up to ``peak`` at s = W, then peak * sqrt(W / s).
+
+    Without a warm-up (W = 0) the rate starts at its peak and decays as with W = 1.
+    """
+    if step < warmup:
+        return initial + step * (peak - initial) / warmup
+    # The quotient is exactly 1 at s = W, so that the rate is exactly the peak.
+    return peak * (max(warmup, 1) / max(step, 1)) ** 0.5
+
+
+def parse_restarts(text: str) -> tuple[int, ...]:
+    """The numbers of updates in ``--restart-updates``; none if it is empty.
+
+    Raises:
+        UserError: it is not a list of growing whole numbers above 0.
+    """
+    parts = text.split(",") if text.strip() else []
+    restarts = [int(part) if part.strip().isdecimal() else 0 for part in parts]  # 0 is refused like what is no number
+    if any(later <= earlier for earlier, later in pairwise([0, *restarts])):
+        raise UserError(
+            f"--restart-updates {text!r} does not say when to restart; give whole numbers of updates above 0, in "
+            "growing order and separated by commas, such as 8000,16000"
+        )
+    return tuple(restarts)

@@ -1,0 +1,282 @@
+"""The criterion with the losses that a model offers: equality with fairseq's, weights, sums, what is logged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
+from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer.transformer_legacy import base_architecture
+from fairseq.sequence_generator import SequenceGenerator
+from tiny_models import EOS, PAD, SOURCE, TARGET, TINY, build_tiny, task_of
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fairseq_depthwise.criterions.label_smoothed_cross_entropy_with_auxiliary import (
+    LabelSmoothedCrossEntropyWithAuxiliaryCriterion,
+)
+from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
+from fairseq_depthwise.models.depthwise_lstm_transformer import DepthwiseLSTMTransformer
+from fairseq_depthwise.modules.similarity import inter_similarity_penalty
+
+#: What is to follow each position of ``TARGET``.
+EXPECTED = torch.tensor([[6, 5, EOS, PAD], [9, 8, 7, EOS], [4, 11, EOS, PAD]])
+
+#: Weights of the two losses of :class:`Penalised`.
+SIZE, UNLIKENESS = 0.03, 0.7
+
+
+class Penalised(DepthwiseLSTMTransformer):
+    """Offers a loss that reads a parameter of its own, and one that reads the encoder's layers."""
+
+    reads_encoder_states = True
+
+    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
+        layers, padding = encoder_out["encoder_states"][1:], encoder_out["encoder_padding_mask"][0]
+        return {
+            "size": AuxiliaryLoss(self.own.square().sum(), SIZE),
+            "unlikeness": AuxiliaryLoss(inter_similarity_penalty(layers, padding), UNLIKENESS),
+        }
+
+
+class WithoutExtra(DepthwiseLSTMTransformer):
+    """Returns None beside its scores, as some of fairseq's models do."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        return super().forward(*args, **kwargs)[0], None
+
+
+def tiny(family: type[DepthwiseLSTMTransformer]) -> FairseqEncoderDecoderModel:
+    """Without dropout, so that the same batch gives the same loss."""
+    torch.manual_seed(1)
+    model = family.build_model(SimpleNamespace(**(TINY | {"dropout": 0.0})), task_of())
+    model.own = nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+    return model
+
+
+def stock_transformer() -> FairseqEncoderDecoderModel:
+    torch.manual_seed(1)
+    args = SimpleNamespace(**TINY, encoder_ffn_embed_dim=24, decoder_ffn_embed_dim=24, dropout=0.0)
+    base_architecture(args)
+    return TransformerModel.build_model(args, task_of())
+
+
+def batch(*sentences: int) -> dict[str, Any]:
+    """Those of the three sentences; all of them unless given."""
+    rows = list(sentences or (0, 1, 2))
+    source, target = SOURCE[rows], EXPECTED[rows]
+    return {
+        "net_input": {
+            "src_tokens": source,
+            "src_lengths": source.ne(PAD).sum(dim=1),
+            "prev_output_tokens": TARGET[rows],
+        },
+        "target": target,
+        "ntokens": int(target.ne(PAD).sum()),
+    }
+
+
+def criterion_of(
+    family: type[LabelSmoothedCrossEntropyCriterion] = LabelSmoothedCrossEntropyWithAuxiliaryCriterion,
+    sentence_avg: bool = False,
+    **options: Any,
+) -> LabelSmoothedCrossEntropyCriterion:
+    return family(task_of(), sentence_avg, label_smoothing=0.1, **options)
+
+
+def gradients(model: FairseqEncoderDecoderModel) -> dict[str, Tensor | None]:
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    return found
+
+
+# --- without auxiliary losses ----------------------------------------------------------------------------------------
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"sentence_avg": True},
+    {"report_accuracy": True, "ignore_prefix_size": 1},
+]
+
+
+@pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask:UserWarning")  # the stock encoder's call
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("reduce", [True, False])
+@pytest.mark.parametrize(
+    "build",
+    [stock_transformer, lambda: tiny(DepthwiseLSTMTransformer), lambda: tiny(WithoutExtra)],
+    ids=["stock", "depthwise", "without extra"],
+)
+def test_is_fairseqs_where_the_model_offers_none(build: Any, reduce: bool, options: dict[str, Any]) -> None:
+    model = build()
+    found = []
+    for family in (LabelSmoothedCrossEntropyCriterion, LabelSmoothedCrossEntropyWithAuxiliaryCriterion):
+        loss, sample_size, log = criterion_of(family, **options)(model, batch(), reduce=reduce)
+        loss.sum().backward()
+        with metrics.aggregate(new_root=True) as meters:
+            if reduce:
+                family.reduce_metrics([log])
+        found.append({"loss": loss, "n": sample_size, "log": log, "logged": dict(meters.get_smoothed_values())})
+        found[-1]["gradients"] = {name: one for name, one in gradients(model).items() if one is not None}
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+# --- the loss --------------------------------------------------------------------------------------------------------
+
+
+def offered(model: FairseqEncoderDecoderModel, sample: dict[str, Any]) -> dict[str, float]:
+    """The values that the model offers for a batch."""
+    losses = model(**sample["net_input"])[1]["auxiliary_losses"]
+    return {name: loss.value.item() for name, loss in losses.items()}
+
+
+def translation_loss(model: FairseqEncoderDecoderModel, sample: dict[str, Any], **options: Any) -> float:
+    return criterion_of(LabelSmoothedCrossEntropyCriterion, **options)(model, sample)[0].item()
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_each_value_counts_by_its_weight_and_the_sample_size(sentence_avg: bool) -> None:
+    model, sample = tiny(Penalised), batch()
+    values = offered(model, sample)
+    loss, sample_size, log = criterion_of(sentence_avg=sentence_avg)(model, sample)
+    assert sample_size == (3 if sentence_avg else 10)
+    added = sample_size * (SIZE * values["size"] + UNLIKENESS * values["unlikeness"])
+    assert values["unlikeness"] > 0.1
+    assert loss.item() == pytest.approx(translation_loss(model, sample) + added, rel=1e-6)
+    assert log["loss"].item() == loss.item()
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_a_weight_does_not_depend_on_the_batch_size(sentence_avg: bool) -> None:
+    """The same sentences twice: the same loss and gradient, once fairseq has divided by the sample size."""
+    model, criterion = tiny(Penalised), criterion_of(sentence_avg=sentence_avg)
+    found = []
+    for sample in (batch(0, 1, 2), batch(0, 1, 2, 0, 1, 2)):
+        loss, sample_size, _ = criterion(model, sample)
+        (loss / sample_size).backward()
+        found.append({"loss": loss / sample_size, **gradients(model)})
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_accumulated_batches_are_one() -> None:
+    """The loss that reads parameters only: a mean over a batch's positions is another one over two batches."""
+    model, criterion = tiny(Penalised), criterion_of()
+    model.auxiliary_losses = lambda _: {"size": AuxiliaryLoss(model.own.square().sum(), SIZE)}
+    found = []
+    for samples in ([batch()], [batch(0), batch(1, 2)]):
+        sizes = []
+        for sample in samples:
+            loss, sample_size, _ = criterion(model, sample)
+            loss.backward()
+            sizes.append(sample_size)
+        found.append({name: gradient / sum(sizes) for name, gradient in gradients(model).items()})
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found[0]["own"], 2 * SIZE * model.own.detach())
+
+
+def test_the_loss_of_each_position_has_none() -> None:
+    """``reduce=False``: an auxiliary loss belongs to no position."""
+    model, sample = tiny(Penalised), batch()
+    loss, sample_size, log = criterion_of()(model, sample, reduce=False)
+    assert loss.shape == (EXPECTED.numel(), 1)
+    assert loss.sum().item() == pytest.approx(translation_loss(model, sample), rel=1e-6)
+    assert log["auxiliary:size"].item() == pytest.approx(5.25 * sample_size)
+
+
+def test_many_tokens_do_not_overflow_16_bits() -> None:
+    model = tiny(Penalised)
+    model.auxiliary_losses = lambda _: {"size": AuxiliaryLoss(torch.tensor(2.0, dtype=torch.float16), SIZE)}
+    sample = batch() | {"ntokens": 100_000}
+    loss, _, log = criterion_of()(model, sample)
+    assert loss.item() == pytest.approx(translation_loss(model, sample) + SIZE * 200_000)
+    assert log["auxiliary:size"].item() == 200_000
+
+
+# --- what is logged --------------------------------------------------------------------------------------------------
+
+
+def reduced(logging_outputs: list[dict[str, Any]]) -> dict[str, float]:
+    """What a run would log."""
+    with metrics.aggregate(new_root=True) as meters:
+        LabelSmoothedCrossEntropyWithAuxiliaryCriterion.reduce_metrics(logging_outputs)
+    return {name: float(value) for name, value in meters.get_smoothed_values().items()}
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_values_are_logged_by_name(sentence_avg: bool) -> None:
+    model, criterion = tiny(Penalised), criterion_of(sentence_avg=sentence_avg, report_accuracy=True)
+    samples = [batch(0), batch(1, 2)]
+    logs = [criterion(model, sample)[2] for sample in samples]
+    weights = [1, 2] if sentence_avg else [3, 7]
+    unlikeness = [offered(model, sample)["unlikeness"] for sample in samples]
+    found = reduced(logs)
+    assert found["size"] == pytest.approx(5.25)
+    mean = sum(weight * value for weight, value in zip(weights, unlikeness, strict=True)) / sum(weights)
+    assert unlikeness[0] != pytest.approx(unlikeness[1], rel=1e-2)
+    assert found["unlikeness"] == pytest.approx(mean, abs=1e-5)
+    translation = sum(translation_loss(model, sample) for sample in samples) / sum(weights)
+    assert found["loss"] == pytest.approx((translation + SIZE * 5.25 + UNLIKENESS * mean) / math.log(2), abs=1e-3)
+
+    stock = criterion_of(LabelSmoothedCrossEntropyCriterion, sentence_avg=sentence_avg, report_accuracy=True)
+    with metrics.aggregate(new_root=True) as meters:
+        stock.reduce_metrics([stock(model, sample)[2] for sample in samples])
+    expected = meters.get_smoothed_values()
+    for name in ("nll_loss", "ppl", "accuracy", "total", "n_correct"):
+        assert found[name] == pytest.approx(float(expected[name])), name
+
+
+def test_logging_outputs_can_be_summed() -> None:
+    """As fairseq does between processes: the keys are those of the first, every value is a number."""
+    assert LabelSmoothedCrossEntropyWithAuxiliaryCriterion.logging_outputs_can_be_summed()
+    model, criterion = tiny(Penalised), criterion_of()
+    logs = [criterion(model, sample)[2] for sample in (batch(0), batch(1, 2))]
+    assert list(logs[0]) == list(logs[1])
+    summed = {key: sum(log[key] for log in logs) for key in logs[0]}
+    assert reduced([summed]) == pytest.approx(reduced(logs))
+    # A process without a batch of its own adds zeros.
+    nothing = {key: torch.zeros_like(value) if torch.is_tensor(value) else 0 for key, value in logs[0].items()}
+    assert reduced([*logs, nothing]) == pytest.approx(reduced(logs))
+
+
+# --- around it -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    """This process alone."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("find_unused_parameters", [False, True])
+def test_pytorchs_wrapper_finds_the_parameters_of_auxiliary_losses(find_unused_parameters: bool) -> None:
+    model = tiny(Penalised).train()
+    criterion_of()(model, batch())[0].backward()
+    expected = gradients(model)
+    wrapped = DistributedDataParallel(model, find_unused_parameters=find_unused_parameters)
+    # fairseq's own wrapper passes other attributes on.
+    wrapped.get_normalized_probs, wrapped.get_targets = model.get_normalized_probs, model.get_targets
+    criterion_of()(wrapped, batch())[0].backward()
+    torch.testing.assert_close(gradients(model), expected)
+    assert expected["own"] is not None
+
+
+def test_generation_computes_none() -> None:
+    model = build_tiny()
+
+    def refuse(_: Any) -> dict[str, AuxiliaryLoss]:
+        raise AssertionError("generation computed auxiliary losses")
+
+    model.auxiliary_losses = refuse
+    generator = SequenceGenerator([model], task_of().target_dictionary, beam_size=2, max_len_b=5)
+    assert len(generator.generate([model], batch())) == 3

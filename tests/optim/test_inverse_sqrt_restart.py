@@ -1,0 +1,281 @@
+"""The schedule with restarts: its rates, what a checkpoint keeps of it, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from fairseq.optim import FairseqOptimizer
+from fairseq.optim.lr_scheduler.inverse_square_root_schedule import (
+    InverseSquareRootLRScheduleConfig,
+    InverseSquareRootSchedule,
+)
+
+from fairseq_compat import UserError
+from fairseq_depthwise.optim.inverse_sqrt_restart import InverseSqrtRestartConfig, InverseSqrtRestartSchedule
+from fairseq_depthwise.optim.restart_schedule import parse_restarts, rate, schedule_step
+
+PEAK, INITIAL, WARMUP, TOTAL = 2e-3, 1e-7, 20, 120
+
+#: Where stages end: all after the warm-up; the first two within it; right at its end; none.
+BORDERS = [(30, 70), (5, 12, 50), (20, 21), ()]
+
+
+class Optimizer(FairseqOptimizer):
+    """As much of an optimizer as a schedule deals with."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+
+
+def schedule(**options: Any) -> InverseSqrtRestartSchedule:
+    values = {"lr": [PEAK], "warmup_updates": WARMUP, "warmup_init_lr": INITIAL, **options}
+    return InverseSqrtRestartSchedule(InverseSqrtRestartConfig(**values), Optimizer())
+
+
+def as_option(borders: Iterable[int]) -> str:
+    return ",".join(map(str, borders))
+
+
+def simulated(borders: Iterable[int], start: int = 0, warmup: int = WARMUP) -> list[float]:
+    """A second reading, update by update: the rates of ``TOTAL`` updates."""
+    rates, step = [], min(start, warmup)
+    for update in range(TOTAL):
+        if update in borders:
+            step = min(step, warmup)
+        warming_up = INITIAL * (1 - step / warmup) + PEAK * step / warmup
+        rates.append(warming_up if step < warmup else PEAK * math.sqrt(warmup) / math.sqrt(step))
+        step += 1
+    return rates
+
+
+def run(one: InverseSqrtRestartSchedule, first: int = 0, end: int = TOTAL) -> list[float]:
+    """The rates that the optimizer has in the updates that follow ``first``, ..., ``end - 1`` others."""
+    rates = []
+    for update in range(first, end):
+        one.step_update(update)
+        rates.append(one.optimizer.get_lr())
+    return rates
+
+
+def resumed(saved: dict[str, Any], updates: int, **options: Any) -> InverseSqrtRestartSchedule:
+    """What fairseq's trainer makes of a checkpoint; it does the same when it is built anew during a run."""
+    one = schedule(**options)
+    one.step_update(0)
+    one.load_state_dict(copy.deepcopy(saved))
+    one.step_update(updates)
+    return one
+
+
+# --- rates ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("borders", BORDERS, ids=str)
+@pytest.mark.parametrize("start", [0, 7, 90])
+def test_the_rate_of_every_update(borders: tuple[int, ...], start: int) -> None:
+    expected = pytest.approx(simulated(borders, start), rel=1e-12)
+    steps = [schedule_step(update, borders, WARMUP, start) for update in range(TOTAL)]
+    assert [rate(step, PEAK, WARMUP, INITIAL) for step in steps] == expected
+    one = schedule(restart_updates=as_option(borders))
+    one.start_at(start)
+    assert run(one) == expected
+
+
+def test_three_stages_in_closed_form() -> None:
+    rates = run(schedule(restart_updates="30,70"))
+    assert rates[:WARMUP] == pytest.approx([INITIAL + t * (PEAK - INITIAL) / WARMUP for t in range(WARMUP)])
+    assert rates[WARMUP:30] == pytest.approx([PEAK * (WARMUP / t) ** 0.5 for t in range(WARMUP, 30)])
+    for border, end in ((30, 70), (70, TOTAL)):
+        assert rates[border:end] == pytest.approx([PEAK * (WARMUP / (WARMUP + u)) ** 0.5 for u in range(end - border)])
+
+
+@pytest.mark.parametrize("peak", [0.002, 7e-4, 0.1, 1 / 3])
+@pytest.mark.parametrize("warmup", [0, 1, 3, 7, 4000])
+def test_the_first_update_after_a_restart_has_exactly_the_peak(peak: float, warmup: int) -> None:
+    one = schedule(lr=[peak], warmup_updates=warmup)
+    one.step_update(9_999)
+    assert one.restart(10_000) == one.optimizer.get_lr() == one.peak == peak
+    assert one.step_update(10_000) == peak
+    assert one.step_update(10_002) < peak
+
+
+def test_an_unfinished_warm_up_goes_on() -> None:
+    assert run(schedule(restart_updates="1,5,19,20")) == run(schedule())
+
+
+def test_the_published_schedule_of_48_layers() -> None:
+    """Where each stage's step begins and ends, counted with the authors' program for 2381 updates an epoch."""
+    ends = [2381 * epochs for epochs in (2, 4, 6, 8, 10, 13, 16, 21)]
+    first = [schedule_step(border, ends, 8000) for border in (0, *ends[:-1])]
+    last = [schedule_step(end - 1, ends, 8000) + 1 for end in ends]
+    assert first == [0, 4762, *[8000] * 6]
+    assert last == [4762, 9524, *[12762] * 3, *[15143] * 2, 19905]
+
+
+def test_without_a_warm_up_it_starts_and_restarts_at_the_peak() -> None:
+    rates = run(schedule(warmup_updates=0, warmup_init_lr=-1, restart_updates="50"))
+    stage = [PEAK, *(PEAK / math.sqrt(update) for update in range(1, 50))]
+    assert rates[:100] == pytest.approx([*stage, *stage])
+
+
+@pytest.mark.parametrize("warmup", [1, 4, 100])
+@pytest.mark.parametrize("initial", [-1, 0, 1e-4])
+def test_without_restarts_it_is_inverse_sqrt(warmup: int, initial: float) -> None:
+    options = {"lr": [PEAK], "warmup_updates": warmup, "warmup_init_lr": initial}
+    stock = InverseSquareRootSchedule(InverseSquareRootLRScheduleConfig(**options), Optimizer())
+    ours = schedule(**options)
+    assert ours.optimizer.get_lr() == stock.optimizer.get_lr()
+    for update in range(500):
+        assert ours.step_update(update) == pytest.approx(stock.step_update(update), rel=1e-12), update
+
+
+def test_the_options_are_left_as_they_were() -> None:
+    options = InverseSqrtRestartConfig(lr=[PEAK], restart_updates="8,12")
+    before = copy.deepcopy(options)
+    one = InverseSqrtRestartSchedule(options, Optimizer())
+    run(one)
+    assert options == before
+
+
+# --- restarts and warm starts by others ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("borders", BORDERS, ids=str)
+def test_restarts_may_be_asked_for_instead_of_planned(borders: tuple[int, ...]) -> None:
+    one, rates = schedule(), []
+    for update in range(TOTAL):
+        one.step_update(update)
+        if update in borders:
+            one.restart(update)
+        rates.append(one.optimizer.get_lr())
+    planned = schedule(restart_updates=as_option(borders))
+    assert rates == run(planned)
+    assert one.state_dict() == planned.state_dict()
+
+
+def test_a_restart_twice_at_the_same_update_is_one() -> None:
+    one = schedule(restart_updates="40")
+    run(one, end=41)
+    before, saved = one.optimizer.get_lr(), one.state_dict()
+    assert one.restart(40) == one.restart(40) == before
+    assert one.state_dict() == saved
+    assert resumed(saved, 40).restart(40) == before
+
+
+@pytest.mark.parametrize("step", [0, 7, WARMUP, 500])
+def test_a_warm_start_begins_at_the_trained_models_step_or_at_the_peak(step: int) -> None:
+    one = schedule()
+    assert one.start_at(step) == one.optimizer.get_lr() == rate(min(step, WARMUP), PEAK, WARMUP, INITIAL)
+    assert run(one) == pytest.approx(simulated((), start=step))
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("borders", BORDERS, ids=str)
+@pytest.mark.parametrize("planned", [True, False], ids=["planned", "asked for"])
+@pytest.mark.parametrize("start", [0, 7])
+def test_saved_and_loaded_at_any_update(borders: tuple[int, ...], planned: bool, start: int) -> None:
+    options = {"restart_updates": as_option(borders) if planned else ""}
+    whole = simulated(borders, start)
+    one = schedule(**options)
+    one.start_at(start)
+    for update in range(TOTAL):
+        one.step_update(update)
+        if not planned and update in borders:
+            one.restart(update)
+        one = resumed(one.state_dict(), update, **options)
+        assert one.optimizer.get_lr() == pytest.approx(whole[update]), update
+
+
+def test_a_state_is_complete_and_of_plain_numbers() -> None:
+    one = schedule(restart_updates="30,70")
+    one.start_at(7)
+    run(one, end=41)
+    one.step(epoch=1, val_loss=3.5)
+    saved = one.state_dict()
+    assert saved == {"best": 3.5, "start": 7, "restarts": [30], "updates": 40}
+    again = resumed(saved, 40, restart_updates="30,70")
+    assert again.state_dict() == saved
+    again.restart(40)
+    assert saved["restarts"] == [30]
+
+
+@pytest.mark.parametrize("updates", [31, 50, 69])
+def test_what_was_done_stays_done_and_what_lies_ahead_follows_the_option(updates: int) -> None:
+    one = schedule(restart_updates="30,70")
+    run(one, end=updates + 1)
+    for changed, borders in (
+        ("", (30,)),
+        ("30", (30,)),
+        ("100", (30, 100)),
+        ("70,90", (30, 70, 90)),
+        ("10,25,31,80", (30, 31, 80) if updates == 31 else (30, 80)),
+    ):
+        again = resumed(one.state_dict(), updates, restart_updates=changed)
+        assert run(again, updates) == pytest.approx(simulated(borders)[updates:]), changed
+
+
+def test_a_restart_can_be_put_right_at_the_checkpoint() -> None:
+    one = schedule()
+    run(one, end=51)
+    assert resumed(one.state_dict(), 50, restart_updates="50").optimizer.get_lr() == PEAK
+
+
+def test_a_smaller_count_in_between_brings_nothing_back() -> None:
+    one = schedule()
+    run(one, end=51)
+    again = resumed(one.state_dict(), 50, restart_updates="30,70")
+    again.step_update(0)
+    assert run(again, first=50) == pytest.approx(simulated((70,))[50:])
+
+
+@pytest.mark.parametrize("updates", [0, 10, 50])
+def test_a_checkpoint_of_inverse_sqrt_has_had_no_restarts(updates: int) -> None:
+    again = resumed({"best": 2.5}, updates, restart_updates="8,30,80")
+    assert again.best == 2.5
+    ahead = [border for border in (8, 30, 80) if border >= updates]
+    assert run(again, updates) == pytest.approx(simulated(ahead)[updates:])
+
+
+def test_without_a_state_the_option_says_what_was_done() -> None:
+    """``--reset-lr-scheduler``: fairseq loads no state, but it knows the number of updates."""
+    one = schedule(restart_updates="30,70")
+    assert run(one, first=50) == pytest.approx(simulated((30, 70))[50:])
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "restarts"),
+    [("", ()), (" ", ()), ("8", (8,)), ("8,12", (8, 12)), (" 8, 12 ,100000", (8, 12, 100000))],
+)
+def test_restarts_are_read(text: str, restarts: tuple[int, ...]) -> None:
+    assert parse_restarts(text) == restarts
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-5", "8,8", "12,8", "8,,12", ",", "8,12,", "8.5", "1e3", "8_0", "8;12", "8 12", "epoch", "[8, 12]"]
+)
+def test_restarts_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--restart-updates") as error:
+        schedule(restart_updates=text)
+    assert repr(text) in str(error.value)
+    assert "8000,16000" in str(error.value)
+
+
+@pytest.mark.parametrize(("rates", "shown"), [([0.1, 0.2], "0.1,0.2"), ([], "''")])
+def test_other_than_one_rate_is_refused(rates: list[float], shown: str) -> None:
+    with pytest.raises(UserError, match=f"--lr .*{shown}"):
+        schedule(lr=rates)
+
+
+def test_a_negative_warm_up_is_refused() -> None:
+    with pytest.raises(UserError, match="--warmup-updates -1"):
+        schedule(warmup_updates=-1)

@@ -1,0 +1,122 @@
+"""Training with the criterion that adds a model's own losses, by the commands that users type."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from training_states import assert_same_state
+
+from fairseq_compat import checkpoints
+
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+ModelOptions = Callable[[str], list[str]]
+
+ARCH = "depthwise_lstm_transformer"
+CRITERION = "label_smoothed_cross_entropy_with_auxiliary"
+LEARNING = [
+    "--share-all-embeddings", "--optimizer", "adam", "--lr", "5e-3", "--lr-scheduler", "inverse_sqrt",
+    "--warmup-updates", "10", "--label-smoothing", "0.1", "--no-epoch-checkpoints", "--log-format", "json",
+    "--log-interval", "1", "--cpu",
+]  # fmt: skip
+
+
+def logged(result: subprocess.CompletedProcess[str], tag: str) -> list[dict[str, float]]:
+    """The numbers of the log lines with this tag; fairseq writes some as text."""
+    lines = (result.stderr + result.stdout).splitlines()
+    found = [json.loads(line.rpartition(" | ")[2]) for line in lines if f" | {tag} | " in line]
+    return [{key: float(value) for key, value in one.items()} for one in found]
+
+
+def test_without_auxiliary_losses_a_run_is_stocks(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
+) -> None:
+    values = []
+    for criterion in ("label_smoothed_cross_entropy", CRITERION):
+        result = run_command(
+            "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(ARCH), *LEARNING,
+            "--criterion", criterion, "--report-accuracy", "--dropout", 0.2, "--batch-size", 40, "--update-freq", 2,
+            "--max-update", 5, "--save-dir", tmp_path / criterion,
+        )  # fmt: skip
+        (valid,) = logged(result, "valid")
+        values.append({key: valid[key] for key in ("valid_loss", "valid_nll_loss", "valid_ppl", "valid_accuracy")})
+    assert values[0] == values[1]
+    assert_same_state(*(path / "checkpoint_last.pt" for path in sorted(tmp_path.iterdir())))
+
+
+#: ``fairseq-train`` with a model that offers two losses: one reads a parameter, one the encoder's layers.
+PROGRAM = textwrap.dedent("""
+    import torch
+    from fairseq.models import register_model
+    from fairseq_cli.train import cli_main
+
+    import fairseq_depthwise
+    from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
+    from fairseq_depthwise.models.depthwise_lstm_transformer import (
+        DepthwiseLSTMTransformer,
+        DepthwiseLSTMTransformerConfig,
+    )
+    from fairseq_depthwise.modules.similarity import inter_similarity_penalty
+
+
+    @register_model("penalised", dataclass=DepthwiseLSTMTransformerConfig)
+    class Penalised(DepthwiseLSTMTransformer):
+        reads_encoder_states = True
+
+        @classmethod
+        def build_model(cls, cfg, task):
+            model = super().build_model(cfg, task)
+            model.own = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+            return model
+
+        def auxiliary_losses(self, encoder_out):
+            layers, padding = encoder_out["encoder_states"][1:], encoder_out["encoder_padding_mask"][0]
+            return {
+                "size": AuxiliaryLoss(self.own.square().sum(), 0.1),
+                "unlikeness": AuxiliaryLoss(inter_similarity_penalty(layers, padding), 0.5),
+            }
+
+
+    if __name__ == "__main__":
+        cli_main()
+""")
+
+
+def test_two_processes_are_one(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
+) -> None:
+    """An epoch whose last update, and a validation whose last step, leave nothing for the second process."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    options = [
+        copy_reverse_data, *tiny_model_options(ARCH), "--arch", "penalised", *LEARNING, "--criterion", CRITERION,
+        "--dropout", 0, "--batch-size", 24, "--batch-size-valid", 16, "--max-epoch", 1,
+    ]  # fmt: skip
+    one = run_command("python", program, *options, "--update-freq", 2, "--save-dir", tmp_path / "one")
+    two = run_command(
+        "torchrun", "--standalone", "--nproc_per_node", 2, program, *options, "--save-dir", tmp_path / "two",
+        "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+    )  # fmt: skip
+
+    updates = [logged(result, "train_inner") for result in (one, two)]
+    assert [len(run) for run in updates] == [13, 13]
+    names = ["loss", "nll_loss", "size", "unlikeness"]
+    for first, second in zip(*updates, strict=True):
+        assert {name: first[name] for name in names} == pytest.approx({name: second[name] for name in names}, abs=2e-3)
+    for name in ("size", "unlikeness"):
+        assert updates[0][-1][name] < updates[0][0][name]
+    (first,), (second,) = (logged(result, "valid") for result in (one, two))
+    names = [f"valid_{name}" for name in names]
+    assert {name: first[name] for name in names} == pytest.approx({name: second[name] for name in names}, abs=2e-3)
+
+    models = [checkpoints.load_checkpoint(tmp_path / run / "checkpoint_last.pt")["model"] for run in ("one", "two")]
+    assert models[0]["own"].abs().sum() < 3.5
+    for key, tensor in models[0].items():
+        torch.testing.assert_close(
+            tensor, models[1][key], rtol=1e-4, atol=2e-5, msg=lambda text, key=key: f"{key}: {text}"
+        )
