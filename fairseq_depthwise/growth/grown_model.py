@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,15 +59,40 @@ def grow_model(
         from which parameter each of the deep model's was taken; None for a new one.
     """
     some = next(model.parameters())
-    with some.device, WithoutRandomValues():
+    with some.device, _default_dtype(some.dtype), WithoutRandomValues():
         grown = build().to(some.dtype)
     values = model.state_dict()
     names = parameter_sources(grown.state_dict(), values, sources, block_size)
-    fill(grown, take_sources(values, names))
+    _take_over(grown, take_sources(values, names))
     grown.train(model.training)
     for side in ("encoder", "decoder"):
         setattr(model, side, getattr(grown, side))
     return names
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _take_over(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """As :func:`fill`, but a parameter takes the memory of its value; only the second one to take it gets a copy."""
+    taken = set()
+    for name, parameter in model.named_parameters():
+        value = values.get(name)
+        if value is None:
+            continue
+        if value.data_ptr() in taken:
+            value = value.clone()
+        taken.add(value.data_ptr())
+        parameter.data = value
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    fill(model, {name: value for name, value in values.items() if name not in parameters})
 
 
 def fill(model: nn.Module, values: Mapping[str, Tensor]) -> None:

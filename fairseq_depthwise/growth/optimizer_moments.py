@@ -82,9 +82,9 @@ def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[_Place]:
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
-    for parameter, updated, span in _updated(optimizer):
-        for name in names.get(id(parameter), ()):
-            yield _Place(name, parameter, updated, span)
+    for of_model, updated, span in _updated(optimizer):
+        for name in names.get(id(of_model), ()):
+            yield _Place(name, of_model, updated, span)
 
 
 def _updated(optimizer: FairseqOptimizer) -> Iterator[tuple[Tensor, Tensor, slice | None]]:
@@ -94,14 +94,13 @@ def _updated(optimizer: FairseqOptimizer) -> Iterator[tuple[Tensor, Tensor, slic
         for parameter in optimizer.params:
             yield parameter, parameter, None
     elif optimizer.has_flat_params:
-        (flat,) = [masters] if torch.is_tensor(masters) else masters.values()
+        flat: Tensor = masters if torch.is_tensor(masters) else next(iter(masters.values()))
         offset = 0
         for half in optimizer.fp16_params:
             yield half, flat, slice(offset, offset + half.numel())
             offset += half.numel()
     else:
-        for half, master in zip(optimizer.fp16_params, masters, strict=True):
-            yield half, master, None
+        yield from ((half, master, None) for half, master in zip(optimizer.fp16_params, masters, strict=True))
 
 
 def _is_per_element(value: Any, place: _Place) -> bool:
