@@ -145,13 +145,14 @@ def _why_not(name: str, file: Any, error: Exception) -> str:
         )
     file.seek(0)
     if file.read(2) == b"PK":
-        if _is_whole_archive(file):
+        if is_whole_archive(file):
             return f"{name} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
         return f"{name} is truncated or damaged ({size} bytes are there, and the archive has no readable end)"
     return f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)"
 
 
-def _is_whole_archive(file: IO[bytes]) -> bool:
+def is_whole_archive(file: IO[bytes]) -> bool:
+    """Whether a file is one that ``torch.save`` writes now, with the checksum of every tensor as it was written."""
     try:
         with zipfile.ZipFile(file) as archive:
             return archive.testzip() is None

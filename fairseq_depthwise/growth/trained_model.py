@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
+from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor
@@ -88,15 +90,33 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
     values: Mapping[str, Tensor] = state["model"]
     updates = updates_in(state)
     if family is not None and issubclass(family, StackModel):
-        config = MODEL_DATACLASS_REGISTRY[arch].complete(_Options(given))
+        config = MODEL_DATACLASS_REGISTRY[arch].complete(SimpleNamespace(**given))
         return TrainedModel(path, family, config, values, updates)
     if family is TransformerModel:
         values, remarks = names_of_sdt(values, named)
         family = MODEL_REGISTRY["sdt_transformer"]
-        config = MODEL_DATACLASS_REGISTRY["sdt_transformer"].complete(_Options(options_of_sdt(given, named)))
+        config = MODEL_DATACLASS_REGISTRY["sdt_transformer"].complete(SimpleNamespace(**options_of_sdt(given, named)))
         return TrainedModel(path, family, config, values, updates, remarks)
     ours = ", ".join(name for name, one in MODEL_REGISTRY.items() if issubclass(one, StackModel))
     raise UserError(f"{named} holds a model of the architecture {arch}; it must be one of {ours}, or transformer")
+
+
+def build_like(trained: TrainedModel, changes: Mapping[str, Any] | None = None) -> StackModel:
+    """A new model with the same options, except for ``changes``; its dictionaries have the sizes of the tables."""
+    options = {**vars(trained.options), "encoder_embed_path": None, "decoder_embed_path": None, **(changes or {})}
+    sizes = [trained.values[f"{side}.embedding.tokens.weight"].size(0) for side in ("encoder", "decoder")]
+    source = _dictionary(sizes[0])
+    target = source if sizes[1] == sizes[0] else _dictionary(sizes[1])
+    task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
+    model: StackModel = trained.family.build_model(SimpleNamespace(**options), task)
+    return model
+
+
+def _dictionary(size: int) -> Dictionary:
+    dictionary = Dictionary()
+    for number in range(size - len(dictionary)):
+        dictionary.add_symbol(f"word{number}")
+    return dictionary
 
 
 def require_same_kind(
@@ -152,13 +172,6 @@ def updates_in(state: Mapping[str, Any]) -> int:
     """Updates that the model in a checkpoint was trained for."""
     history = state.get("optimizer_history") or [{}]
     return int(history[-1].get("num_updates", 0))
-
-
-class _Options:
-    """A dictionary read by attribute."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.__dict__.update(given)
 
 
 def _name_of(family: type[StackModel]) -> str:

@@ -1,0 +1,156 @@
+"""Growing the model in a file: what ``translation_layer_growth`` does at a border, on a checkpoint.
+
+The tensors stay in the file that is read until they are written to the new one; only the copied layers are in memory.
+Training can go on from the new file as it would from the grown model of a running training: with a fresh optimizer and
+a restarted learning rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_compat.files import written_whole
+from fairseq_depthwise.growth.grown_model import WithoutRandomValues
+from fairseq_depthwise.growth.layer_sources import layer_sources
+from fairseq_depthwise.growth.parameter_sources import parameter_sources
+from fairseq_depthwise.growth.trained_model import build_like, read_trained_model
+
+#: Where a checkpoint keeps the moving average of ``--store-ema``, and its float32 copy.
+_AVERAGES = ("ema", "ema_fp32_params")
+
+
+@dataclass(frozen=True)
+class GrownCheckpoint:
+    """What was done.
+
+    Attributes:
+        depth: layers of the side before.
+        layers: layers of the side after.
+        parameters: of the whole model before and after, tied ones counted once.
+        updates: updates behind the checkpoint, where the learning rate restarts.
+    """
+
+    depth: int
+    layers: int
+    parameters: tuple[int, int]
+    updates: int
+
+
+def grow_checkpoint(path: str, output: str, layers: int, *, strategy: str, side: str) -> GrownCheckpoint:
+    """Write a checkpoint whose model has ``layers`` layers on one side.
+
+    Args:
+        path: checkpoint of one of our families.
+        output: where to write; appears whole, after it was read back and checked, or not at all.
+        layers: new depth.
+        strategy: which layers are copied.
+        side: "encoder" or "decoder".
+
+    Raises:
+        UserError: the file cannot be read or grown to that depth, or its copy on the disk is damaged.
+    """
+    trained = read_trained_model(path)
+    if trained.remarks:
+        raise UserError(
+            f"{path} holds fairseq's own transformer, whose class cannot be grown; train sdt_transformer from it with "
+            f"--growth-from {path}"
+        )
+    depth = trained.depth(side)
+    block_size = (getattr(trained.options, "encoder_block_size", 0) or 0) if side == "encoder" else 0
+    try:
+        sources = {side: layer_sources(depth, layers, strategy, block_size)}
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    with WithoutRandomValues():
+        shallow = build_like(trained)
+        grown = build_like(trained, {f"{side}_layers": layers})
+    names = parameter_sources(grown.state_dict(), trained.values, sources, block_size)
+
+    state = checkpoints.load_checkpoint(path, mapped=True)
+    state["model"] = _grown_values(grown, state["model"], names)
+    extra = state["extra_state"] = dict(state.get("extra_state") or {})
+    for average in _AVERAGES:
+        if extra.get(average):
+            extra[average] = _grown_values(grown, extra[average], names)
+    extra["grown_from"] = f"{depth} {side} layers, {strategy}"
+    _set_option(state, f"{side}_layers", layers)
+    _restart(state, trained.updates)
+    _reset_optimizer(state, *(len(list(model.parameters())) for model in (shallow, grown)))
+
+    with written_whole(output) as file:
+        torch.save(state, file)
+        file.flush()
+        _read_back(file.name, output, grown)
+    counts = tuple(sum(parameter.numel() for parameter in model.parameters()) for model in (shallow, grown))
+    return GrownCheckpoint(depth, layers, (counts[0], counts[1]), trained.updates)
+
+
+def _grown_values(grown: nn.Module, values: Mapping[str, Tensor], names: Mapping[str, str | None]) -> dict[str, Tensor]:
+    """A value for each name of the grown model; what is one tensor there is one here, copies have their own memory."""
+    of_memory: dict[int, Tensor] = {}
+    taken: set[int] = set()
+    result: dict[str, Tensor] = {}
+    for name, built in grown.state_dict().items():
+        if built.data_ptr() not in of_memory:
+            source = names[name]
+            value = built if source is None else values[source]
+            if value.data_ptr() in taken:
+                value = value.clone()
+            taken.add(value.data_ptr())
+            of_memory[built.data_ptr()] = value
+        result[name] = of_memory[built.data_ptr()]
+    return result
+
+
+def _set_option(state: dict[str, Any], name: str, value: int) -> None:
+    options = state["cfg"]["model"] if state.get("cfg") else state["args"]
+    if isinstance(options, dict):
+        options[name] = value
+    else:
+        setattr(options, name, value)
+
+
+def _restart(state: dict[str, Any], updates: int) -> None:
+    """Let the schedule restart here; those that know no restarts read nothing of it."""
+    history = state.get("optimizer_history")
+    if history:
+        schedule = history[-1].get("lr_scheduler_state") or {}
+        schedule["restarts"] = sorted({*schedule.get("restarts", ()), updates})
+
+
+def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
+    """Forget the optimizer's moments, and make room for ``after`` tensors where the model had ``before``.
+
+    A training that goes on from the file finds an optimizer that has not taken a step, at its number of updates.
+    """
+    optimizer = state.get("last_optimizer_state")
+    groups = optimizer.get("param_groups", []) if isinstance(optimizer, dict) else []
+    if not isinstance(optimizer, dict) or len(groups) != 1:
+        state["last_optimizer_state"] = None
+        return
+    count = len(groups[0]["params"])
+    is_flat = count < before  # fp16 keeps all parameters in one vector
+    numbers = list(range(count if is_flat else count + after - before))
+    state["last_optimizer_state"] = {**optimizer, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
+
+
+def _read_back(path: str, output: str, grown: nn.Module) -> None:
+    """Raise :class:`UserError` unless the file at ``path`` is whole and its model is the grown one.
+
+    Tensors are compared through the checksums that were computed while they were written, so that they are not all in
+    memory a second time.
+    """
+    found = checkpoints.load_checkpoint(path, mapped=True)["model"]
+    expected = grown.state_dict()
+    fits = {name: tensor.shape for name, tensor in found.items()} == {
+        name: tensor.shape for name, tensor in expected.items()
+    }
+    with open(path, "rb") as file:
+        if not fits or not checkpoints.is_whole_archive(file):
+            raise UserError(f"cannot write {output}: what was read back differs from what was written; check the disk")
