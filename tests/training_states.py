@@ -21,6 +21,8 @@ def assert_same_state(one: Path, other: Path) -> None:
             assert torch.equal(torch.as_tensor(value), torch.as_tensor(moments[1][number][name])), (number, name)
     last = [state["optimizer_history"][-1] for state in states]
     assert last[0]["num_updates"] == last[1]["num_updates"]
-    assert last[0]["lr_scheduler_state"] == last[1]["lr_scheduler_state"]
+    # The best loss so far is left out: a run that is stopped validates at that moment, too.
+    schedules = [{**one["lr_scheduler_state"], "best": None} for one in last]
+    assert schedules[0] == schedules[1]
     iterators = [state["extra_state"]["train_iterator"] for state in states]
     assert iterators[0] == iterators[1]
