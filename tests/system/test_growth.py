@@ -219,6 +219,21 @@ def test_killed_at_any_moment_and_repeated_is_never_stopped(
     assert list(folder.glob("*.tmp")) == []
 
 
+def test_grown_as_a_file_and_trained_on_is_grown_while_training(
+    run_command: RunCommand, copy_reverse_data: Path, whole: tuple[Path, str], tmp_path: Path
+) -> None:
+    """The command on files and the plain task, from the checkpoint of a border, take the same updates."""
+    folder, _ = whole
+    run_command(
+        "fairseq-depthwise", "grow", folder / "checkpoint_2_5.pt", tmp_path / "checkpoint_last.pt", "--layers", 3
+    )
+    run_command(
+        "fairseq-depthwise", "train", copy_reverse_data, *SDT, *LEARNING, "--encoder-layers", 3, "--max-tokens", 1000,
+        "--update-freq", 2, "--max-update", 7, "--save-interval-updates", 1, "--save-dir", tmp_path,
+    )  # fmt: skip
+    assert_same_state(folder / "checkpoint_2_7.pt", tmp_path / "checkpoint_2_7.pt")
+
+
 # --- precisions, moving average, optimizer ---------------------------------------------------------------------------
 
 

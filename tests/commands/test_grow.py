@@ -1,0 +1,220 @@
+"""``fairseq-depthwise grow``: what the new file holds, what it keeps, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from growth_checkpoints import checkpoint_of, save, stock_model
+from tiny_models import FAMILIES, build_tiny
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise import cli
+from fairseq_depthwise.growth import grown_checkpoint
+
+SDT = {"encoder_layers": 4, "encoder_block_size": 2, "share_all_embeddings": True}
+
+
+def shallow(path: Path, family: str = "sdt_transformer", **options: Any) -> str:
+    """A checkpoint of a tiny model as a training with Adam and a moving average leaves it, after 7 updates."""
+    model = build_tiny(family, **options)
+    state = checkpoint_of(model.state_dict(), {**FAMILIES[family], **options, "_name": family})
+    parameters = list(model.parameters())
+    state["last_optimizer_state"] = {
+        "state": {number: {"step": 7, "exp_avg": torch.ones_like(one)} for number, one in enumerate(parameters)},
+        "param_groups": [{"lr": 0.1, "params": list(range(len(parameters)))}],
+        "loss_scale": 4.0,
+    }
+    state["optimizer_history"][-1]["lr_scheduler_state"] = {"best": 1.5, "start": 0, "restarts": [3], "updates": 7}
+    averages = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    state["extra_state"] = {"train_iterator": {"epoch": 2, "iterations_in_epoch": 3}, "ema": averages}
+    return save(path / "shallow.pt", state)
+
+
+def grow(*arguments: object) -> int:
+    return cli.main(["grow", *map(str, arguments)])
+
+
+def layer(state: dict[str, torch.Tensor], number: int) -> list[torch.Tensor]:
+    return [tensor for name, tensor in state.items() if name.startswith(f"encoder.layers.{number}.")]
+
+
+# --- what is in the new file -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("strategy", "sources"), [("top-most", [0, 1, 2, 3, 2, 3]), ("top", [0, 1, 2, 3, 3, 3])])
+def test_layers_connections_and_the_rest(tmp_path: Path, strategy: str, sources: list[int]) -> None:
+    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
+    assert grow(path, output, "--layers", 6, "--strategy", strategy) == 0
+    before, after = checkpoints.load_checkpoint(path), checkpoints.load_checkpoint(output)
+    old, new = before["model"], after["model"]
+    for number, source in enumerate(sources):
+        for one, other in zip(layer(new, number), layer(old, source), strict=True):
+            assert torch.equal(one, other)
+    assert torch.equal(new["encoder.connection.weights.3"], torch.full((4,), 0.25))
+    assert torch.equal(new["encoder.connection.weights.2"], old["encoder.connection.weights.2"])
+    for part in ("weight", "bias"):
+        assert torch.equal(new[f"encoder.connection.norms.2.{part}"], old[f"encoder.connection.norms.1.{part}"])
+    untouched = [name for name in old if not name.startswith("encoder.layers.")]
+    assert all(torch.equal(new[name], old[name]) for name in untouched)
+    assert after["cfg"]["model"] == {**before["cfg"]["model"], "encoder_layers": 6}
+    deep = build_tiny(**{"name": "sdt_transformer", **SDT, "encoder_layers": 6})
+    assert list(new) == list(deep.state_dict())
+    torch.nn.Module.load_state_dict(deep, new, strict=True)
+
+
+def test_copies_have_their_own_memory_and_tables_stay_tied(tmp_path: Path) -> None:
+    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
+    grow(path, output, "--layers", 8)
+    model = checkpoints.load_checkpoint(output)["model"]
+    pointers = [tensor.data_ptr() for number in range(8) for tensor in layer(model, number)]
+    assert len(set(pointers)) == len(pointers)
+    table = model["encoder.embedding.tokens.weight"]
+    assert table.data_ptr() == model["decoder.output_projection.weight"].data_ptr()
+
+
+def test_shared_gates_stay_shared(tmp_path: Path) -> None:
+    path, output = shallow(tmp_path, "depthwise_lstm_transformer", encoder_layers=1), tmp_path / "deep.pt"
+    assert grow(path, output, "--layers", 2) == 0
+    model = checkpoints.load_checkpoint(output)["model"]
+    gates = [model[f"encoder.layers.{number}.cell.gates.projection.weight"] for number in range(2)]
+    assert gates[0].data_ptr() == gates[1].data_ptr()
+    norm = model["encoder.layers.1.input_norm.weight"]  # the first layer has none, and there is no second to copy
+    assert torch.equal(norm, torch.ones_like(norm))
+
+
+def test_training_state(tmp_path: Path) -> None:
+    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
+    grow(path, output, "--layers", 6)
+    state = checkpoints.load_checkpoint(output)
+    optimizer = state["last_optimizer_state"]
+    assert optimizer["state"] == {}
+    assert optimizer["loss_scale"] == 4.0
+    deep = build_tiny(**{"name": "sdt_transformer", **SDT, "encoder_layers": 6})
+    assert optimizer["param_groups"] == [{"lr": 0.1, "params": list(range(len(list(deep.parameters()))))}]
+    last = state["optimizer_history"][-1]
+    assert last["num_updates"] == 7
+    assert last["lr_scheduler_state"] == {"best": 1.5, "start": 0, "restarts": [3, 7], "updates": 7}
+    average, model = state["extra_state"]["ema"], state["model"]
+    assert average.keys() == model.keys()
+    for number in range(6):
+        for one, other in zip(layer(average, number), layer(model, number), strict=True):
+            assert torch.equal(one, other + 1)
+    assert state["extra_state"]["train_iterator"] == {"epoch": 2, "iterations_in_epoch": 3}
+    assert state["extra_state"]["grown_from"] == "4 encoder layers, top-most"
+
+
+def test_flat_and_absent_optimizer_states(tmp_path: Path) -> None:
+    path = shallow(tmp_path, **SDT)
+    state = checkpoints.load_checkpoint(path)
+    state["last_optimizer_state"] = {"state": {0: {"step": 7}}, "param_groups": [{"params": [0]}]}
+    grow(save(tmp_path / "flat.pt", state), tmp_path / "flat-deep.pt", "--layers", 6)
+    flat = checkpoints.load_checkpoint(tmp_path / "flat-deep.pt")["last_optimizer_state"]
+    assert flat == {"state": {}, "param_groups": [{"params": [0]}]}
+    state["last_optimizer_state"] = None
+    grow(save(tmp_path / "none.pt", state), tmp_path / "none-deep.pt", "--layers", 6)
+    assert checkpoints.load_checkpoint(tmp_path / "none-deep.pt")["last_optimizer_state"] is None
+
+
+def test_decoder_side_and_options_as_a_namespace(tmp_path: Path) -> None:
+    state = checkpoints.load_checkpoint(shallow(tmp_path, **SDT))
+    state["args"], state["cfg"] = Namespace(**state["cfg"]["model"]), None
+    output = tmp_path / "deep.pt"
+    assert grow(save(tmp_path / "old.pt", state), output, "--layers", 5, "--side", "decoder") == 0
+    grown = checkpoints.load_checkpoint(output)
+    assert (grown["args"].decoder_layers, grown["args"].encoder_layers) == (5, 4)
+    assert "decoder.layers.4.cross_attention.key_projection.weight" in grown["model"]
+
+
+def test_the_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
+    grow(path, output, "--layers", 6, "--json")
+    result = json.loads(capsys.readouterr().out)
+    model = checkpoints.load_checkpoint(output)["model"]
+    distinct = {tensor.data_ptr(): tensor.numel() for tensor in model.values()}
+    assert result["parameters"] == sum(distinct.values())
+    assert (result["layers_before"], result["layers"], result["restarts_at"]) == (4, 6, 7)
+    grow(path, output, "--layers", 6, "--force")
+    assert f"{output}: encoder of {path} grown from 4 to 6 layers (top-most)" in capsys.readouterr().out
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--layers", "4"], "a stack of 4 layers cannot be grown to 4"),
+        (["--layers", "7"], "the depth must be a multiple of 2, such as 6"),
+        (["--layers", "10"], "top-most copies each layer at most once"),
+        (["--layers", "6", "--strategy", "interpolation"], "interpolation puts copies between layers"),
+    ],
+)
+def test_an_impossible_depth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], sentence: str
+) -> None:
+    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
+    assert grow(path, output, *options) == 1
+    assert sentence in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_an_existing_file_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
+    output.write_text("precious")
+    assert grow(path, output, "--layers", 6) == 1
+    assert "exists; give another name, or --force" in capsys.readouterr().err
+    assert output.read_text() == "precious"
+    # With --force a file can also be grown where it stands.
+    assert grow(path, path, "--layers", 6, "--force") == 0
+    assert checkpoints.load_checkpoint(path)["cfg"]["model"]["encoder_layers"] == 6
+
+
+def test_missing_truncated_and_foreign_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, output = Path(shallow(tmp_path, **SDT)), tmp_path / "deep.pt"
+    assert grow(tmp_path / "nowhere.pt", output, "--layers", 6) == 1
+    assert "there is no such file" in capsys.readouterr().err
+    (tmp_path / "half.pt").write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert grow(tmp_path / "half.pt", output, "--layers", 6) == 1
+    assert "is truncated or damaged" in capsys.readouterr().err
+    model, options = stock_model()
+    stock = save(tmp_path / "stock.pt", checkpoint_of(model.state_dict(), options))
+    assert grow(stock, output, "--layers", 4) == 1
+    assert f"train sdt_transformer from it with --growth-from {stock}" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_a_copy_that_is_damaged_on_the_disk_does_not_appear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is read back before it gets its name."""
+    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
+    original = grown_checkpoint.torch.save
+
+    def save_damaged(state: Any, file: Any) -> None:
+        original(state, file)
+        file.flush()
+        with open(file.name, "r+b") as other:
+            content = other.read()
+            weight = state["model"]["encoder.layers.5.feed_forward.first.weight"].numpy().tobytes()
+            # The copy's bytes are in the file as often as the source's and the average's; damage the last.
+            other.seek(content.rindex(weight[:16]))
+            other.write(bytes(16))
+
+    monkeypatch.setattr(grown_checkpoint.torch, "save", save_damaged)
+    assert grow(path, output, "--layers", 6) == 1
+    assert "what was read back differs from what was written" in capsys.readouterr().err
+    assert not output.exists()
+    assert list(tmp_path.glob("*.tmp")) == []
+
+
+def test_a_model_of_unknown_kind(tmp_path: Path) -> None:
+    state = checkpoint_of(build_tiny().state_dict(), {"_name": "lightconv"})
+    with pytest.raises(UserError, match="lightconv; it must be one of depthwise_lstm_transformer, sdt_transformer"):
+        grown_checkpoint.grow_checkpoint(
+            save(tmp_path / "other.pt", state), str(tmp_path / "deep.pt"), 6, strategy="top", side="encoder"
+        )
