@@ -60,6 +60,8 @@ setup(
             "mypy>=2,<3",
             "setuptools>=70.1",
             "packaging>=23",
+            # What --tensorboard-logdir of fairseq-train writes with, and the tests read with.
+            "tensorboardX>=2.6,<3",
             # The GPU builds of PyTorch bring their own; on a CPU its interpreter runs the kernels' tests.
             'triton>=3,<4; platform_system == "Linux"',
         ],

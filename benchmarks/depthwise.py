@@ -2,7 +2,8 @@
 
 Both are run by turns in one process, on the same sentences, through fairseq's own trainer and beam search; ratios are
 taken between neighbouring measurements, so that whatever else the machine is doing weighs on both alike. On a GPU the
-kernels of the cell alone are compared with its plain form as well. Progress goes to stderr, the page to stdout.
+kernels of the cell alone are compared with its plain form as well. Progress goes to stderr, the section of the page to
+stdout.
 
     python benchmarks/depthwise.py --output docs/benchmarks.md
     python benchmarks/depthwise.py --device cpu --precisions bf16 --parts training --rounds 5
@@ -26,6 +27,7 @@ from depthwise_cell import CellPasses
 from depthwise_options import PRESETS, command_of, parse_options
 from depthwise_page import CELL, DECODING, PLAIN, TRAINING, Result, page
 from machine import machine
+from page_sections import section, write_section
 from side_by_side import (
     Batch,
     Decoding,
@@ -47,6 +49,9 @@ from fairseq_compat.files import written_whole
 from fairseq_compat.versions import installed_version
 
 STOCK, OURS = "stock", "ours"
+
+#: The section of the page that this program writes.
+SECTION = "depthwise"
 
 WORKS: dict[str, type[Training] | type[Decoding]] = {TRAINING: Training, DECODING: Decoding}
 
@@ -304,9 +309,9 @@ def run(comparison: Comparison) -> None:
     finally:
         text = page(setup, results, notices)
         if results:  # also those of a run that is stopped
-            print(text, end="")
+            print(section(SECTION, text), end="")
     if options.output:
-        write(options.output, text)
+        write_section(options.output, SECTION, text)
 
 
 def write(path: Path, text: str) -> None:

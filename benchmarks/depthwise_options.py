@@ -99,7 +99,7 @@ def build_parser(description: str) -> argparse.ArgumentParser:
     add("--kernels", type=names_of(KERNELS), default=["compile", "triton"], metavar="LIST", help="kernels in the part"
         " cell (default: compile,triton)")  # fmt: skip
     add("--memory", action=argparse.BooleanOptionalAction, default=True, help="measure peak memory")
-    add("--output", type=file_to_write, metavar="FILE", help="write the page here as well")
+    add("--output", type=file_to_write, metavar="FILE", help="write the section into this page as well")
     add("--json", type=file_to_write, metavar="FILE", help="write all numbers here, after each result anew")
     # SIDE PART PRECISION CASE: measure one peak of memory in this process and print it.
     add("--child", nargs=4, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""What the benchmark ``depthwise.py`` measured, as a page of Markdown tables."""
+"""What the benchmark ``depthwise.py`` measured, as Markdown tables."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Result:
 
 
 def page(setup: dict[str, Any], results: Sequence[Result], notices: Sequence[str]) -> str:
-    """The whole page.
+    """The program's section of the page.
 
     Args:
         setup: what was compared and where, see ``depthwise.setup_of``.

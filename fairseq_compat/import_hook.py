@@ -25,6 +25,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.dataclass.configs": ("dataclass_defaults",),
     "fairseq.models.transformer.transformer_config": ("dataclass_defaults",),
     "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints"),
+    "fairseq.trainer": ("recorded_versions",),
     "fairseq.distributed.utils": ("broadcast_of_own_objects",),
     "fairseq.modules.transformer_layer": ("encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
@@ -34,8 +35,9 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq_cli.score": ("sacrebleu_files", "readable_errors"),
     **{
         f"fairseq_cli.{command}": ("readable_errors",)
-        for command in ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "train", "validate")
+        for command in ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "validate")
     },
+    "fairseq_cli.train": ("finished_runs", "readable_errors"),
 }
 
 #: (module, patch) pairs in the order in which they were applied in this process.

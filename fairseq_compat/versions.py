@@ -76,6 +76,12 @@ def python_version() -> str:
     return ".".join(str(part) for part in sys.version_info[:3])
 
 
+def recorded_versions() -> dict[str, str]:
+    """What a checkpoint says of the software that wrote it: name -> version, without what is not installed."""
+    found = {name: installed_version(name) for name in ("fairseq-depthwise", "fairseq", "torch", "numpy")}
+    return {**{name: version for name, version in found.items() if version is not None}, "python": python_version()}
+
+
 def fairseq_problem() -> str | None:
     """One sentence, with the command that mends it, if fairseq or another requirement is missing or another release."""
     for needed in SUPPORTED:

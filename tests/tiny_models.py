@@ -21,6 +21,18 @@ TINY: dict[str, Any] = {
     "depthwise_hidden_dim": 24,
 }
 
+#: What ``sdt_transformer`` has instead or besides: two blocks of two layers in the encoder.
+SDT_TINY: dict[str, Any] = {
+    "encoder_layers": 4,
+    "encoder_ffn_embed_dim": 24,
+    "decoder_ffn_embed_dim": 32,
+    "encoder_block_size": 2,
+    "max_relative_positions": 2,
+}
+
+#: Family -> sizes of its tiny model.
+FAMILIES: dict[str, dict[str, Any]] = {"depthwise_lstm_transformer": TINY, "sdt_transformer": TINY | SDT_TINY}
+
 PAD, EOS = 1, 2
 
 #: Three sentences of different lengths, sources padded left and targets, shifted by one, padded right.
@@ -58,6 +70,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
 }
 
+#: Variants of ``sdt_transformer``, with their family's name for :func:`build_tiny`.
+SDT_VARIANTS: dict[str, dict[str, Any]] = {
+    name: {"name": "sdt_transformer", **options}
+    for name, options in {
+        "sdt": {},
+        "sdt, no connections": {"encoder_block_size": 0},
+        "sdt, dense": {"encoder_block_size": 1},
+        "sdt, one block": {"encoder_block_size": 4},
+        "sdt, three blocks, 2 decoder layers": {"encoder_layers": 6, "decoder_layers": 2},
+        "sdt, absolute": {"max_relative_positions": 0},
+        "sdt, relative keys and values": {"relative_position_terms": "key-value"},
+        "sdt, gelu, one table": {"activation_fn": "gelu", "share_all_embeddings": True},
+        "sdt, adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
+    }.items()
+}
+
 
 def dictionary_of(size: int) -> Dictionary:
     """A dictionary with ``size`` entries, fairseq's four special ones included."""
@@ -75,10 +103,16 @@ def task_of(source_size: int = 12, target_size: int = 12) -> SimpleNamespace:
 
 
 def build_tiny(name: str = "depthwise_lstm_transformer", **options: Any) -> FairseqEncoderDecoderModel:
-    """A seeded model in evaluation mode whose norms are not the identity, so that a forgotten one shows."""
+    """A seeded model in evaluation mode.
+
+    Norms are not the identity, biases not zero and the weights of block connections not all the same, so that one that
+    is forgotten, or mistaken for another, shows.
+    """
     torch.manual_seed(1)
-    model = MODEL_REGISTRY[name].build_model(SimpleNamespace(**(TINY | options)), task_of())
+    model = MODEL_REGISTRY[name].build_model(SimpleNamespace(**(FAMILIES[name] | options)), task_of())
     for parameter_name, parameter in model.named_parameters():
         if "norm" in parameter_name:
             torch.nn.init.normal_(parameter, mean=1.0, std=0.3)
+        elif "connection.weights" in parameter_name or (parameter_name.endswith("bias") and not parameter.any()):
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.5)
     return model.eval()

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     def progress(path: str) -> None:
         print(f"reading {path}", file=sys.stderr)
 
-    averaging.write_average(paths, options.output, progress=progress)
+    averaging.write_average(paths, options.output, newest=bool(options.last), progress=progress)
     if options.json:
         print(json.dumps({"output": options.output, "inputs": [str(path) for path in paths]}))
     else:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_depthwise.commands.parsers import add_parser
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.evaluation.published_counts import CountedRow
 
 
 def add_to(subcommands: Any) -> None:
@@ -21,17 +24,21 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_depthwise.evaluation.published_counts import ROWS, VOCABULARY, count
+    from fairseq_depthwise.evaluation.published_counts import ROWS, SHALLOW_TO_DEEP_VOCABULARIES, VOCABULARY, count
 
     counted = [count(row) for row in ROWS]
     if options.json:
         lines = [
             {
+                "paper": one.row.paper,
                 "table": one.row.table,
                 "row": one.row.row,
-                "flags": _flags(one.row.preset),
+                "flags": f"--arch {one.row.arch}",
+                "vocabulary": one.row.vocabulary,
                 "parameters": one.parameters,
-                "parameters_with_bias_in_millions": float(one.with_bias),
+                "classifier_bias": one.row.classifier_bias,
+                "parameters_with_bias_in_millions": float(one.compared) if one.row.classifier_bias else None,
+                "compared_in_millions": float(one.compared),
                 "published_in_millions": float(one.row.published),
                 "difference_in_millions": float(one.difference),
                 "consistent": one.row.consistent,
@@ -41,27 +48,42 @@ def run(options: argparse.Namespace) -> int:
         ]
         print(json.dumps({"vocabulary": VOCABULARY, "rows": lines}, indent=2))
         return 0
-    cells = [("table", "row", "our parameters", "+ bias, M", "published, M", "difference", "reading")]
-    for one in counted:
-        reading = one.row.reading if one.row.consistent else f"no consistent reading: {one.row.reading}"
-        cells.append(
-            (str(one.row.table), one.row.row, f"{one.parameters:,}", one.with_bias, one.row.published, one.difference,
-             reading)
-        )  # fmt: skip
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    flags = ["--share-all-embeddings and"] + [_flags(one.row.preset) for one in counted]
-    for line, flag in zip(cells, flags, strict=True):
-        aligned = [
-            text.rjust(width) if 2 <= column <= 5 else text.ljust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("  ".join([*aligned[:6], flag.ljust(max(map(len, flags))), aligned[6]]).rstrip())
+    _print_table([_HEADER, *map(_cells, counted)])
     print(
-        f"\nWith {VOCABULARY:,} words. The papers count a bias for each of them in the classifier, which fairseq's "
-        "tied output\nprojection does not have; it is added before comparing."
+        f"\nDepth-wise LSTM: with {VOCABULARY:,} words. The paper counts a bias for each of them in the classifier, "
+        "which fairseq's tied\noutput projection does not have; it is added before comparing.\n"
+        "Shallow-to-deep: with one vocabulary for each language pair, and no bias:\n"
+        + ", ".join(
+            f"{pair} {words.chosen:,} words ({words.lowest:,} to {words.highest:,} fit)"
+            for pair, words in SHALLOW_TO_DEEP_VOCABULARIES.items()
+        )
+        + "."
     )
     return 0
 
 
-def _flags(preset: str) -> str:
-    return f"--arch depthwise_lstm_transformer_{preset}"
+_HEADER = (
+    "paper", "table", "row", "words", "our parameters", "compared, M", "published, M", "difference",
+    "--share-all-embeddings and", "reading",
+)  # fmt: skip
+
+_NUMBERS = range(3, 8)
+
+
+def _cells(one: CountedRow) -> tuple[str, ...]:
+    row = one.row
+    reading = row.reading if row.consistent else f"no consistent reading: {row.reading}"
+    return (
+        row.paper, str(row.table), row.row, f"{row.vocabulary:,}", f"{one.parameters:,}", one.compared, row.published,
+        one.difference, f"--arch {row.arch}", reading,
+    )  # fmt: skip
+
+
+def _print_table(lines: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        aligned = [
+            text.rjust(width) if column in _NUMBERS else text.ljust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        print("  ".join(aligned).rstrip())

@@ -13,7 +13,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
+from fairseq_depthwise.models.auxiliary_loss import take_auxiliary_losses
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.
 _PREFIX = "auxiliary:"
@@ -39,7 +39,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         """The loss of a batch.
 
         Args:
-            model: returns scores and a dictionary that may hold ``auxiliary_losses``, name -> :class:`AuxiliaryLoss`.
+            model: returns scores and a dictionary that may hold ``auxiliary_losses``, name -> ``AuxiliaryLoss``.
             sample: fairseq's batch.
             reduce: without it fairseq's criterion returns one translation loss for each target position. So does this
                 one: an auxiliary loss belongs to no position, it is logged only.
@@ -48,6 +48,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
             the loss, the sample size n, and the logging output.
         """
         net_output = model(**sample["net_input"])
+        auxiliary_losses = take_auxiliary_losses(net_output)
         loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
         sentences = sample["target"].size(0)
         sample_size = sentences if self.sentence_avg else sample["ntokens"]
@@ -58,7 +59,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
             "nsentences": sentences,
             "sample_size": sample_size,
         }
-        for name, auxiliary in _auxiliary_losses(net_output).items():
+        for name, auxiliary in auxiliary_losses.items():
             # In 16 bits the product would overflow.
             value = auxiliary.value.float() * sample_size
             logging_output[_PREFIX + name] = value.data
@@ -79,9 +80,3 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         for key in dict.fromkeys(key for log in logging_outputs for key in log if key.startswith(_PREFIX)):
             total = sum(log.get(key, 0) for log in logging_outputs)
             metrics.log_scalar(key.removeprefix(_PREFIX), total / sample_size, sample_size, round=5)
-
-
-def _auxiliary_losses(net_output: tuple[Tensor, Any]) -> dict[str, AuxiliaryLoss]:
-    """What the model offers; models that are not ours return other things beside their scores, or None."""
-    extra = net_output[1]
-    return extra.get("auxiliary_losses", {}) if isinstance(extra, dict) else {}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
-
-StateDict = Mapping[str, Tensor]
+from fairseq_depthwise.evaluation.model_sizes import StateDict, depths_in, first_of_each_memory
 
 
 def last_checkpoints(folder: str, count: int) -> list[str]:
@@ -85,7 +84,7 @@ class RunningAverage:
 
     def add(self, state: StateDict, name: str) -> None:
         """Add a state dict; ``name`` is what an error calls it. Raises UserError as :func:`average`."""
-        same = _first_of_each_memory(state)
+        same = first_of_each_memory(state)
         if self.count == 0:
             self._first_name = name
             self._one_in_memory = same
@@ -134,7 +133,34 @@ class RunningAverage:
                 raise UserError(f"{name} has a tensor {key}, which {self._first_name} lacks; average one model only")
 
 
-def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str], None] = lambda path: None) -> None:
+def require_one_depth(paths: Sequence[str], *, newest: bool = False) -> None:
+    """Raise UserError where a model has grown between two checkpoints; their tensors are not read.
+
+    Args:
+        paths: checkpoints.
+        newest: they are the newest of a training, oldest first, chosen with ``--last``; the error then says how many of
+            them are of one depth.
+    """
+    # One after the other: older files have to be loaded as a whole.
+    outlines = [_outline(checkpoints.load_checkpoint(path, mapped=True)["model"]) for path in paths]
+    last = outlines[-1]
+    for number in reversed(range(len(paths) - 1)):
+        other, alike = outlines[number], len(paths) - 1 - number
+        if side := _grown_side(other, last):
+            hint = f"; --last {alike} are of one depth" if newest and alike > 1 else ""
+            raise UserError(
+                f"{paths[-1]} has {last.depths[side]} {side} layers and {paths[number]} {other.depths[side]}: the "
+                f"model grew between them; average checkpoints of one depth{hint}"
+            )
+
+
+def write_average(
+    paths: Sequence[str],
+    output: str,
+    *,
+    newest: bool = False,
+    progress: Callable[[str], None] = lambda path: None,
+) -> None:
     """Average checkpoints of one training run, or of several, into a checkpoint for generation.
 
     The output is the last of ``paths`` with the mean parameters and without the optimizer's state, which belongs to
@@ -143,11 +169,13 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
     Args:
         paths: checkpoints, read one after the other.
         output: where to write; appears whole or not at all.
+        newest: as in :func:`require_one_depth`.
         progress: called with each path before it is read.
 
     Raises:
         UserError: a file cannot be read, or the models differ.
     """
+    require_one_depth(paths, newest=newest)
     averager = RunningAverage()
     state: dict[str, Any] = {}
     for path in paths:
@@ -163,15 +191,23 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
     checkpoints.save(state, output)
 
 
-def _first_of_each_memory(state: StateDict) -> dict[str, str]:
-    """Each key -> the first key whose tensor is the same piece of memory."""
-    seen: dict[tuple[Any, ...], str] = {}
-    return {
-        key: seen.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype), key)
-        if tensor.numel()
-        else key
-        for key, tensor in state.items()
-    }
+class _Outline(NamedTuple):
+    """A model's depths, and the names of its tensors without the numbers in them: those of a model that grows stay."""
+
+    depths: dict[str, int]
+    kinds: frozenset[str]
+
+
+def _outline(names: Iterable[str]) -> _Outline:
+    return _Outline(depths_in(names), frozenset(re.sub(r"\.\d+(?=\.|$)", ".N", name) for name in names))
+
+
+def _grown_side(one: _Outline, other: _Outline) -> str | None:
+    """The side on which one model can be the other after growth; None where they differ in nothing or in more."""
+    # A second layer may bring what a first one lacks: the depth-wise model's has no input norm.
+    if not (one.kinds <= other.kinds or one.kinds >= other.kinds) or one.depths.keys() != other.depths.keys():
+        return None
+    return next((side for side, depth in one.depths.items() if depth != other.depths[side]), None)
 
 
 def _larger_is_better(state: Mapping[str, Any]) -> bool:

@@ -21,7 +21,6 @@ _RANDOM = {
     nn.init.xavier_normal_,
     nn.init.kaiming_uniform_,
     nn.init.kaiming_normal_,
-    nn.init.trunc_normal_,
 }
 
 
@@ -60,10 +59,15 @@ def grow_model(
     """
     some = next(model.parameters())
     with some.device, _default_dtype(some.dtype), WithoutRandomValues():
-        grown = build().to(some.dtype)
+        grown = build().to(some)
     values = model.state_dict()
     names = parameter_sources(grown.state_dict(), values, sources, block_size)
     _take_over(grown, take_sources(values, names))
+    # Tables that no checkpoint keeps: another device would compute slightly other positions.
+    tables = dict(model.named_buffers())
+    for name, source in parameter_sources(dict(grown.named_buffers()), tables, sources, block_size).items():
+        if source is not None:
+            grown.get_buffer(name).data = tables[source].clone()
     grown.train(model.training)
     for side in ("encoder", "decoder"):
         setattr(model, side, getattr(grown, side))
@@ -87,6 +91,8 @@ def _take_over(model: nn.Module, values: Mapping[str, Tensor]) -> None:
         value = values.get(name)
         if value is None:
             continue
+        if value.shape != parameter.shape:
+            raise _misfit(name, value, parameter)
         if value.data_ptr() in taken:
             value = value.clone()
         taken.add(value.data_ptr())
@@ -105,9 +111,10 @@ def fill(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, value in values.items():
             if name not in own or own[name].shape != value.shape:
-                raise ValueError(f"{name} does not fit: {tuple(value.shape)}, not {_shape_of(own.get(name))}")
+                raise _misfit(name, value, own.get(name))
             own[name].copy_(value)
 
 
-def _shape_of(tensor: Tensor | None) -> str:
-    return "in the model" if tensor is None else str(tuple(tensor.shape))
+def _misfit(name: str, value: Tensor, own: Tensor | None) -> ValueError:
+    wanted = "in the model" if own is None else tuple(own.shape)
+    return ValueError(f"{name} does not fit: {tuple(value.shape)}, not {wanted}")

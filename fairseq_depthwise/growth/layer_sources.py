@@ -32,7 +32,8 @@ def layer_sources(depth: int, layers: int, strategy: str = "top-most", block_siz
         raise UserError(f"the growth strategy {strategy} is unknown; it must be one of {', '.join(STRATEGIES)}")
     if growth < 1:
         raise UserError(
-            f"a stack of {depth} layers cannot be grown to {layers}; it must become deeper, at least {depth + 1}"
+            f"a stack of {depth} layers cannot be grown to {layers}; it must become deeper, at least "
+            f"{_next_multiple(depth + 1, block_size or 1)}"
         )
     if block_size and layers % block_size:
         raise UserError(

@@ -37,6 +37,11 @@ def require_growable_trainer(trainer: Trainer, keep_moments: bool) -> None:
             f"--zero-sharding {cfg.distributed_training.zero_sharding} contradicts --growth-optimizer-state keep: no "
             "process has all moments; reset them"
         )
+    if keep_moments and getattr(cfg.optimizer, "_name", None) == "composite":
+        raise UserError(
+            "--optimizer composite contradicts --growth-optimizer-state keep: its moments are those of several "
+            "optimizers; reset them"
+        )
 
 
 def grow_trainer(

@@ -37,20 +37,37 @@ class Restoring:
         """The checkpoint that fairseq will restore; None where it starts afresh.
 
         Raises:
-            UserError: ``--restore-file`` names a file that does not exist, which fairseq itself passes over in silence.
+            UserError: an option names a file that does not exist, which fairseq itself may pass over in silence.
         """
         if self.restore_file != _LAST:
-            if not os.path.isfile(self.restore_file):
-                raise UserError(f"--restore-file {self.restore_file}: there is no such file")
-            return self.restore_file
-        own = os.path.join(self.save_dir, _LAST)
-        return own if os.path.isfile(own) else self.continue_once or self.finetune_from_model
+            return _existing("--restore-file", self.restore_file)
+        if self._has_own:
+            return self._own
+        if self.continue_once is not None:
+            return _existing("--continue-once", self.continue_once)
+        if self.finetune_from_model is not None:
+            return _existing("--finetune-from-model", self.finetune_from_model)
+        return None
 
     @property
     def counts_anew(self) -> bool:
         """Whether the restored model begins the plan from its first stage."""
-        own = self.restore_file == _LAST and os.path.isfile(os.path.join(self.save_dir, _LAST))
-        return bool(self.finetune_from_model) and not own
+        elsewhere = self.restore_file != _LAST or self._has_own or self.continue_once is not None
+        return self.finetune_from_model is not None and not elsewhere
+
+    @property
+    def _own(self) -> str:
+        return os.path.join(self.save_dir, _LAST)
+
+    @property
+    def _has_own(self) -> bool:
+        return os.path.isfile(self._own)
+
+
+def _existing(option: str, path: str) -> str:
+    if not os.path.isfile(path):
+        raise UserError(f"{option} {path}: there is no such file")
+    return path
 
 
 def depth_to_resume(path: str, side: str, plan: GrowthPlan, restoring: Restoring) -> int:
@@ -62,9 +79,9 @@ def depth_to_resume(path: str, side: str, plan: GrowthPlan, restoring: Restoring
     state = checkpoints.load_checkpoint(path, mapped=True)
     options = options_in(state)
     depth = options.get(f"{side}_layers")
-    last = _last_number(state, plan, restoring)
+    last, following = _numbers_around(state, plan, restoring)
     # At a border the checkpoint may have been grown already, by `fairseq-depthwise grow`.
-    planned = [plan.stages[plan.stage_of(number)].layers for number in (max(last, 1), last + 1)]
+    planned = [plan.depths[plan.stage_of(number)] for number in (max(last, 1), following)]
     if depth not in planned:
         unit = "updates" if plan.in_updates else "epochs"
         given = stages_in(state)
@@ -78,8 +95,7 @@ def depth_to_resume(path: str, side: str, plan: GrowthPlan, restoring: Restoring
 
 def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """``--growth-stages``, ``-side`` and ``-strategy`` of the run that wrote a checkpoint; None for other runs."""
-    task = (state.get("cfg") or {}).get("task")
-    given = task if isinstance(task, Mapping) else vars(task) if task is not None else {}
+    given = options_in(state, "task")
     if not given.get("growth_stages"):
         return None
     return given["growth_stages"], given["growth_side"], given["growth_strategy"]
@@ -87,15 +103,20 @@ def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 def last_epoch(state: Mapping[str, Any]) -> int:
     """The epoch that the last update before a checkpoint belongs to; 0 where there was none."""
-    iterator = (state.get("extra_state") or {}).get("train_iterator") or {"epoch": 1, "iterations_in_epoch": 0}
+    iterator = _iterator(state)
     # At an epoch's end fairseq writes the number of the next.
     return int(iterator["epoch"]) - (1 if iterator.get("iterations_in_epoch", 0) == 0 else 0)
 
 
-def _last_number(state: Mapping[str, Any], plan: GrowthPlan, restoring: Restoring) -> int:
-    """Epochs or updates of the plan that are behind the checkpoint."""
+def _iterator(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (state.get("extra_state") or {}).get("train_iterator") or {"epoch": 1, "iterations_in_epoch": 0}
+
+
+def _numbers_around(state: Mapping[str, Any], plan: GrowthPlan, restoring: Restoring) -> tuple[int, int]:
+    """The plan's epoch or update before the checkpoint, 0 at the start, and after it; within an epoch the same."""
     if restoring.counts_anew:
-        return 0
+        return 0, 1
     if plan.in_updates:
-        return 0 if restoring.reset_optimizer else updates_in(state)
-    return 0 if restoring.reset_dataloader else last_epoch(state)
+        updates = 0 if restoring.reset_optimizer else updates_in(state)
+        return updates, updates + 1
+    return (0, 1) if restoring.reset_dataloader else (last_epoch(state), int(_iterator(state)["epoch"]))

@@ -77,6 +77,14 @@ class GrowthPlan:
         """The stage of that depth, or None."""
         return self.depths.index(layers) if layers in self.depths else None
 
+    def describe(self, index: int) -> str:
+        """A stage in words: "stage 2 of 3: 12 layers for 2 epochs, max-tokens 4096 x update-freq 2"."""
+        stage = self.stages[index]
+        unit = "update" if self.in_updates else "epoch"
+        until = "until training ends" if stage.length is None else f"for {stage.length} {unit}{'s' * (stage.length > 1)}"
+        batches = f", max-tokens {stage.max_tokens} x update-freq {stage.update_freq}" if stage.max_tokens else ""
+        return f"stage {index + 1} of {len(self.stages)}: {stage.layers} layers {until}{batches}"
+
     def update_freqs(self, otherwise: Sequence[int]) -> list[int] | None:
         """``--update-freq`` for each epoch until the last stage's first, or None where no stage sets it.
 

@@ -46,6 +46,7 @@ _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)")
 _REQUIRED: dict[str, tuple[Any, ...]] = {
     "encoder_normalize_before": (True,),
     "decoder_normalize_before": (True,),
+    "no_decoder_final_norm": (False, None),
     "layernorm_embedding": (False, None),
     "no_cross_attention": (False, None),
     "cross_self_attention": (False, None),
@@ -53,6 +54,12 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {
     "tie_adaptive_weights": (False, None),
     "activation_fn": ("relu", "gelu", None),
 }
+
+
+def is_unused_copy(name: str) -> bool:
+    """Whether a parameter of a stock model is a second copy of an encoder weight that fairseq keeps and never reads."""
+    found = _LAYER.fullmatch(name)
+    return found is not None and found[1] == "encoder" and found[3] in _COPIES
 
 
 def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
@@ -69,10 +76,9 @@ def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Te
     copies = 0
     for name, value in values.items():
         side, _, rest = name.partition(".")
-        if found := _LAYER.fullmatch(name):
-            if found[3] in _COPIES:
-                copies += value.numel()
-                continue
+        if is_unused_copy(name):
+            copies += value.numel()
+        elif found := _LAYER.fullmatch(name):
             parts = [_PARTS.get(part, part) for part in found[3].split(".")]
             renamed[f"{found[1]}.layers.{found[2]}.{'.'.join(parts)}"] = value
         elif rest in _OUTSIDE:

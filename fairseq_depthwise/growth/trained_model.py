@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models import (
+    ARCH_MODEL_NAME_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    MODEL_REGISTRY,
+)
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor
 
@@ -90,15 +96,20 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
     values: Mapping[str, Tensor] = state["model"]
     updates = updates_in(state)
     if family is not None and issubclass(family, StackModel):
-        config = MODEL_DATACLASS_REGISTRY[arch].complete(SimpleNamespace(**given))
+        config = options_class(arch).complete(SimpleNamespace(**given))
         return TrainedModel(path, family, config, values, updates)
     if family is TransformerModel:
-        values, remarks = names_of_sdt(values, named)
         family = MODEL_REGISTRY["sdt_transformer"]
-        config = MODEL_DATACLASS_REGISTRY["sdt_transformer"].complete(SimpleNamespace(**options_of_sdt(given, named)))
+        config = options_class("sdt_transformer").complete(SimpleNamespace(**options_of_sdt(given, named)))
+        values, remarks = names_of_sdt(values, named)
         return TrainedModel(path, family, config, values, updates, remarks)
     ours = ", ".join(name for name, one in MODEL_REGISTRY.items() if issubclass(one, StackModel))
     raise UserError(f"{named} holds a model of the architecture {arch}; it must be one of {ours}, or transformer")
+
+
+def options_class(arch: str | None) -> Any:
+    """The dataclass of an architecture's options, of a preset too; None where it has none."""
+    return MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(arch, arch))
 
 
 def build_like(trained: TrainedModel, changes: Mapping[str, Any] | None = None) -> StackModel:
@@ -136,6 +147,10 @@ def require_same_kind(
             f"{_name_of(family)}; both must be of one family"
         )
     free = _FREE | {f"{side}_layers" for side in sides}
+    if trained.options.share_all_embeddings and wanted.share_all_embeddings:
+        free.add("share_decoder_input_output_embed")  # is part of it; fairseq's transformer says both
+    if not trained.options.max_relative_positions:
+        free.add("relative_position_terms")  # of nothing
     differing = []
     for name, value in vars(wanted).items():
         there = getattr(trained.options, name)
@@ -162,10 +177,18 @@ def require_same_shapes(trained: TrainedModel, own: Mapping[str, Tensor], source
         )
 
 
-def options_in(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's options in a checkpoint as fairseq writes it now (``cfg``) or wrote it before (``args``)."""
-    given = state["cfg"]["model"] if state.get("cfg") else state["args"]
-    return dict(given) if isinstance(given, Mapping) else dict(vars(given))
+def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
+    """The options of a part of fairseq in a checkpoint; none where the part has none.
+
+    Args:
+        state: a checkpoint as fairseq writes it now (``cfg``) or wrote it before (``args``, without parts).
+        part: "model", "task", "lr_scheduler" and so on.
+    """
+    cfg = state.get("cfg") or {part: state.get("args")}
+    given = cfg.get(part) if isinstance(cfg, Mapping) else None
+    if isinstance(given, Namespace):
+        return dict(vars(given))
+    return dict(given) if isinstance(given, Mapping) else {}
 
 
 def updates_in(state: Mapping[str, Any]) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
+from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss, refuse_auxiliary_losses
 from fairseq_depthwise.modules.connections import Connection
 from fairseq_depthwise.modules.decoding_cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
@@ -59,6 +59,13 @@ class StackModel(FairseqEncoderDecoderModel):
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
         """Name -> penalty; families that have some override this. ``encoder_out``: what the encoder returned."""
         return {}
+
+    def get_targets(self, sample: dict[str, Any], net_output: tuple[Tensor, Any]) -> Tensor:
+        """The target tokens. Every criterion asks here, so that one which leaves auxiliary losses is refused here."""
+        if self.training:
+            refuse_auxiliary_losses(net_output)
+        targets: Tensor = sample["target"]
+        return targets
 
 
 class StackEncoder(FairseqEncoder):

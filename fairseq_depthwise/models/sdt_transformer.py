@@ -85,7 +85,8 @@ class SDTTransformer(StackModel):
             return {}
         layers = encoder_out["encoder_states"][1:]
         penalty = inter_similarity_penalty(layers, encoder_out["encoder_padding_mask"][0])
-        return {"inter_similarity_penalty": AuxiliaryLoss(penalty, self.inter_similarity_weight)}
+        loss = AuxiliaryLoss(penalty, self.inter_similarity_weight, "--inter-similarity-weight")
+        return {"inter_similarity_penalty": loss}
 
 
 class ResidualStacks:
@@ -137,7 +138,7 @@ class ResidualStacks:
 
     def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
         attention = build_attention(self.config, heads=heads, bias=True, attend_encoder=attend_encoder)
-        # As fairseq: queries, keys and values as if the three maps were one, and no bias at first.
+        # As the authors' program: queries, keys and values as if the three maps were one, and no bias at first.
         for projection in (attention.query_projection, attention.key_projection, attention.value_projection):
             nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
             nn.init.zeros_(projection.bias)

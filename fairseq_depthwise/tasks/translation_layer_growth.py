@@ -5,6 +5,7 @@ layers for two epochs, copies layers, trains 12 for two, and so on, all in one c
 is in :mod:`fairseq_depthwise.growth`; this file connects it to fairseq's hooks.
 """
 
+import gc
 import logging
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -12,7 +13,7 @@ from typing import Any, Optional
 from fairseq import utils
 from fairseq.data import FairseqDataset
 from fairseq.logging import metrics
-from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY, BaseFairseqModel
+from fairseq.models import ARCH_CONFIG_REGISTRY, BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.trainer import Trainer
@@ -23,6 +24,7 @@ from fairseq_depthwise.growth.layer_sources import STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
 from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
+from fairseq_depthwise.growth.trained_model import options_class
 from fairseq_depthwise.growth.warm_start import start_from
 from fairseq_depthwise.models.config import EncoderDecoderConfig, check_values, option
 from fairseq_depthwise.tasks.trainer_access import give_tasks_their_trainer
@@ -85,7 +87,7 @@ class TranslationLayerGrowthTask(TranslationTask):
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
         give_tasks_their_trainer()
-        dataclass_of_model = MODEL_DATACLASS_REGISTRY.get(cfg._name)
+        dataclass_of_model = options_class(cfg._name)
         if not (isinstance(dataclass_of_model, type) and issubclass(dataclass_of_model, EncoderDecoderConfig)):
             raise UserError(
                 f"--arch {cfg._name} cannot be grown; the models of this plugin can, and a trained transformer can be "
@@ -180,6 +182,9 @@ class TranslationLayerGrowthTask(TranslationTask):
                 world = trainer.cfg.distributed_training.distributed_world_size
                 common.fp16_scale_window = int(2**14 / world / frequencies[0])
             optimization.update_freq = frequencies
+        present = plan.stage_with(self._depth(trainer))
+        if present is not None:
+            logger.info(plan.describe(present))
 
     # --- training -----------------------------------------------------------------------------------------------------
 
@@ -233,6 +238,7 @@ class TranslationLayerGrowthTask(TranslationTask):
             block_size=self.block_size,
             keep_moments=self.cfg.growth_optimizer_state == "keep",
         )
+        logger.info(self.plan.describe(stage))
         return True
 
     def _depth(self, trainer: Trainer) -> int:
@@ -264,8 +270,11 @@ class TranslationLayerGrowthTask(TranslationTask):
             if stage.max_tokens is not None:
                 max_tokens = stage.max_tokens
                 max_positions = utils.resolve_max_positions(max_positions, max_tokens)
-            if max_tokens != self._max_tokens_of_batches:
-                self.dataset_to_epoch_iter.pop(dataset, None)
+            if max_tokens != self._max_tokens_of_batches and dataset in self.dataset_to_epoch_iter:
+                before = self.dataset_to_epoch_iter.pop(dataset)
+                before._cur_epoch_itr = before._next_epoch_itr = before.dataloader = None
+                # Its worker ends at once here; beside the worker of the next iterator it would take five seconds.
+                gc.collect()
             self._max_tokens_of_batches = max_tokens
         return super().get_batch_iterator(
             dataset, max_tokens=max_tokens, max_sentences=max_sentences, max_positions=max_positions, **options
@@ -277,4 +286,4 @@ def _depth_of_architecture(arch: str, side: str) -> int:
     defaults = DictConfig({})
     ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(defaults)
     own = defaults.get(f"{side}_layers")
-    return int(own if own is not None else getattr(MODEL_DATACLASS_REGISTRY[arch], f"{side}_layers"))
+    return int(own if own is not None else getattr(options_class(arch), f"{side}_layers"))

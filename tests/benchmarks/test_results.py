@@ -16,9 +16,12 @@ import pytest
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "results.py"
 sys.path.insert(0, str(PROGRAM.parent))
 
-from results_page import all_finite, diverged, read_scores, shown_updates, wrapped  # noqa: E402  # found by the line above
+from results_page import wrapped  # noqa: E402  # found by the line above
+from results_stability import all_finite, diverged, shown_updates  # noqa: E402
+from results_training import read_scores  # noqa: E402
 
 TINY = [
+    "--part", "comparison", "stability",
     "--merges=60", "--heads=2", "--layers=1", "--width=16", "--updates=8", "--warm-up=4", "--max-tokens=200",
     "--deep-layers=3", "--deep-width=16", "--deep-updates=30", "--deep-warm-up=20", "--deep-max-tokens=200",
 ]  # fmt: skip

@@ -10,33 +10,49 @@ import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_depthwise import cli
+from fairseq_depthwise.evaluation import published_counts
 
-#: Table, what its row says about the model, millions of parameters as printed in "Rewiring the Transformer with
-#: Depth-Wise LSTMs"; written down here a second time, from the paper.
+LSTM, DEEP = "depth-wise LSTM", "shallow-to-deep"
+
+#: Paper, table, what its row says about the model, millions of parameters as printed in "Rewiring the Transformer with
+#: Depth-Wise LSTMs" and "Shallow-to-Deep Training for Neural Machine Translation"; written down here a second time,
+#: from the papers.
 PUBLISHED = [
-    (2, "RNN", "68.67"),
-    (2, "LSTM", "70.25"),
-    (3, "1-layer", "45.05"),
-    (3, "2048", "70.25"),
-    (3, "1586", "62.37"),
-    (4, "concat", "78.90"),
-    (4, "add", "70.25"),
-    (4, "2 depth-wise", "100.18"),
-    (5, "all", "44.00"),
-    (5, "gate", "70.25"),
-    (5, "none", "87.59"),
-    (6, "3 layers", "46.63"),
-    (6, "6 layers", "70.25"),
-    (6, "12 layers", "122.23"),
-    (6, "18 layers", "172.63"),
-    (6, "24 layers", "223.02"),
-    (6, "Big, 12 layers", "452.04"),
-    (6, "Big, 12-6 layers", "338.75"),
-    (6, "Big, 12-6 layers, 1-layer", "288.41"),
+    (LSTM, 2, "RNN", "68.67"),
+    (LSTM, 2, "LSTM", "70.25"),
+    (LSTM, 3, "1-layer", "45.05"),
+    (LSTM, 3, "2048", "70.25"),
+    (LSTM, 3, "1586", "62.37"),
+    (LSTM, 4, "concat", "78.90"),
+    (LSTM, 4, "add", "70.25"),
+    (LSTM, 4, "2 depth-wise", "100.18"),
+    (LSTM, 5, "all", "44.00"),
+    (LSTM, 5, "gate", "70.25"),
+    (LSTM, 5, "none", "87.59"),
+    (LSTM, 6, "3 layers", "46.63"),
+    (LSTM, 6, "6 layers", "70.25"),
+    (LSTM, 6, "12 layers", "122.23"),
+    (LSTM, 6, "18 layers", "172.63"),
+    (LSTM, 6, "24 layers", "223.02"),
+    (LSTM, 6, "Big, 12 layers", "452.04"),
+    (LSTM, 6, "Big, 12-6 layers", "338.75"),
+    (LSTM, 6, "Big, 12-6 layers, 1-layer", "288.41"),
+    (DEEP, 1, "En-De, 6 layers", "63"),
+    (DEEP, 1, "En-De, 24 layers", "118"),
+    (DEEP, 1, "En-De, 48 layers", "194"),
+    (DEEP, 1, "En-De, Big, 6 layers", "210"),
+    (DEEP, 1, "En-De, Big, 24 layers", "437"),
+    (DEEP, 1, "En-Fr, 6 layers", "67"),
+    (DEEP, 1, "En-Fr, 24 layers", "124"),
+    (DEEP, 1, "En-Fr, 48 layers", "199"),
+    (DEEP, 1, "En-Fr, Big, 6 layers", "222"),
 ]
 
-#: Counts that no reading of the text reaches, and what the shared gates of the text give.
-INCONSISTENT = {"100.18": "89.16", "452.04": "452.03", "288.41": "187.65"}
+#: Counts that no reading of the texts reaches, and what the texts give.
+INCONSISTENT = {"100.18": "89.16", "452.04": "452.03", "288.41": "187.65", "63": "61"}
+
+#: Words of each paper's models.
+WORDS = {LSTM: "35,627", "En-De": "33,200", "En-Fr": "44,400"}
 
 
 @pytest.fixture(scope="module")
@@ -67,57 +83,99 @@ def document(printed: dict[str, str], capsys: pytest.CaptureFixture[str]) -> dic
     return json.loads(printed["json"])
 
 
+def words_of(paper: str, row: str) -> int:
+    """The vocabulary of a row; that of the shallow-to-deep models depends on the language pair it begins with."""
+    return int(WORDS[paper if paper == LSTM else row.partition(",")[0]].replace(",", ""))
+
+
 def test_every_published_row_is_there_once_and_in_order(lines: list[list[str]]) -> None:
     header, *rows = lines
-    assert header[:2] == ["table", "row"]
+    assert header[:4] == ["paper", "table", "row", "words"]
     assert len(rows) == len(PUBLISHED)
-    for row, (table, name, millions) in zip(rows, PUBLISHED, strict=True):
-        assert row[0] == str(table)
-        assert name in row[1]
-        assert row[4] == millions
+    for row, (paper, table, name, millions) in zip(rows, PUBLISHED, strict=True):
+        assert row[:2] == [paper, str(table)]
+        assert name in row[2]
+        assert row[3] == f"{words_of(paper, name):,}"
+        assert row[6] == millions
 
 
-def test_every_count_is_the_published_one_but_three(lines: list[list[str]]) -> None:
+def test_every_count_is_the_published_one_but_four(lines: list[list[str]]) -> None:
     for row in lines[1:]:
-        parameters, ours, published, difference = int(row[2].replace(",", "")), *row[3:6]
-        assert f"{(parameters + 35_627) / 1e6:.2f}" == ours
+        parameters, ours, published, difference = int(row[4].replace(",", "")), *row[5:8]
+        # Two digits and a bias in one paper, millions without one in the other.
+        assert ours == (f"{(parameters + 35_627) / 1e6:.2f}" if row[0] == LSTM else f"{parameters / 1e6:.0f}")
         if published in INCONSISTENT:
             assert ours == INCONSISTENT[published]
-            assert difference == f"{float(ours) - float(published):+.2f}"
+            assert float(difference) == pytest.approx(float(ours) - float(published))
+            assert difference.startswith("-")
             assert row[-1].startswith("no consistent reading: ")
         else:
             assert ours == published
-            assert difference == "+0.00"
+            assert difference == ("+0.00" if row[0] == LSTM else "+0")
             assert "no consistent reading" not in row[-1]
 
 
 def test_every_row_names_an_architecture_that_exists(lines: list[list[str]]) -> None:
     for row in lines[1:]:
-        flag, name = row[6].split()
+        flag, name = row[8].split()
         assert flag == "--arch"
         assert name in ARCH_MODEL_REGISTRY
 
 
-def test_the_bias_is_explained(lines: list[list[str]], printed: dict[str, str]) -> None:
+def test_vocabularies_and_bias_are_explained(lines: list[list[str]], printed: dict[str, str]) -> None:
     explanation = printed["table"].partition("\n\n")[2]
-    assert explanation.startswith("With 35,627 words.")
+    assert explanation.startswith("Depth-wise LSTM: with 35,627 words.")
     assert "bias" in explanation
+    assert "En-De 33,200 words (33,108 to 33,338 fit), En-Fr 44,400 words (44,165 to 44,711 fit)." in explanation
+
+
+def with_relative_positions(row: published_counts.PublishedRow) -> published_counts.PublishedRow:
+    return row._replace(arch=row.arch.removesuffix("_absolute"))
+
+
+@pytest.mark.parametrize("pair", ["En-De", "En-Fr"])
+def test_vocabularies_that_fit_are_all_those(pair: str) -> None:
+    """Every row that has a consistent reading rounds to the printed count, and no vocabulary outside does that."""
+    interval = published_counts.SHALLOW_TO_DEEP_VOCABULARIES[pair]
+    rows = {row for row in published_counts.ROWS if row.row.startswith(pair) and row.consistent}
+    rows |= set(map(with_relative_positions, rows))
+
+    def fits(words: int) -> bool:
+        return all(published_counts.count(row._replace(vocabulary=words)).compared == row.published for row in rows)
+
+    assert fits(interval.lowest)
+    assert fits(interval.highest)
+    assert not fits(interval.lowest - 1)
+    assert not fits(interval.highest + 1)
+    assert interval.lowest <= interval.chosen <= interval.highest
+
+
+def test_rows_that_hold_with_relative_positions_say_so() -> None:
+    for row in published_counts.ROWS:
+        if row.arch.endswith("_absolute"):
+            assert "with them" in row.reading
+            counts = [published_counts.count(one) for one in (row, with_relative_positions(row))]
+            assert counts[0].parameters < counts[1].parameters
+            assert counts[0].compared == counts[1].compared == row.published
 
 
 def test_json_holds_the_same_with_numbers(document: dict[str, Any], lines: list[list[str]]) -> None:
     assert document["vocabulary"] == 35_627
     assert len(document["rows"]) == len(PUBLISHED)
-    for entry, (table, name, millions), row in zip(document["rows"], PUBLISHED, lines[1:], strict=True):
-        assert entry["table"] == table
+    for entry, (paper, table, name, millions), row in zip(document["rows"], PUBLISHED, lines[1:], strict=True):
+        assert (entry["paper"], entry["table"]) == (paper, table)
         assert name in entry["row"]
+        assert entry["vocabulary"] == words_of(paper, name)
         assert entry["published_in_millions"] == float(millions)
         assert type(entry["parameters"]) is int
         assert type(entry["difference_in_millions"]) is float
-        assert entry["difference_in_millions"] == float(row[5])
+        assert entry["difference_in_millions"] == float(row[7])
         assert entry["consistent"] is (millions not in INCONSISTENT)
         assert entry["consistent"] is (entry["difference_in_millions"] == 0)
-        assert entry["parameters_with_bias_in_millions"] == float(row[3])
-        assert entry["flags"] == row[6]
+        assert entry["compared_in_millions"] == float(row[5])
+        assert entry["classifier_bias"] is (paper == LSTM)
+        assert entry["parameters_with_bias_in_millions"] == (float(row[5]) if paper == LSTM else None)
+        assert entry["flags"] == row[8]
 
 
 def test_help_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
@@ -20,6 +24,7 @@ from tiny_models import EOS, PAD, SOURCE, TARGET, TINY, build_tiny, task_of
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from fairseq_compat import UserError
 from fairseq_depthwise.criterions.label_smoothed_cross_entropy_with_auxiliary import (
     LabelSmoothedCrossEntropyWithAuxiliaryCriterion,
 )
@@ -139,7 +144,11 @@ def offered(model: FairseqEncoderDecoderModel, sample: dict[str, Any]) -> dict[s
 
 
 def translation_loss(model: FairseqEncoderDecoderModel, sample: dict[str, Any], **options: Any) -> float:
-    return criterion_of(LabelSmoothedCrossEntropyCriterion, **options)(model, sample)[0].item()
+    """By fairseq's criterion, which leaves out what the model offers and may do so in evaluation only."""
+    model.eval()
+    loss = criterion_of(LabelSmoothedCrossEntropyCriterion, **options)(model, sample)[0].item()
+    model.train()
+    return loss
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
@@ -226,6 +235,7 @@ def test_values_are_logged_by_name(sentence_avg: bool) -> None:
     assert found["loss"] == pytest.approx((translation + SIZE * 5.25 + UNLIKENESS * mean) / math.log(2), abs=1e-3)
 
     stock = criterion_of(LabelSmoothedCrossEntropyCriterion, sentence_avg=sentence_avg, report_accuracy=True)
+    model.eval()
     with metrics.aggregate(new_root=True) as meters:
         stock.reduce_metrics([stock(model, sample)[2] for sample in samples])
     expected = meters.get_smoothed_values()
@@ -244,6 +254,64 @@ def test_logging_outputs_can_be_summed() -> None:
     # A process without a batch of its own adds zeros.
     nothing = {key: torch.zeros_like(value) if torch.is_tensor(value) else 0 for key, value in logs[0].items()}
     assert reduced([*logs, nothing]) == pytest.approx(reduced(logs))
+
+
+# --- criterions that leave them out ----------------------------------------------------------------------------------
+
+#: How each of fairseq's criterions for translation is built.
+LEAVING_OUT = {
+    "label_smoothed_cross_entropy": lambda: criterion_of(LabelSmoothedCrossEntropyCriterion),
+    "cross_entropy": lambda: CrossEntropyCriterion(task_of(), sentence_avg=False),
+    "adaptive_loss": lambda: AdaptiveLoss(task_of(), sentence_avg=False),
+}
+
+
+@pytest.mark.parametrize("name", LEAVING_OUT)
+def test_training_without_the_losses_is_refused(name: str) -> None:
+    adaptive = {"adaptive_softmax_cutoff": "5,8"} if name == "adaptive_loss" else {}
+    sdt = build_tiny("sdt_transformer", inter_similarity_weight=0.5, **adaptive)
+    criterion = LEAVING_OUT[name]()
+    assert criterion(sdt.eval(), batch())[0].isfinite().all()
+    with pytest.raises(UserError) as error:
+        criterion(sdt.train(), batch())
+    assert str(error.value) == (
+        "--inter-similarity-weight 0.5 would change nothing: this criterion knows the translation loss only; train "
+        "with --criterion label_smoothed_cross_entropy_with_auxiliary"
+    )
+    plain = build_tiny("sdt_transformer", inter_similarity_weight=0.0, **adaptive).train()
+    assert criterion(plain, batch())[0].isfinite().all()
+
+
+def test_a_loss_without_an_option_is_called_by_its_name() -> None:
+    with pytest.raises(UserError, match=r"^size 0\.03 would change nothing"):
+        criterion_of(LabelSmoothedCrossEntropyCriterion)(tiny(Penalised), batch())
+
+
+def test_accumulated_recomputed_and_validated_batches_are_accepted() -> None:
+    model = build_tiny("sdt_transformer", inter_similarity_weight=0.5, checkpoint_activations=True)
+    for training in (True, False, True):
+        for sample in (batch(0), batch(1, 2)):
+            loss, _, log = criterion_of(report_accuracy=True)(model.train(training), sample)
+            loss.backward()
+            assert log["auxiliary:inter_similarity_penalty"] > 0
+
+
+def test_nothing_of_a_batch_is_kept() -> None:
+    model, criterion = build_tiny("sdt_transformer", inter_similarity_weight=0.5).train(), criterion_of()
+    offered: list[weakref.ref[Tensor]] = []
+    compute = model.auxiliary_losses
+
+    def watch(encoder_out: Any) -> dict[str, AuxiliaryLoss]:
+        losses = compute(encoder_out)
+        offered.append(weakref.ref(losses["inter_similarity_penalty"].value))
+        return losses
+
+    model.auxiliary_losses = watch
+    loss = criterion(model, batch())[0]
+    loss.backward()
+    del loss
+    gc.collect()
+    assert offered[0]() is None
 
 
 # --- around it -------------------------------------------------------------------------------------------------------
@@ -269,6 +337,8 @@ def test_pytorchs_wrapper_finds_the_parameters_of_auxiliary_losses(find_unused_p
     criterion_of()(wrapped, batch())[0].backward()
     torch.testing.assert_close(gradients(model), expected)
     assert expected["own"] is not None
+    with pytest.raises(UserError, match="train with --criterion label_smoothed_cross_entropy_with_auxiliary"):
+        criterion_of(LabelSmoothedCrossEntropyCriterion)(wrapped, batch())
 
 
 def test_generation_computes_none() -> None:

@@ -189,6 +189,65 @@ def test_missing_and_additional_tensors_are_named() -> None:
         averaging.average([small, large], NAMES[:2])
 
 
+# Models that grew between two checkpoints.
+
+
+def stacks(encoder: int, decoder: int, *, first_has_norm: bool = True) -> dict[str, Tensor]:
+    """A model of that depth; as the depth-wise one, perhaps without a norm in its first layers."""
+    model = {"encoder.embed.weight": torch.ones(4, 2), "encoder.connection.weights.0": torch.ones(1)}
+    for side, depth in (("encoder", encoder), ("decoder", decoder)):
+        for layer in range(depth):
+            model[f"{side}.layers.{layer}.linear.weight"] = torch.ones(2, 2)
+            if layer or first_has_norm:
+                model[f"{side}.layers.{layer}.norm"] = torch.ones(2)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("depths", "newest", "said"),
+    [
+        ([(6, 6), (6, 6), (12, 6)], True, "2.pt has 12 encoder layers and 1.pt 6: the model grew between them"),
+        ([(6, 6), (12, 6), (12, 6)], True, "2.pt has 12 encoder layers and 0.pt 6: the model grew between them"),
+        ([(2, 1), (4, 1), (6, 1), (6, 1), (6, 1)], True, "4.pt has 6 encoder layers and 1.pt 4: the model grew"),
+        ([(12, 6), (6, 6)], False, "1.pt has 6 encoder layers and 0.pt 12: the model grew between them"),
+        ([(6, 1), (6, 2)], False, "1.pt has 2 decoder layers and 0.pt 1: the model grew between them"),
+        ([(1, 1), (2, 2)], False, "1.pt has 2 encoder layers and 0.pt 1: the model grew between them"),
+    ],
+)
+@pytest.mark.parametrize("first_has_norm", [True, False])
+def test_depths_are_compared_before_anything_is_averaged(
+    depths: list[tuple[int, int]], newest: bool, said: str, first_has_norm: bool, tmp_path: Path
+) -> None:
+    paths = [
+        save(tmp_path, f"{number}.pt", stacks(*depth, first_has_norm=first_has_norm))
+        for number, depth in enumerate(depths)
+    ]
+    read: list[str] = []
+    with pytest.raises(UserError) as raised:
+        averaging.write_average(paths, str(tmp_path / "average.pt"), newest=newest, progress=read.append)
+    message = str(raised.value).replace(f"{tmp_path}/", "")
+    assert message.startswith(said)
+    assert "average checkpoints of one depth" in message
+    alike = len(depths) - max(number for number, depth in enumerate(depths) if depth != depths[-1]) - 1
+    assert message.endswith(f"; --last {alike} are of one depth") is (newest and alike > 1)
+    assert read == []
+    assert not (tmp_path / "average.pt").exists()
+
+
+def test_checkpoints_of_one_depth_are_averaged(tmp_path: Path) -> None:
+    paths = [save(tmp_path, f"{number}.pt", stacks(6, 3)) for number in range(3)]
+    averaging.require_one_depth(paths, newest=True)
+    averaging.require_one_depth(paths[:1])
+
+
+def test_other_differences_are_named_as_before(tmp_path: Path) -> None:
+    """Models of two families, which differ in depth as well."""
+    other = {name.replace("linear", "projection"): tensor for name, tensor in stacks(4, 6).items()}
+    paths = [save(tmp_path, "one.pt", stacks(6, 6)), save(tmp_path, "other.pt", other)]
+    with pytest.raises(UserError, match=r"other\.pt has no tensor encoder\.layers\.0\.linear\.weight"):
+        averaging.write_average(paths, str(tmp_path / "average.pt"))
+
+
 # The file.
 
 

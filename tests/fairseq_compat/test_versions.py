@@ -35,6 +35,15 @@ def test_distribution_that_is_not_there_has_no_version() -> None:
     assert versions.installed_version("no-such-distribution-anywhere") is None
 
 
+def test_what_wrote_a_checkpoint_is_said_without_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up = versions.installed_version
+    monkeypatch.setattr(versions, "installed_version", lambda name: None if name == "fairseq" else look_up(name))
+    recorded = versions.recorded_versions()
+    assert list(recorded) == ["fairseq-depthwise", "torch", "numpy", "python"]
+    assert recorded["torch"] == look_up("torch")
+    assert recorded["python"] == versions.python_version()
+
+
 @pytest.mark.parametrize(
     ("found", "said"), [(None, "fairseq is not installed"), ("0.10.2", "fairseq 0.10.2 is installed")]
 )

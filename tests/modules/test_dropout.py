@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import build_tiny
+from tiny_models import FAMILIES, build_tiny
 
 from fairseq_depthwise.modules.dropout import Dropout, keep_mask
 
@@ -124,17 +124,19 @@ def test_dropout_is_retained_in_generation_where_asked(options: dict[str, object
     "dropouts",
     [
         {"dropout": 0.5},
-        {"dropout": 0.0, "attention_dropout": 0.5},
-        {"dropout": 0.0, "attention_dropout": 0.5, "max_relative_positions": 2, "relative_position_terms": "key-value"},
-        {"dropout": 0.0, "activation_dropout": 0.5},
+        {"attention_dropout": 0.5},
+        {"attention_dropout": 0.5, "max_relative_positions": 2, "relative_position_terms": "key-value"},
+        {"activation_dropout": 0.5},
     ],
     ids=str,
 )
 @pytest.mark.parametrize("modules", [None, ["encoder"], ["decoder.layers"]], ids=str)
-def test_a_whole_model_retains_dropout(dropouts: dict[str, Any], modules: list[str] | None) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_whole_model_retains_dropout(family: str, dropouts: dict[str, Any], modules: list[str] | None) -> None:
     """Through fairseq's own call, whose names of modules are their paths in the model."""
     source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[2, 7, 6]])
-    model = build_tiny(**dropouts)
+    none = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    model = build_tiny(family, **(none | dropouts))
     model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=modules)
     with torch.no_grad():
         encoded = [model.encoder(source)["encoder_out"][0] for _ in range(2)]

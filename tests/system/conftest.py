@@ -70,11 +70,10 @@ def _tiny_model_options(arch: str) -> list[str]:
     sizes = ["--arch", arch]
     for side in ("encoder", "decoder"):
         sizes += [f"--{side}-layers", "2", f"--{side}-embed-dim", "64", f"--{side}-attention-heads", "2"]
-    if arch == "transformer":
-        sizes += ["--encoder-ffn-embed-dim", "128", "--decoder-ffn-embed-dim", "128"]
-    elif arch == "depthwise_lstm_transformer":
-        sizes += ["--depthwise-hidden-dim", "128"]
-    return sizes
+    if arch == "depthwise_lstm_transformer":
+        return [*sizes, "--depthwise-hidden-dim", "128"]
+    sizes += ["--encoder-ffn-embed-dim", "128", "--decoder-ffn-embed-dim", "128"]
+    return [*sizes, "--encoder-block-size", "1"] if arch == "sdt_transformer" else sizes
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import textwrap
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from fairseq_compat import checkpoints
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 ModelOptions = Callable[[str], list[str]]
 
-ARCH = "depthwise_lstm_transformer"
+ARCH, SDT = "depthwise_lstm_transformer", "sdt_transformer"
 CRITERION = "label_smoothed_cross_entropy_with_auxiliary"
 LEARNING = [
     "--share-all-embeddings", "--optimizer", "adam", "--lr", "5e-3", "--lr-scheduler", "inverse_sqrt",
@@ -47,6 +48,39 @@ def test_without_auxiliary_losses_a_run_is_stocks(
         values.append({key: valid[key] for key in ("valid_loss", "valid_nll_loss", "valid_ppl", "valid_accuracy")})
     assert values[0] == values[1]
     assert_same_state(*(path / "checkpoint_last.pt" for path in sorted(tmp_path.iterdir())))
+
+
+def test_the_penalty_of_the_shallow_to_deep_model(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
+) -> None:
+    """It is logged in training and validation, counts by its weight, and falls."""
+    result = run_command(
+        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(SDT), *LEARNING, "--criterion", CRITERION,
+        "--label-smoothing", 0, "--inter-similarity-weight", 0.5, "--batch-size", 40, "--update-freq", 2,
+        "--max-update", 12, "--save-dir", tmp_path,
+    )  # fmt: skip
+    updates, valid = logged(result, "train_inner"), logged(result, "valid")[-1]
+    assert len(updates) == 12
+    assert updates[-1]["inter_similarity_penalty"] < 0.8 * updates[0]["inter_similarity_penalty"]
+    assert 0 < valid["valid_inter_similarity_penalty"] < 1
+    for log in (updates[0], {name.removeprefix("valid_"): value for name, value in valid.items()}):
+        # Losses are logged in bits.
+        added = 0.5 * log["inter_similarity_penalty"] / math.log(2)
+        assert log["loss"] == pytest.approx(log["nll_loss"] + added, abs=2e-3)
+
+
+def test_the_penalty_needs_its_criterion(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
+) -> None:
+    result = run_command(
+        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(SDT), *LEARNING, "--criterion",
+        "label_smoothed_cross_entropy", "--inter-similarity-weight", 0.5, "--max-tokens", 1000, "--save-dir", tmp_path,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "--inter-similarity-weight 0.5 would change nothing" in result.stderr
+    assert "train with --criterion label_smoothed_cross_entropy_with_auxiliary" in result.stderr
 
 
 #: ``fairseq-train`` with a model that offers two losses: one reads a parameter, one the encoder's layers.

@@ -1,4 +1,4 @@
-"""The variants of the depth-wise model through the commands that users type: training, decoding, averaging."""
+"""Variants of every family through the commands that users type: training, decoding, averaging."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fairseq_compat import checkpoints
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
-ARCH = "depthwise_lstm_transformer"
+ARCH, SDT = "depthwise_lstm_transformer", "sdt_transformer"
 LEARNING = [
     "--optimizer", "adam", "--lr", "5e-3", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "100",
     "--max-tokens", "1000", "--cpu", "--no-progress-bar", "--no-epoch-checkpoints",
 ]  # fmt: skip
 TIED = ["--share-all-embeddings", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
 
-#: Options and, where a tied output is impossible, another criterion.
+#: Options of the depth-wise model and, where a tied output is impossible, another criterion.
 VARIANTS = {
     "two cells": [
         *TIED, "--decoder-merge", "two-cells", "--max-relative-positions", "4", "--relative-position-terms",
@@ -40,6 +40,16 @@ VARIANTS = {
     "quantisation noise": [*TIED, "--quant-noise-pq", "0.2"],
     "share all": [*TIED, "--depthwise-sharing", "all", "--depthwise-gate-scope", "model"],
     "rnn": [*TIED, "--depthwise-cell", "rnn", "--attention-bias"],
+}  # fmt: skip
+
+#: Options of the shallow-to-deep model.
+SDT_VARIANTS = {
+    "sdt without connections": [
+        *TIED, "--encoder-block-size", "0", "--relative-position-terms", "key-value", "--activation-fn", "gelu",
+    ],
+    "sdt with dense connections": [
+        *TIED, "--encoder-block-size", "1", "--checkpoint-activations", "--encoder-layerdrop", "0.3",
+    ],
 }  # fmt: skip
 
 
@@ -61,8 +71,9 @@ def train_variant(
     """``train_variant(folder, name, *options)``: one call of the training command."""
 
     def call(folder: Path, name: str, *options: object) -> Run:
+        sizes = tiny_model_options(SDT if name in SDT_VARIANTS else ARCH)
         result = run_command(
-            "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(ARCH), *LEARNING, *VARIANTS[name],
+            "fairseq-depthwise", "train", copy_reverse_data, *sizes, *LEARNING, *(VARIANTS | SDT_VARIANTS)[name],
             "--save-dir", folder, *options,
         )  # fmt: skip
         return Run(folder, result.stderr + result.stdout)
@@ -108,7 +119,7 @@ def grouped(name: str) -> object:
     return pytest.param(name, marks=pytest.mark.xdist_group(name))
 
 
-@pytest.mark.parametrize("name", [grouped(name) for name in VARIANTS])
+@pytest.mark.parametrize("name", [grouped(name) for name in VARIANTS | SDT_VARIANTS])
 def test_it_trains_and_generates(name: str, trained: Callable[[str], Run], generate: Callable[..., str]) -> None:
     run = trained(name)
     assert "done training" in run.log
@@ -192,13 +203,26 @@ def test_two_processes_with_compiled_cells(
     assert all(tensor.isfinite().all() for tensor in saved["model"].values())
 
 
-def test_two_cells_memorise_copy_and_reverse(
-    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        (ARCH, ["--decoder-merge", "two-cells", "--max-epoch", "50"]),
+        (SDT, ["--attention-dropout", "0", "--activation-dropout", "0", "--max-epoch", "40", "--save-interval", "40"]),
+    ],
+    ids=["two cells", "sdt"],
+)
+def test_copy_and_reverse_is_memorised(
+    arch: str,
+    options: list[str],
+    run_command: RunCommand,
+    copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]],
+    tmp_path: Path,
 ) -> None:
     run_command(
-        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(ARCH), *LEARNING, "--decoder-merge",
-        "two-cells", "--share-all-embeddings", "--criterion", "cross_entropy", "--dropout", 0, "--max-epoch", 50,
-        "--disable-validation", "--save-dir", tmp_path,
+        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *LEARNING, *options,
+        "--share-all-embeddings", "--criterion", "cross_entropy", "--dropout", 0, "--disable-validation", "--save-dir",
+        tmp_path,
     )  # fmt: skip
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "checkpoint_last.pt",

@@ -1,4 +1,4 @@
-"""Every variant of the depth-wise model: the equations, decoding, saving, gradients, padding."""
+"""Every variant of every family: the equations, decoding, saving, gradients, padding."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import second_reading
+import second_reading_sdt
 import torch
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.models import FairseqEncoderDecoderModel
-from second_reading import read_features, read_log_probabilities
-from tiny_models import EOS, PAD, SOURCE, TARGET, VARIANTS, build_tiny, task_of
+from second_reading import read_log_probabilities
+from tiny_models import EOS, PAD, SDT_VARIANTS, SOURCE, TARGET, VARIANTS, build_tiny, task_of
 from torch import Tensor
 
-every_variant = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+ALL = VARIANTS | SDT_VARIANTS
+every_variant = pytest.mark.parametrize("options", ALL.values(), ids=ALL)
+
+READINGS = {
+    "depthwise_lstm_transformer": second_reading.read_features,
+    "sdt_transformer": second_reading_sdt.read_features,
+}
 
 
 def sentences() -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -36,6 +44,7 @@ def log_probabilities(model: FairseqEncoderDecoderModel, source: Tensor, target:
 @every_variant
 def test_forward_is_the_paper(options: dict[str, Any]) -> None:
     model = build_tiny(**options).double()
+    read_features = READINGS[options.get("name", "depthwise_lstm_transformer")]
     with torch.no_grad():
         for _, source, target in sentences():
             read = read_features(model, source, target, options)

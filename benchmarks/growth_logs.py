@@ -1,0 +1,109 @@
+"""What fairseq's logs of the benchmark ``growth.py`` say: times, losses, growth steps. Every update has a line."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from results_training import logged
+
+from fairseq_compat import UserError
+
+_GREW = re.compile(r"grew the encoder from (\d+) to (\d+) layers after (\d+) updates in ([\d.]+) s")
+_DONE = re.compile(r"done training in ([\d.]+) seconds")
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A growth step as the task logs it."""
+
+    before: int
+    after: int
+    updates: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """A validation: after how many updates and how many seconds of training, and its loss."""
+
+    updates: int
+    seconds: float
+    loss: float
+
+
+def wall_time(log: str) -> float:
+    """Seconds of fairseq's whole training loop: updates, growth, and fetching the batches.
+
+    Raises:
+        UserError: the training did not come to its end.
+    """
+    found = _DONE.findall(log)
+    if not found:
+        raise UserError("a training's log does not say how long it took; give another --work")
+    return float(found[-1])
+
+
+def growth_steps(log: str) -> list[Growth]:
+    return [Growth(int(one[0]), int(one[1]), int(one[2]), float(one[3])) for one in _GREW.findall(log)]
+
+
+def step_time(log: str, warm_up: int) -> float:
+    """Seconds of an update: the median of those after ``warm_up``.
+
+    Raises:
+        UserError: there are none.
+    """
+    steps = [seconds for update, (_, seconds) in _updates(log).items() if update > warm_up and seconds]
+    if not steps:
+        raise UserError(f"a training's log has no update after the first {warm_up}; give another --work")
+    return statistics.median(steps)
+
+
+def loss_curve(log: str) -> list[Point]:
+    """The validations, with the seconds of training before them; validating and saving do not count.
+
+    The time of an update is that since the line before, and so it is not known after a validation: that update counts
+    as long as the others of its interval for each token.
+    """
+    updates = _updates(log)
+    grown = {step.updates: step.seconds for step in growth_steps(log)}
+    points, seconds, before = [], 0.0, 0
+    for validated, state in logged(log, "valid", "valid_num_updates", ("valid_loss",)).items():
+        inside = [updates[number] for number in sorted(updates) if before < number <= validated]
+        timed = [(tokens, taken) for tokens, taken in inside[1:] if taken]
+        if not timed:
+            raise UserError(f"a training's log has too few updates between {before} and {validated}")
+        pace = sum(taken for _, taken in timed) / sum(tokens for tokens, _ in timed)
+        seconds += pace * sum(tokens for tokens, _ in inside) + grown.get(before, 0.0)
+        points.append(Point(validated, seconds, state["valid_loss"]))
+        before = validated
+    return points
+
+
+def time_to_loss(curve: Sequence[Point], loss: float) -> float | None:
+    """Seconds of training until the validation loss is first as low, on straight lines between validations.
+
+    None where it never is.
+    """
+    for place, point in enumerate(curve):
+        if point.loss <= loss:
+            if place == 0 or point.loss == loss:
+                return point.seconds
+            before = curve[place - 1]
+            way = (before.loss - loss) / (before.loss - point.loss)
+            return before.seconds + way * (point.seconds - before.seconds)
+    return None
+
+
+def _updates(log: str) -> dict[int, tuple[float, float | None]]:
+    """Update -> its target tokens and its seconds; these are None for the first one that a process did.
+
+    They come from tokens per second, the only time that fairseq logs with more than a digit or two.
+    """
+    return {
+        number: (state["wpb"], state["wpb"] / state["wps"] if state["wps"] else None)
+        for number, state in logged(log, "train_inner", "num_updates", ("wpb", "wps")).items()
+    }

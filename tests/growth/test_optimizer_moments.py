@@ -1,0 +1,367 @@
+"""An optimizer's moments after growth, against Adam computed by hand for each parameter by its name."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq import optim
+from fairseq.models import MODEL_REGISTRY
+from fairseq.optim import FairseqOptimizer
+from omegaconf import OmegaConf
+from tiny_models import FAMILIES, build_tiny, task_of
+from torch import Tensor, nn
+
+from fairseq_depthwise.growth.grown_model import grow_model
+from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
+
+#: So large that a step is more than the rounding of half precisions.
+RATE = 0.1
+BETAS, EPSILON = (0.9, 0.98), 1e-8
+
+#: Way of training -> type of the model's parameters, and fairseq's options.
+WAYS: dict[str, tuple[torch.dtype, dict[str, bool]]] = {
+    "fp32": (torch.float32, {}),
+    "bf16": (torch.bfloat16, {"bf16": True}),
+    "fp16, flat": (torch.float16, {"fp16": True}),
+    "fp16, not flat": (torch.float16, {"fp16": True, "fp16_no_flatten_grads": True}),
+    "memory-efficient bf16": (torch.bfloat16, {"bf16": True, "memory_efficient_bf16": True}),
+    "memory-efficient fp16": (torch.float16, {"fp16": True, "memory_efficient_fp16": True}),
+}
+
+every_way = pytest.mark.parametrize("way", WAYS)
+
+
+@pytest.fixture(autouse=True)
+def _without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fairseq asks CUDA for the device of its flat vector; a CPU tensor's number is None."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def optimizer_of(way: str, model: nn.Module, **adam: Any) -> FairseqOptimizer:
+    """As fairseq's trainer chooses it."""
+    given = WAYS[way][1]
+    common = {"bf16": False, "fp16": False, "fp16_no_flatten_grads": False, "fp16_scale_window": 1000}
+    common |= {"fp16_init_scale": 128, "fp16_scale_tolerance": 0.0, "threshold_loss_scale": None}
+    betas = str(BETAS)
+    cfg = OmegaConf.create(
+        {
+            "common": {**common, "min_loss_scale": 1e-4, **given},
+            "optimizer": {
+                "_name": "adam", "adam_betas": betas, "adam_eps": EPSILON, "weight_decay": 0.0, "use_old_adam": False,
+                "fp16_adam_stats": False, "tpu": False, "lr": [RATE], **adam,
+            },
+            "optimization": {"update_freq": [1]},
+            "distributed_training": {"distributed_world_size": 1},
+        }
+    )  # fmt: skip
+    params = list(model.parameters())
+    if way == "fp32":
+        return optim.build_optimizer(cfg.optimizer, params)
+    if way.startswith("memory"):
+        return optim.MemoryEfficientFP16Optimizer.build_optimizer(cfg, params)
+    return optim.FP16Optimizer.build_optimizer(cfg, params)
+
+
+# --- Adam by hand ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Hand:
+    """One parameter: its value in float32, Adam's moments and its steps."""
+
+    value: Tensor
+    first: Tensor = field(init=False)
+    second: Tensor = field(init=False)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.value = self.value.detach().double()
+        self.first, self.second = torch.zeros_like(self.value), torch.zeros_like(self.value)
+
+    def step(self, gradient: Tensor, way: str) -> None:
+        """Kingma and Ba 2015, Algorithm 1."""
+        gradient = gradient.double()
+        self.steps += 1
+        self.first = BETAS[0] * self.first + (1 - BETAS[0]) * gradient
+        self.second = BETAS[1] * self.second + (1 - BETAS[1]) * gradient**2
+        mean, variance = self.first / (1 - BETAS[0] ** self.steps), self.second / (1 - BETAS[1] ** self.steps)
+        epsilon = EPSILON / math.sqrt(1 - BETAS[1] ** self.steps)
+        self.value = self.value - RATE * mean / (variance.sqrt() + epsilon)
+        if way.startswith("memory"):
+            self.value = self.value.to(WAYS[way][0]).double()
+
+
+def by_hand(model: nn.Module) -> dict[str, Hand]:
+    return {name: Hand(parameter) for name, parameter in model.named_parameters()}
+
+
+def gradients_of(model: nn.Module, seed: int) -> dict[str, Tensor]:
+    """Eighths up to 4, which every precision holds exactly."""
+    chance = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randint(-32, 33, parameter.shape, generator=chance) / 8
+        for name, parameter in model.named_parameters()
+    }
+
+
+def step(optimizer: FairseqOptimizer, model: nn.Module, hand: dict[str, Hand], way: str, seed: int) -> None:
+    """The same update by fairseq and by hand."""
+    gradients = gradients_of(model, seed)
+    optimizer.zero_grad()
+    loss = sum((parameter.float() * gradients[name]).sum() for name, parameter in model.named_parameters())
+    optimizer.backward(loss)
+    optimizer.clip_grad_norm(0.0)
+    optimizer.step()
+    for name, one in hand.items():
+        one.step(gradients[name], way)
+
+
+def assert_same(optimizer: FairseqOptimizer, model: nn.Module, hand: dict[str, Hand], way: str) -> None:
+    """Values, masters, moments and steps."""
+    moments = moments_of(optimizer, model)
+    dtype = WAYS[way][0]
+    for name, parameter in model.named_parameters():
+        one, known = hand[name], moments[name]
+        if known.master is not None:
+            torch.testing.assert_close(known.master.double(), one.value, rtol=1e-6, atol=1e-6, msg=name)
+            assert torch.equal(parameter, known.master.to(dtype)), name
+        tolerance = 1e-6 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
+        torch.testing.assert_close(parameter.double(), one.value, rtol=tolerance, atol=tolerance, msg=name)
+        if one.steps == 0:
+            assert not known.state
+            continue
+        assert known.state["step"] == one.steps, name
+        torch.testing.assert_close(known.state["exp_avg"].double(), one.first, rtol=1e-6, atol=1e-6, msg=name)
+        torch.testing.assert_close(known.state["exp_avg_sq"].double(), one.second, rtol=1e-6, atol=1e-6, msg=name)
+
+
+# --- growth by hand --------------------------------------------------------------------------------------------------
+
+SDT = {"encoder_layers": 2, "decoder_layers": 1, "encoder_block_size": 1, "share_all_embeddings": True}
+
+
+def shallow(way: str, family: str = "sdt_transformer", **options: Any) -> nn.Module:
+    return build_tiny(family, **(options or SDT)).to(WAYS[way][0])
+
+
+def grow_sdt(model: nn.Module) -> dict[str, str | None]:
+    """From 2 encoder layers to 4."""
+    options = {**FAMILIES["sdt_transformer"], **SDT, "encoder_layers": 4}
+    return grow_model(
+        model,
+        lambda: MODEL_REGISTRY["sdt_transformer"].build_model(SimpleNamespace(**options), task_of()),
+        {"encoder": [0, 1, 0, 1]},
+        1,
+    )
+
+
+def grow_by_hand(hand: dict[str, Hand], model: nn.Module) -> dict[str, Hand]:
+    """Layers and block norms 2 and 3 are copies of 0 and 1 in all; rows 3 and 4 of the connection are new."""
+    grown = {}
+    for name, parameter in model.named_parameters():
+        source = re.sub(
+            r"(encoder\.layers|encoder\.connection\.norms)\.([23])\.", lambda m: f"{m[1]}.{int(m[2]) - 2}.", name
+        )
+        grown[name] = copy.deepcopy(hand[source]) if source in hand else Hand(parameter)
+    new = [name for name, one in grown.items() if one.steps == 0]
+    assert new == ["encoder.connection.weights.3", "encoder.connection.weights.4"]
+    return grown
+
+
+# --- tests -----------------------------------------------------------------------------------------------------------
+
+
+@every_way
+def test_adam_goes_on_as_by_hand(way: str) -> None:
+    model = shallow(way)
+    optimizer, hand = optimizer_of(way, model), by_hand(model)
+    for seed in (1, 2, 3):
+        step(optimizer, model, hand, way, seed)
+    assert_same(optimizer, model, hand, way)
+
+    moments = moments_of(optimizer, model)
+    names = grow_sdt(model)
+    grown, hand = optimizer_of(way, model), grow_by_hand(hand, model)
+    give_moments(grown, model, moments, names)
+    if way == "fp16, flat":
+        # One vector has one number of steps.
+        for name in ("encoder.connection.weights.3", "encoder.connection.weights.4"):
+            assert moments_of(grown, model)[name].state["step"] == 3
+            hand[name].steps = 3
+    assert_same(grown, model, hand, way)
+
+    for seed in (4, 5):
+        step(grown, model, hand, way, seed)
+        assert_same(grown, model, hand, way)
+
+
+@every_way
+def test_reset_is_an_optimizer_that_has_not_taken_a_step(way: str) -> None:
+    model = shallow(way)
+    optimizer, hand = optimizer_of(way, model), by_hand(model)
+    step(optimizer, model, hand, way, 1)
+    grow_sdt(model)
+    fresh, hand = optimizer_of(way, model), by_hand(model)
+    assert all(not known.state for known in moments_of(fresh, model).values())
+    step(fresh, model, hand, way, 2)
+    assert_same(fresh, model, hand, way)
+
+
+@every_way
+def test_nothing_to_take_over_before_the_first_step(way: str) -> None:
+    model = shallow(way)
+    moments = moments_of(optimizer_of(way, model), model)
+    assert all(not known.state for known in moments.values())
+    names = grow_sdt(model)
+    optimizer, hand = optimizer_of(way, model), by_hand(model)
+    give_moments(optimizer, model, moments, names)
+    step(optimizer, model, hand, way, 1)
+    assert_same(optimizer, model, hand, way)
+
+
+@pytest.mark.parametrize("way", ["bf16", "fp16, flat", "fp16, not flat"])
+def test_masters_keep_what_half_precision_cannot_hold(way: str) -> None:
+    """A master that were made anew from the model would be rounded."""
+    model = shallow(way)
+    optimizer, hand = optimizer_of(way, model), by_hand(model)
+    step(optimizer, model, hand, way, 1)
+    moments = moments_of(optimizer, model)
+    names = grow_sdt(model)
+    rebuilt = optimizer_of(way, model)
+    rounded = moments_of(rebuilt, model)["encoder.layers.3.feed_forward.first.weight"].master.clone()
+    give_moments(rebuilt, model, moments, names)
+    for source in (1, 3):
+        master = moments_of(rebuilt, model)[f"encoder.layers.{source}.feed_forward.first.weight"].master
+        assert torch.equal(master, moments["encoder.layers.1.feed_forward.first.weight"].master)
+        assert not torch.equal(master, rounded)
+
+
+@pytest.mark.parametrize("way", ["memory-efficient bf16", "memory-efficient fp16"])
+def test_moments_of_half_precisions_are_float32(way: str) -> None:
+    model = shallow(way)
+    optimizer = optimizer_of(way, model)
+    step(optimizer, model, by_hand(model), way, 1)
+    moments = moments_of(optimizer, model)
+    names = grow_sdt(model)
+    grown = optimizer_of(way, model)
+    give_moments(grown, model, moments, names)
+    known = moments_of(grown, model)["encoder.layers.2.feed_forward.first.weight"]
+    assert known.master is None
+    assert known.state["exp_avg"].dtype == known.state["exp_avg_sq"].dtype == torch.float32
+
+
+@every_way
+def test_what_is_tied_is_known_under_all_its_names(way: str) -> None:
+    model = shallow(way)
+    optimizer = optimizer_of(way, model)
+    step(optimizer, model, by_hand(model), way, 1)
+    moments = moments_of(optimizer, model)
+    assert moments.keys() == {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    table = moments["encoder.embedding.tokens.weight"].state["exp_avg"]
+    for name in ("decoder.embedding.tokens.weight", "decoder.output_projection.weight"):
+        assert moments[name].state["exp_avg"].data_ptr() == table.data_ptr()
+
+
+@pytest.mark.parametrize("way", ["fp32", "bf16", "fp16, flat"])
+@pytest.mark.parametrize("options", [{}, {"depthwise_gate_scope": "model"}, {"depthwise_sharing": "all"}], ids=str)
+def test_shared_gates_have_one_state(way: str, options: dict[str, str]) -> None:
+    """Gates stand under the names of all layers; the one state stays what it was, whatever the table says."""
+    family = "depthwise_lstm_transformer"
+    model = build_tiny(family, **options).to(WAYS[way][0])
+    optimizer, hand = optimizer_of(way, model), by_hand(model)
+    for seed in (1, 2):
+        step(optimizer, model, hand, way, seed)
+    moments = moments_of(optimizer, model)
+    deep = {**FAMILIES[family], **options, "encoder_layers": 6}
+    names = grow_model(
+        model,
+        lambda: MODEL_REGISTRY[family].build_model(SimpleNamespace(**deep), task_of()),
+        {"encoder": [0, 1, 2, 0, 1, 2]},
+    )
+    grown = optimizer_of(way, model)
+    give_moments(grown, model, moments, names)
+    hand_of_deep = {}
+    for name, _ in model.named_parameters():
+        source = re.sub(r"encoder\.layers\.([345])\.", lambda m: f"encoder.layers.{int(m[1]) - 3}.", name)
+        source = source.replace("encoder.layers.0.input_norm", "encoder.layers.1.input_norm")
+        hand_of_deep[name] = copy.deepcopy(hand[source])
+    assert_same(grown, model, hand_of_deep, way)
+    step(grown, model, hand_of_deep, way, 3)
+    assert_same(grown, model, hand_of_deep, way)
+
+
+def test_the_source_keeps_its_own_memory() -> None:
+    model = shallow("fp32")
+    optimizer = optimizer_of("fp32", model)
+    step(optimizer, model, by_hand(model), "fp32", 1)
+    moments = moments_of(optimizer, model)
+    names = grow_sdt(model)
+    grown = optimizer_of("fp32", model)
+    give_moments(grown, model, moments, names)
+    states = [state["exp_avg"].data_ptr() for state in grown.optimizer.state.values() if state]
+    before = [known.state["exp_avg"].data_ptr() for known in moments.values()]
+    assert len(set(states)) == len(states)
+    assert not set(states) & set(before)
+
+
+def test_any_other_optimizer() -> None:
+    """State that is not of the parameter's shape, and numbers, are carried as they are."""
+
+    class Optimizer(FairseqOptimizer):
+        def __init__(self, params: list[nn.Parameter]) -> None:
+            super().__init__(None)
+            self._optimizer = torch.optim.SGD(params, lr=RATE)
+
+    model = shallow("fp32")
+    optimizer = Optimizer(list(model.parameters()))
+    for number, parameter in enumerate(model.parameters()):
+        optimizer.optimizer.state[parameter] = {
+            "momentum_buffer": torch.full_like(parameter, number),
+            "rows": torch.full((*parameter.shape[:1], 1, 1), float(number)),
+            "step": torch.tensor(float(number)),
+            "count": number,
+        }
+    moments = moments_of(optimizer, model)
+    names = grow_sdt(model)
+    grown = Optimizer(list(model.parameters()))
+    give_moments(grown, model, moments, names)
+    after = moments_of(grown, model)
+    for name, source in names.items():
+        if source is None:
+            assert not after[name].state
+            continue
+        known, expected = after[name].state, moments[source].state
+        assert known["count"] == expected["count"]
+        for key in ("momentum_buffer", "rows", "step"):
+            assert torch.equal(known[key], expected[key])
+            assert known[key].data_ptr() != expected[key].data_ptr()
+
+
+@every_way
+def test_a_state_that_was_carried_is_saved_and_loaded(way: str) -> None:
+    """What a checkpoint after growth holds brings the same optimizer back."""
+    model = shallow(way)
+    optimizer, hand = optimizer_of(way, model), by_hand(model)
+    step(optimizer, model, hand, way, 1)
+    moments = moments_of(optimizer, model)
+    names = grow_sdt(model)
+    grown, hand = optimizer_of(way, model), grow_by_hand(hand, model)
+    give_moments(grown, model, moments, names)
+    step(grown, model, hand, way, 2)
+    saved, values = copy.deepcopy(grown.state_dict()), copy.deepcopy(model.state_dict())
+    other = build_tiny("sdt_transformer", **(SDT | {"encoder_layers": 4})).to(WAYS[way][0])
+    other.load_state_dict(values)
+    loaded = optimizer_of(way, other)
+    loaded.load_state_dict(saved)
+    expected, found = moments_of(grown, model), moments_of(loaded, other)
+    for name, known in expected.items():
+        for key, value in known.state.items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(found[name].state[key])), (name, key)

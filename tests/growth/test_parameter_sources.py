@@ -1,0 +1,230 @@
+"""From where each parameter of a grown model comes: names against tables written out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fairseq.models import MODEL_REGISTRY
+from tiny_models import TINY, task_of
+
+from fairseq_depthwise.growth.parameter_sources import parameter_sources, take_sources
+
+SDT = {"encoder_ffn_embed_dim": 24, "decoder_ffn_embed_dim": 24}
+
+
+def sdt_names(encoder_layers: int, block_size: int, decoder_layers: int = 2) -> set[str]:
+    """The names that a model of that depth has."""
+    return _names(
+        "sdt_transformer",
+        **SDT,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
+        encoder_block_size=block_size,
+    )
+
+
+def depthwise_names(encoder_layers: int, decoder_layers: int = 2, **options: Any) -> set[str]:
+    return _names("depthwise_lstm_transformer", encoder_layers=encoder_layers, decoder_layers=decoder_layers, **options)
+
+
+def _names(family: str, **options: Any) -> set[str]:
+    return set(MODEL_REGISTRY[family].build_model(SimpleNamespace(**(TINY | options)), task_of()).state_dict())
+
+
+def layer_table(found: dict[str, str | None], side: str) -> dict[int, set[int | None]]:
+    """Layer -> the layers that its parameters come from; None for a new one."""
+    table: dict[int, set[int | None]] = {}
+    for name, source in found.items():
+        if name.startswith(f"{side}.layers."):
+            index = int(name.split(".")[2])
+            table.setdefault(index, set()).add(None if source is None else int(source.split(".")[2]))
+            # The rest of the name never changes.
+            assert source is None or source.split(".")[3:] == name.split(".")[3:]
+    return table
+
+
+def norms_table(found: dict[str, str | None]) -> dict[int, int | None]:
+    """Block -> the block that its norm comes from; None for a new one."""
+    table: dict[int, int | None] = {}
+    for name, source in found.items():
+        if name.startswith("encoder.connection.norms."):
+            index = int(name.split(".")[3])
+            block = None if source is None else int(source.split(".")[3])
+            assert table.setdefault(index, block) == block  # weight and bias alike
+    return table
+
+
+def rows_table(found: dict[str, str | None]) -> list[str | None]:
+    """The source of each row of the block connection, in order."""
+    count = sum(name.startswith("encoder.connection.weights.") for name in found)
+    return [found[f"encoder.connection.weights.{row}"] for row in range(count)]
+
+
+def stay(found: dict[str, str | None], names: Iterable[str]) -> bool:
+    return all(found[name] == name for name in names)
+
+
+# --- sdt_transformer -------------------------------------------------------------------------------------------------
+
+
+def old_rows(count: int) -> list[str]:
+    return [f"encoder.connection.weights.{row}" for row in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("block_size", "depth", "sources", "norms", "rows"),
+    [
+        # One layer in a block: a block is a layer, and its norm goes where it goes.
+        (1, 3, [0, 1, 2, 1, 2], {0: 0, 1: 1, 2: 2, 3: 1, 4: 2}, [*old_rows(4), None, None]),
+        (1, 3, [0, 1, 2, 2, 2], {0: 0, 1: 1, 2: 2, 3: 2, 4: 2}, [*old_rows(4), None, None]),
+        (1, 3, [0, 1, 1, 2, 2], {0: 0, 1: 1, 2: 1, 3: 2, 4: 2}, [*old_rows(4), None, None]),
+        (1, 2, [0, 0, 1, 1], {0: 0, 1: 0, 2: 1, 3: 1}, [*old_rows(3), None, None]),
+        # Two: g = p and g = 2p.
+        (2, 4, [0, 1, 2, 3, 2, 3], {0: 0, 1: 1, 2: 1}, [*old_rows(3), None]),
+        (2, 4, [0, 1, 2, 3, 0, 1, 2, 3], {0: 0, 1: 1, 2: 0, 3: 1}, [*old_rows(3), None, None]),
+        (2, 4, [0, 1, 2, 3, 3, 3, 3, 3], {0: 0, 1: 1, 2: 1, 3: 1}, [*old_rows(3), None, None]),
+        (2, 6, [0, 1, 2, 3, 4, 5, 2, 3, 4, 5], {0: 0, 1: 1, 2: 2, 3: 1, 4: 2}, [*old_rows(4), None, None]),
+        # Six, as the paper: from 6 to 12 layers, from 12 to 18, from 12 to 24.
+        (6, 6, [*range(6), *range(6)], {0: 0, 1: 0}, [*old_rows(2), None]),
+        (6, 6, [*range(6), *[5] * 6], {0: 0, 1: 0}, [*old_rows(2), None]),
+        (6, 12, [*range(12), *range(6, 12)], {0: 0, 1: 1, 2: 1}, [*old_rows(3), None]),
+        (6, 12, [*range(12), *range(12)], {0: 0, 1: 1, 2: 0, 3: 1}, [*old_rows(3), None, None]),
+        # None: no norms, no rows.
+        (0, 3, [0, 1, 2, 1, 2], {}, []),
+        (0, 2, [0, 0, 1, 1], {}, []),
+    ],
+)
+def test_blocks(block_size: int, depth: int, sources: list[int], norms: dict[int, int], rows: list[str | None]) -> None:
+    shallow, deep = sdt_names(depth, block_size), sdt_names(len(sources), block_size)
+    found = parameter_sources(deep, shallow, {"encoder": sources}, block_size)
+    assert set(found) == deep
+    assert layer_table(found, "encoder") == {layer: {source} for layer, source in enumerate(sources)}
+    assert norms_table(found) == norms
+    assert rows_table(found) == rows
+    moved = ("encoder.layers.", "encoder.connection.norms.", "encoder.connection.weights.")
+    rest = {name for name in deep if not name.startswith(moved)}
+    assert any(name.startswith("decoder.layers.") for name in rest)
+    assert stay(found, rest)
+
+
+def test_the_decoder_grows_and_the_blocks_of_the_encoder_stay() -> None:
+    shallow, deep = sdt_names(4, 2, decoder_layers=2), sdt_names(4, 2, decoder_layers=3)
+    found = parameter_sources(deep, shallow, {"decoder": [0, 1, 1]})
+    assert layer_table(found, "decoder") == {0: {0}, 1: {1}, 2: {1}}
+    assert stay(found, (name for name in deep if name.startswith("encoder.")))
+    assert stay(found, (name for name in deep if name.startswith("decoder.connection.")))
+
+
+def test_both_sides_grow() -> None:
+    shallow, deep = sdt_names(4, 2, decoder_layers=4), sdt_names(6, 2, decoder_layers=6)
+    found = parameter_sources(deep, shallow, {"encoder": [0, 1, 2, 3, 2, 3], "decoder": [0, 1, 2, 3, 3, 3]}, 2)
+    assert layer_table(found, "encoder") == {0: {0}, 1: {1}, 2: {2}, 3: {3}, 4: {2}, 5: {3}}
+    assert layer_table(found, "decoder") == {0: {0}, 1: {1}, 2: {2}, 3: {3}, 4: {3}, 5: {3}}
+    assert norms_table(found) == {0: 0, 1: 1, 2: 1}
+    assert rows_table(found) == [*old_rows(3), None]
+
+
+@pytest.mark.parametrize("block_size", [1, 2])
+def test_a_model_without_connections_gets_new_ones(block_size: int) -> None:
+    """As when sdt_transformer starts from fairseq's transformer, which has no relative positions either."""
+    shallow = {name for name in sdt_names(4, 0) if "relative_positions" not in name}
+    deep = sdt_names(6, block_size)
+    found = parameter_sources(deep, shallow, {"encoder": [0, 1, 2, 3, 2, 3]}, block_size)
+    new = {name for name, source in found.items() if source is None}
+    assert new == {name for name in deep if "relative_positions" in name or ".connection.weights." in name} | {
+        name for name in deep if ".connection.norms." in name
+    }
+    assert found["encoder.layers.5.feed_forward.first.weight"] == "encoder.layers.3.feed_forward.first.weight"
+
+
+# --- depthwise_lstm_transformer --------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_the_first_layer_takes_the_norm_of_the_second() -> None:
+    shallow, deep = depthwise_names(3), depthwise_names(6)
+    found = parameter_sources(deep, shallow, {"encoder": [0, 1, 2, 0, 1, 2]})
+    assert "encoder.layers.0.input_norm.weight" not in found
+    for part in ("weight", "bias"):
+        norms = [found[f"encoder.layers.{layer}.input_norm.{part}"] for layer in range(1, 6)]
+        assert norms == [f"encoder.layers.{layer}.input_norm.{part}" for layer in (1, 2, 1, 1, 2)]
+    # Everything else of that copy is the first layer's.
+    others = {name: source for name, source in found.items() if ".input_norm." not in name}
+    assert layer_table(others, "encoder") == {0: {0}, 1: {1}, 2: {2}, 3: {0}, 4: {1}, 5: {2}}
+
+
+def test_interpolation_puts_the_second_layers_norm_into_the_second_layer() -> None:
+    shallow, deep = depthwise_names(2), depthwise_names(4)
+    found = parameter_sources(deep, shallow, {"encoder": [0, 0, 1, 1]})
+    norms = [found[f"encoder.layers.{layer}.input_norm.weight"] for layer in range(1, 4)]
+    assert norms == [f"encoder.layers.{layer}.input_norm.weight" for layer in (1, 1, 1)]
+    assert found["encoder.layers.1.self_attention.query_projection.weight"].startswith("encoder.layers.0.")
+
+
+@pytest.mark.parametrize(("sources", "layers"), [([0, 0], (1,)), ([0, 0, 0, 0], (1, 2, 3))])
+def test_one_layer_has_no_norm_to_give(sources: list[int], layers: tuple[int, ...]) -> None:
+    shallow, deep = depthwise_names(1), depthwise_names(len(sources))
+    found = parameter_sources(deep, shallow, {"encoder": sources})
+    new = {name for name, source in found.items() if source is None}
+    assert new == {f"encoder.layers.{layer}.input_norm.{part}" for layer in layers for part in ("weight", "bias")}
+
+
+def test_the_decoder_has_two_such_norms() -> None:
+    shallow, deep = depthwise_names(2, decoder_layers=2), depthwise_names(2, decoder_layers=4)
+    found = parameter_sources(deep, shallow, {"decoder": [0, 1, 0, 1]})
+    for norm in ("input_norm", "query_norm"):
+        sources = [found[f"decoder.layers.{layer}.{norm}.weight"] for layer in (1, 2, 3)]
+        assert sources == [f"decoder.layers.1.{norm}.weight"] * 3
+    shallow, deep = depthwise_names(2, decoder_layers=1), depthwise_names(2, decoder_layers=2)
+    found = parameter_sources(deep, shallow, {"decoder": [0, 0]})
+    new = {name for name, source in found.items() if source is None}
+    assert new == {f"decoder.layers.1.{n}_norm.{part}" for n in ("input", "query") for part in ("weight", "bias")}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"depthwise_sharing": "none"},
+        {"depthwise_sharing": "all"},
+        {"depthwise_gate_scope": "model"},
+        {"decoder_merge": "two-cells"},
+        {"depthwise_cell": "rnn"},
+        {"max_relative_positions": 2, "relative_position_terms": "key-value"},
+        {"attention_bias": True},
+    ],
+    ids=str,
+)
+def test_every_part_of_a_layer_is_copied(options: dict[str, Any]) -> None:
+    """Shared gates and nets stand under the name of every layer, and each name comes from its layer's source."""
+    shallow, deep = depthwise_names(3, 3, **options), depthwise_names(5, 5, **options)
+    sources = [0, 1, 2, 1, 2]
+    found = parameter_sources(deep, shallow, {"encoder": sources, "decoder": sources})
+    for side in ("encoder", "decoder"):
+        assert layer_table(found, side) == {layer: {source} for layer, source in enumerate(sources)}
+    assert stay(found, (name for name in deep if ".layers." not in name))
+
+
+# --- other things under these names ----------------------------------------------------------------------------------
+
+
+def test_two_digits_are_two_digits() -> None:
+    names = {f"encoder.layers.{layer}.norm.weight" for layer in range(12)}
+    wanted = {f"encoder.layers.{layer}.norm.weight" for layer in range(24)}
+    found = parameter_sources(wanted, names, {"encoder": [*range(12), *range(12)]})
+    assert found["encoder.layers.1.norm.weight"] == "encoder.layers.1.norm.weight"
+    assert found["encoder.layers.11.norm.weight"] == "encoder.layers.11.norm.weight"
+    assert found["encoder.layers.22.norm.weight"] == "encoder.layers.10.norm.weight"
+
+
+def test_without_growth_all_stays() -> None:
+    names = sdt_names(4, 2)
+    assert parameter_sources(names, names, {}, 2) == {name: name for name in names}
+    assert parameter_sources([*names, "other.weight"], names, {}, 2)["other.weight"] is None
+
+
+def test_values_are_taken_by_name() -> None:
+    sources = {"a": "a", "b": "a", "c": None, "d": "missing"}
+    assert take_sources({"a": 1, "e": 2}, sources) == {"a": 1, "b": 1}

@@ -1,0 +1,99 @@
+"""A second reading of the shallow-to-deep paper: the whole model block by block, from its parameters.
+
+As in ``second_reading.py``, whose attention this shares: nothing here calls the package's own computation, and options
+are given anew, in the names of the command line. One sentence at a time, without padding, without dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from second_reading import read_activation, read_attention, read_embedding, read_linear, read_norm
+from tiny_models import FAMILIES
+from torch import Tensor, nn
+
+
+class ReadEncoder(NamedTuple):
+    """What the decoder attends to, and the embedding's and each layer's output; T x C each."""
+
+    output: Tensor
+    states: list[Tensor]
+
+
+def read_feed_forward(net: nn.Module, x: Tensor, activation: str = "relu") -> Tensor:
+    """Vaswani et al. 2017, Equation 2."""
+    return read_linear(net.second, read_activation(activation, read_linear(net.first, x)))
+
+
+def read_encoder_layer(layer: nn.Module, x: Tensor, max_distance: int, on_values: bool, activation: str) -> Tensor:
+    everywhere = torch.zeros(len(x), len(x), dtype=torch.bool)
+    n = read_norm(layer.self_attention_norm, x)
+    x = x + read_attention(layer.self_attention, n, n, everywhere, max_distance, on_values)
+    return x + read_feed_forward(layer.feed_forward, read_norm(layer.feed_forward_norm, x), activation)
+
+
+def read_decoder_layer(
+    layer: nn.Module, x: Tensor, encoded: Tensor, max_distance: int, on_values: bool, activation: str
+) -> Tensor:
+    future = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+    n = read_norm(layer.self_attention_norm, x)
+    x = x + read_attention(layer.self_attention, n, n, future, max_distance, on_values)
+    n = read_norm(layer.cross_attention_norm, x)
+    x = x + read_attention(layer.cross_attention, n, encoded, torch.zeros(len(x), len(encoded), dtype=torch.bool))
+    return x + read_feed_forward(layer.feed_forward, read_norm(layer.feed_forward_norm, x), activation)
+
+
+def read_sum(weights: Tensor, outputs: list[Tensor]) -> Tensor:
+    """``sum_j W[b, j] y_j``; there is exactly one weight for each y_j."""
+    assert len(weights) == len(outputs)
+    total = torch.zeros_like(outputs[0])
+    for j, y in enumerate(outputs):
+        total += weights[j] * y
+    return total
+
+
+def read_encoder(
+    model: nn.Module, source: Tensor, options: dict[str, Any], skipped: Collection[int] = ()
+) -> ReadEncoder:
+    """Sections 2 and 4.2. ``skipped``: layers, counted from 0, that LayerDrop passes by."""
+    encoder = model.encoder
+    x = read_embedding(encoder.embedding.tokens.weight, source)
+    states = [x]
+    given = read_options(options)
+
+    def run(x: Tensor, numbers: Iterable[int]) -> Tensor:
+        for number in numbers:
+            x = x if number in skipped else read_encoder_layer(encoder.layers[number], x, *given)
+            states.append(x)
+        return x
+
+    layers = len(encoder.layers)
+    p = (FAMILIES["sdt_transformer"] | options)["encoder_block_size"]
+    if p == 0:
+        x = run(x, range(layers))
+    else:
+        y = [x]
+        for b in range(layers // p):
+            x = run(read_sum(encoder.connection.weights[b], y), range(b * p, (b + 1) * p))
+            y.append(read_norm(encoder.connection.norms[b], x))
+        x = read_sum(encoder.connection.weights[layers // p], y)
+    return ReadEncoder(read_norm(encoder.connection.final_norm, x), states)
+
+
+def read_features(model: nn.Module, source: Tensor, target: Tensor, options: dict[str, Any]) -> Tensor:
+    """The decoder's output (T x C) of one sentence."""
+    encoded = read_encoder(model, source, options).output
+    decoder = model.decoder
+    x = read_embedding(decoder.embedding.tokens.weight, target)
+    for layer in decoder.layers:
+        x = read_decoder_layer(layer, x, encoded, *read_options(options))
+    return read_norm(decoder.connection.final_norm, x)
+
+
+def read_options(options: dict[str, Any]) -> tuple[int, bool, str]:
+    """Largest relative distance, whether there are tables for the values, activation."""
+    given = FAMILIES["sdt_transformer"] | options
+    on_values = given.get("relative_position_terms") == "key-value"
+    return given["max_relative_positions"], on_values, given.get("activation_fn", "relu")

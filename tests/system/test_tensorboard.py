@@ -1,0 +1,109 @@
+"""What a growing run leaves to be looked at: event files for TensorBoard, and checkpoints for ``inspect``."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+pytestmark = pytest.mark.xdist_group("tensorboard")  # one run for all
+
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+
+PEAK, WARMUP = 5e-3, 2
+STAGES = "2:3u,3:4u"
+UPDATES = range(1, 8)
+
+
+@pytest.fixture(scope="session")
+def looked_at_run(run_command: RunCommand, copy_reverse_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``events`` and checkpoints of a run that grows from 2 to 3 layers after 3 of its 7 updates."""
+    folder = tmp_path_factory.mktemp("looked_at")
+    sizes = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in ("embed-dim=32", "attention-heads=2")]
+    run_command(
+        "fairseq-depthwise", "train", copy_reverse_data, "--arch", "sdt_transformer", *sizes, "--decoder-layers", 1,
+        "--encoder-block-size", 1, "--share-all-embeddings", "--task", "translation_layer_growth", "--growth-stages",
+        STAGES, "--optimizer", "adam", "--lr", PEAK, "--lr-scheduler", "inverse_sqrt_restart", "--warmup-updates",
+        WARMUP, "--criterion", "cross_entropy", "--cpu", "--max-tokens", 500, "--log-interval", 1,
+        "--save-interval-updates", 2, "--save-dir", folder, "--tensorboard-logdir", folder / "events",
+    )  # fmt: skip
+    return folder
+
+
+def events(folder: Path) -> Iterator[Event]:
+    """What is in the event files of a folder: each event has its length and a checksum before it, and one behind it."""
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            while header := file.read(12):
+                (length,) = struct.unpack("<Q", header[:8])
+                yield Event.FromString(file.read(length))
+                file.read(4)
+
+
+def scalars(folder: Path) -> dict[str, dict[int, float]]:
+    """Name -> update -> value."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for event in events(folder):
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                found[value.tag][event.step] = value.simple_value
+    return found
+
+
+def test_stage_depth_and_learning_rate_are_scalars_of_every_update(looked_at_run: Path) -> None:
+    found = scalars(looked_at_run / "events" / "train_inner")
+    assert found["stage"] == {update: 1 if update <= 3 else 2 for update in UPDATES}
+    assert found["depth"] == {update: 2 if update <= 3 else 3 for update in UPDATES}
+    assert found["peak_lr"] == pytest.approx(dict.fromkeys(UPDATES, PEAK))
+    # Logged is the rate of the next update: one of warm-up, and after the restart the steps count from its end again.
+    steps = [1, 2, 3, 3, 4, 5, 6]
+    rates = [PEAK * min(step / WARMUP, (WARMUP / step) ** 0.5) for step in steps]
+    assert found["lr"] == pytest.approx(dict(zip(UPDATES, rates, strict=True)), rel=1e-5)
+    assert found["loss"].keys() == set(UPDATES)
+
+
+def test_epochs_have_them_too(looked_at_run: Path) -> None:
+    found = scalars(looked_at_run / "events" / "train")
+    for name, value in (("stage", 2), ("depth", 3), ("peak_lr", PEAK)):
+        assert found[name][UPDATES[-1]] == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "updates", "stage", "restarts"),
+    [("checkpoint_1_2.pt", 2, 1, []), ("checkpoint_1_4.pt", 4, 2, [3]), ("checkpoint_last.pt", 7, 2, [3])],
+)
+def test_inspect_tells_where_each_checkpoint_was_written(
+    run_command: RunCommand, looked_at_run: Path, checkpoint: str, updates: int, stage: int, restarts: list[int]
+) -> None:
+    found = json.loads(run_command("fairseq-depthwise", "inspect", "--json", looked_at_run / checkpoint).stdout)
+    assert (found["updates"], found["stage"], found["stages"]) == (updates, stage, 2)
+    assert (found["encoder_layers"], found["decoder_layers"]) == (stage + 1, 1)
+    assert (found["lr_scheduler"], found["peak_lr"], found["restarts"]) == ("inverse_sqrt_restart", PEAK, restarts)
+    assert (found["growth_stages"], found["growth_side"], found["growth_strategy"]) == (STAGES, "encoder", "top-most")
+    assert found["ties_known"]
+    assert found["optimizer_state"]
+    assert found["versions"].keys() == {"fairseq-depthwise", "fairseq", "torch", "numpy", "python"}
+    assert found["epoch"] == 1
+
+
+def test_averaging_across_the_border_is_refused_with_what_can_be_averaged(
+    run_command: RunCommand, looked_at_run: Path, tmp_path: Path
+) -> None:
+    command = ["fairseq-depthwise", "average", "--output", tmp_path / "average.pt", looked_at_run]
+    result = run_command(*command, "--last", 3, check=False)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        f"fairseq-depthwise: error: {looked_at_run}/checkpoint_1_6.pt has 3 encoder layers and "
+        f"{looked_at_run}/checkpoint_1_2.pt 2: the model grew between them; average checkpoints of one depth; "
+        "--last 2 are of one depth"
+    ]
+    run_command(*command, "--last", 2)
+    described = run_command("fairseq-depthwise", "inspect", tmp_path / "average.pt").stdout
+    assert "averaged from    checkpoint_1_4.pt, checkpoint_1_6.pt\n" in described
+    assert "optimizer state  no\n" in described
