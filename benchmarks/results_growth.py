@@ -67,6 +67,9 @@ def read_stages(text: str) -> Stages:
 
 def check(options: argparse.Namespace) -> None:
     read_stages(options.growth_stages)
+    names = options.growth_runs.split(",")
+    if names[0] != FROM_START or len(names) < 2 or not RUNS.keys() >= set(names):
+        raise UserError(f"--growth-runs {options.growth_runs} has to be {FROM_START} and some of {','.join(RUNS)}")
 
 
 def trainings(options: argparse.Namespace) -> dict[str, str]:
@@ -74,7 +77,8 @@ def trainings(options: argparse.Namespace) -> dict[str, str]:
     stages = read_stages(options.growth_stages)
     rest = length(sum(updates for _, updates in stages), options.max_tokens, options.seed, VALIDATIONS)
     found = {}
-    for name, (program, scheduler) in RUNS.items():
+    for name in options.growth_runs.split(","):
+        program, scheduler = RUNS[name]
         program = f"{_filled_in(program, options)} {_sizes(options)}"
         found[name] = training(program, name, options.learning_rate, options.warm_up, rest, scheduler=scheduler)
     return found
@@ -135,9 +139,9 @@ def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
         f"most {settings['max_tokens']} tokens in fp32, peak learning rate",
         f"{settings['learning_rate']:g} after {settings['warm_up']} updates; batches, seed and all other settings are "
         "the same. Growing copies the",
-        "top-most layers, resets Adam's moments and restarts the learning rate at its peak; of two more runs, one does",
-        "not restart it and one copies only the top layer. The third strategy, interpolation, is impossible with",
-        f"blocks of {BLOCK_SIZE} layers.",
+        "top-most layers, resets Adam's moments and restarts the learning rate at its peak, unless the table says "
+        "otherwise.",
+        *([f"Interpolation is left out: blocks of {BLOCK_SIZE} layers rule it out."] if "grown-top" in runs else []),
         "",
         *circumstances(part, before),
         "",
@@ -221,9 +225,14 @@ def _depth_at(update: int, stages: Stages) -> int:
 
 GROWTH = Part(
     name="growth",
-    options={"growth-stages": ("2:400u,4:400u,6:600u", "growth: encoder layers and updates of each stage")},
-    settings=("layers", "width", "heads", "growth_stages", "warm_up", "max_tokens", "learning_rate", "seed"),
+    options={
+        "growth-stages": ("2:400u,4:400u,6:600u", "growth: encoder layers and updates of each stage"),
+        "growth-runs": (",".join(RUNS), "growth: what is trained"),
+    },
+    settings=(
+        "layers", "width", "heads", "growth_stages", "growth_runs", "warm_up", "max_tokens", "learning_rate", "seed",
+    ),
     measure=measure,
     section=section,
     check=check,
-)
+)  # fmt: skip

@@ -129,9 +129,9 @@ def _name_of(dtype: torch.dtype) -> str:
 def _sizes(side: str, depths: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, Any]:
     if side not in depths:
         return dict.fromkeys((f"{side}_layers", f"{side}_embed_dim", f"{side}_attention_heads"))
-    # fairseq's newer configurations have a group of options for each side.
+    # A hydra file has a group of options for each side; fairseq adds the others' defaults, which mean nothing then.
     grouped = options[side] if isinstance(options.get(side), Mapping) else {}
-    sizes = {name: options.get(f"{side}_{name}", grouped.get(name)) for name in ("embed_dim", "attention_heads")}
+    sizes = {name: grouped.get(name, options.get(f"{side}_{name}")) for name in ("embed_dim", "attention_heads")}
     return {f"{side}_layers": depths[side], **{f"{side}_{name}": size for name, size in sizes.items()}}
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
 from fairseq_depthwise.growth.stock_transformer import is_unused_copy
 from fairseq_depthwise.models.encoder_decoder import StackModel
+from fairseq_depthwise.models.vocabulary import placeholder_dictionary
 
 StateDict = Mapping[str, Tensor]
 
@@ -94,7 +93,7 @@ def build_without_memory(
         source_words: size of the source dictionary.
         target_words: size of the target dictionary; where it is the same, both are one.
     """
-    source, target = _dictionary_of(source_words), _dictionary_of(target_words)
+    source, target = placeholder_dictionary(source_words), placeholder_dictionary(target_words)
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
     with torch.device("meta"):
         model: nn.Module = family.build_model(SimpleNamespace(**options), task)
@@ -126,11 +125,3 @@ def _first_of_each_parameter(values: StateDict, options: Mapping[str, Any]) -> d
         for name, parameter in model.named_parameters(remove_duplicate=False)
         if name in values
     }
-
-
-@functools.cache
-def _dictionary_of(words: int) -> Dictionary:
-    dictionary = Dictionary()
-    for number in range(words - len(dictionary)):
-        dictionary.add_symbol(f"word{number}")
-    return dictionary

@@ -70,27 +70,52 @@ def _existing(option: str, path: str) -> str:
     return path
 
 
-def depth_to_resume(path: str, side: str, plan: GrowthPlan, restoring: Restoring) -> int:
+def depth_to_resume(path: str, side: str, plan: GrowthPlan, restoring: Restoring, block_size: int | None = None) -> int:
     """Layers of the growing stack in a checkpoint.
 
+    Args:
+        path: the checkpoint that will be restored.
+        side: "encoder" or "decoder".
+        plan: the stages of the run that goes on.
+        restoring: fairseq's options for restoring.
+        block_size: layers in a connected block of the model's encoder; None where the family has no such thing.
+
     Raises:
-        UserError: the plan has another depth at the checkpoint's epoch or update; the message says both.
+        UserError: the plan has another depth at the checkpoint's epoch or update, or the model other blocks; the
+            message says both.
     """
     state = checkpoints.load_checkpoint(path, mapped=True)
     options = options_in(state)
+    blocks = options.get("encoder_block_size", block_size)
+    if None not in (blocks, block_size) and blocks != block_size:
+        raise UserError(
+            f"{path} was trained with --encoder-block-size {blocks}, and this model has {block_size}; its layers are "
+            f"connected otherwise, so give --encoder-block-size {blocks}"
+        )
     depth = options.get(f"{side}_layers")
     last, following = _numbers_around(state, plan, restoring)
     # At a border the checkpoint may have been grown already, by `fairseq-depthwise grow`.
     planned = [plan.depths[plan.stage_of(number)] for number in (max(last, 1), following)]
     if depth not in planned:
-        unit = "updates" if plan.in_updates else "epochs"
-        given = stages_in(state)
-        origin = f"was trained with --growth-stages {given[0]}" if given else "was not trained in stages"
+        moment = f"after {last} updates" if plan.in_updates else f"after {last} epochs"
+        if not plan.in_updates and following == last:
+            moment = f"within epoch {last}"
         raise UserError(
-            f"{path} has {depth} {side} layers after {last} {unit}, and --growth-stages {plan.text} has {planned[0]} "
-            f"there; it {origin}; give the stages that fit, or another --save-dir"
+            f"{path} has {depth} {side} layers {moment}, and --growth-stages {plan.text} has {planned[0]} there; "
+            f"{_origin(state, plan)}give the stages that fit, or begin elsewhere"
         )
     return int(depth)
+
+
+def _origin(state: Mapping[str, Any], plan: GrowthPlan) -> str:
+    """How a checkpoint came to its depth, where that is not how the plan has it."""
+    grown_from = (state.get("extra_state") or {}).get("grown_from")
+    if grown_from:
+        return f"it was grown as a file from {grown_from.partition(',')[0]}; "
+    given = stages_in(state)
+    if given is None:
+        return "it was not trained in stages; "
+    return "" if given[0] == plan.text else f"it was trained with --growth-stages {given[0]}; "
 
 
 def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:

@@ -81,7 +81,8 @@ class GrowthPlan:
         """A stage in words: "stage 2 of 3: 12 layers for 2 epochs, max-tokens 4096 x update-freq 2"."""
         stage = self.stages[index]
         unit = "update" if self.in_updates else "epoch"
-        until = "until training ends" if stage.length is None else f"for {stage.length} {unit}{'s' * (stage.length > 1)}"
+        plural = "" if stage.length == 1 else "s"
+        until = "until training ends" if stage.length is None else f"for {stage.length} {unit}{plural}"
         batches = f", max-tokens {stage.max_tokens} x update-freq {stage.update_freq}" if stage.max_tokens else ""
         return f"stage {index + 1} of {len(self.stages)}: {stage.layers} layers {until}{batches}"
 

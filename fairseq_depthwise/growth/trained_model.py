@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from fairseq.data import Dictionary
 from fairseq.models import (
     ARCH_MODEL_NAME_REGISTRY,
     ARCH_MODEL_REGISTRY,
@@ -23,6 +22,7 @@ from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.stock_transformer import names_of_sdt, options_of_sdt
 from fairseq_depthwise.models.config import EncoderDecoderConfig
 from fairseq_depthwise.models.encoder_decoder import StackModel
+from fairseq_depthwise.models.vocabulary import placeholder_dictionary
 
 #: Options that a trained model's parameters mean the same without.
 _FREE = {
@@ -103,7 +103,7 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
         config = options_class("sdt_transformer").complete(SimpleNamespace(**options_of_sdt(given, named)))
         values, remarks = names_of_sdt(values, named)
         return TrainedModel(path, family, config, values, updates, remarks)
-    ours = ", ".join(name for name, one in MODEL_REGISTRY.items() if issubclass(one, StackModel))
+    ours = ", ".join(sorted(name for name, one in MODEL_REGISTRY.items() if issubclass(one, StackModel)))
     raise UserError(f"{named} holds a model of the architecture {arch}; it must be one of {ours}, or transformer")
 
 
@@ -116,18 +116,11 @@ def build_like(trained: TrainedModel, changes: Mapping[str, Any] | None = None) 
     """A new model with the same options, except for ``changes``; its dictionaries have the sizes of the tables."""
     options = {**vars(trained.options), "encoder_embed_path": None, "decoder_embed_path": None, **(changes or {})}
     sizes = [trained.values[f"{side}.embedding.tokens.weight"].size(0) for side in ("encoder", "decoder")]
-    source = _dictionary(sizes[0])
-    target = source if sizes[1] == sizes[0] else _dictionary(sizes[1])
+    source = placeholder_dictionary(sizes[0])
+    target = placeholder_dictionary(sizes[1])
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
     model: StackModel = trained.family.build_model(SimpleNamespace(**options), task)
     return model
-
-
-def _dictionary(size: int) -> Dictionary:
-    dictionary = Dictionary()
-    for number in range(size - len(dictionary)):
-        dictionary.add_symbol(f"word{number}")
-    return dictionary
 
 
 def require_same_kind(

@@ -59,7 +59,7 @@ def start_from(
     names = parameter_sources(own, trained.values, sources, block_size)
     require_same_shapes(trained, own, names)
     fill(model, take_sources(trained.values, names))
-    new = sorted({name.rpartition(".")[0] for name, source in names.items() if source is None})
+    new = sorted({_module_or_row(name) for name, source in names.items() if source is None})
     logger.info(
         "started from %s, %d updates, %s%s",
         path,
@@ -70,3 +70,9 @@ def start_from(
     if new:
         logger.info("new, with first values as in any new model: %s", ", ".join(new))
     return trained.updates
+
+
+def _module_or_row(name: str) -> str:
+    """A parameter's module; for one row of a connection the row itself, as the others may be old."""
+    module, _, last = name.rpartition(".")
+    return name if last.isdigit() else module

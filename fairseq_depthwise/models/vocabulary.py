@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.modules import AdaptiveSoftmax
@@ -55,6 +57,15 @@ def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn
     if path:
         utils.load_embedding(utils.parse_embedding(path), dictionary, table)
     return table
+
+
+@functools.cache
+def placeholder_dictionary(words: int) -> Dictionary:
+    """A dictionary of that size, for a model of which only the sizes matter; the same one for the same size."""
+    dictionary = Dictionary()
+    for number in range(words - len(dictionary)):
+        dictionary.add_symbol(f"word{number}")
+    return dictionary
 
 
 def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> AdaptiveSoftmax | None:

@@ -102,7 +102,8 @@ class TranslationLayerGrowthTask(TranslationTask):
         path = self._restoring.path
         depth = self.plan.depths[0]
         if path is not None:
-            depth = depth_to_resume(path, self.sides[0], self.plan, self._restoring)
+            blocks = getattr(cfg, "encoder_block_size", None)
+            depth = depth_to_resume(path, self.sides[0], self.plan, self._restoring, blocks)
         with open_dict(cfg):
             for side in self.sides:
                 cfg[f"{side}_layers"] = depth

@@ -70,6 +70,20 @@ def test_other_stages_are_refused(stages: str, capsys: pytest.CaptureFixture[str
     assert f"--growth-stages {stages} has to be stages in updates, such as" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("runs", ["grown", "from-start", "grown,from-start", "from-start,grown-up"])
+def test_other_runs_are_refused(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_options(["--corpus=text", f"--growth-runs={runs}"])
+    assert f"--growth-runs {runs} has to be from-start and some of" in capsys.readouterr().err
+
+
+def test_some_runs() -> None:
+    assert list(trainings(parse_options(["--corpus=text", "--growth-runs=from-start,grown"]))) == [
+        "from-start",
+        "grown",
+    ]
+
+
 def test_steps_are_measured_once(tmp_path: Path) -> None:
     (tmp_path / "growth-steps.json").write_text('{"2": [0.25]}', encoding="utf-8")
     assert measure_steps(tmp_path, parse_options(["--corpus=text"])) == {"2": [0.25]}

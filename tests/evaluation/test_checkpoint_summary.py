@@ -97,7 +97,7 @@ def test_copies_of_a_stock_transformer_are_counted_apart(
 def test_sizes_in_groups_of_options() -> None:
     sides = {side: {"embed_dim": 16, "attention_heads": 2} for side in ("encoder", "decoder")}
     state, _ = tiny_checkpoint()
-    state["cfg"]["model"] = {"_name": "transformer", **sides}
+    state["cfg"]["model"] = {"_name": "transformer", **sides, "decoder_embed_dim": 512, "decoder_attention_heads": 8}
     summary = summarise(state, "checkpoint.pt")
     assert (summary.decoder_embed_dim, summary.decoder_attention_heads) == (16, 2)
 

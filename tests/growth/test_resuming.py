@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from growth_checkpoints import save
 from omegaconf import OmegaConf
@@ -189,9 +190,7 @@ def check(path: str, text: str, layers: int, depths: set[int]) -> None:
     if layers in depths:
         assert resumed(path, text) == layers
         return
-    with pytest.raises(
-        UserError, match=f"has {layers} encoder layers after .* --growth-stages {text} has {min(depths)}"
-    ):
+    with pytest.raises(UserError, match=f"has {layers} encoder layers .* --growth-stages {text} has {min(depths)}"):
         resumed(path, text)
 
 
@@ -201,15 +200,43 @@ def test_the_message_says_both(tmp_path: Path) -> None:
         resumed(path, "2:5,4:")
     assert str(error.value) == (
         f"{path} has 4 encoder layers after 2 epochs, and --growth-stages 2:5,4: has 2 there; it was trained with "
-        "--growth-stages 2:1,4:9; give the stages that fit, or another --save-dir"
+        "--growth-stages 2:1,4:9; give the stages that fit, or begin elsewhere"
     )
     path = checkpoint(tmp_path, 4, epoch=3, updates=77)
     with pytest.raises(UserError) as error:
         resumed(path, "2:80u,4:")
     assert str(error.value) == (
         f"{path} has 4 encoder layers after 77 updates, and --growth-stages 2:80u,4: has 2 there; it was not trained "
-        "in stages; give the stages that fit, or another --save-dir"
+        "in stages; give the stages that fit, or begin elsewhere"
     )
+
+
+def test_the_message_says_what_is_special(tmp_path: Path) -> None:
+    """The same stages, and yet another depth: it was grown as a file, and not at a border."""
+    path = checkpoint(tmp_path, 4, epoch=2, iterations=3, updates=77, stages="2:5,4:9")
+    state = torch.load(path, weights_only=False)
+    state["extra_state"]["grown_from"] = "2 encoder layers, top-most"
+    torch.save(state, path)
+    with pytest.raises(UserError) as error:
+        resumed(path, "2:5,4:9")
+    assert str(error.value) == (
+        f"{path} has 4 encoder layers within epoch 2, and --growth-stages 2:5,4:9 has 2 there; it was grown as a file "
+        "from 2 encoder layers; give the stages that fit, or begin elsewhere"
+    )
+
+
+def test_other_blocks(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, 2, epoch=1, iterations=3, updates=7)
+    state = torch.load(path, weights_only=False)
+    model = state["cfg"]["model"] if state.get("cfg") else vars(state["args"])
+    model["encoder_block_size"] = 2
+    torch.save(state, path)
+    plan = parse_stages("2:1,4:", strategy="top")
+    given = restoring(tmp_path, restore_file=path)
+    assert depth_to_resume(path, "encoder", plan, given, 2) == 2
+    assert depth_to_resume(path, "encoder", plan, given) == 2
+    with pytest.raises(UserError, match="with --encoder-block-size 2, and this model has 1; its layers are"):
+        depth_to_resume(path, "encoder", plan, given, 1)
 
 
 def test_the_side_that_grows(tmp_path: Path) -> None:
@@ -251,7 +278,7 @@ def test_fine_tuning_begins_with_the_first_stage(tmp_path: Path, text: str) -> N
     path = checkpoint(tmp_path, 4, epoch=50, iterations=3, updates=9999)
     plan = parse_stages(text, strategy="top")
     assert depth_to_resume(path, "encoder", plan, restoring(tmp_path, finetune_from_model=path)) == 4
-    with pytest.raises(UserError, match="has 4 encoder layers after"):
+    with pytest.raises(UserError, match="has 4 encoder layers"):
         depth_to_resume(path, "encoder", plan, restoring(tmp_path, restore_file=path))
 
 

@@ -99,6 +99,19 @@ def test_the_stage_with_a_depth() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "index", "words"),
+    [
+        ("6:2,12:1,18:", 1, "stage 2 of 3: 12 layers for 1 epoch"),
+        ("6:2,12:1,18:", 2, "stage 3 of 3: 18 layers until training ends"),
+        ("6:500u,12:", 0, "stage 1 of 2: 6 layers for 500 updates"),
+        ("6:2@4096x3", 0, "stage 1 of 1: 6 layers for 2 epochs, max-tokens 4096 x update-freq 3"),
+    ],
+)
+def test_a_stage_in_words(text: str, index: int, words: str) -> None:
+    assert parse_stages(text, strategy="top-most").describe(index) == words
+
+
+@pytest.mark.parametrize(
     ("text", "otherwise", "expected"),
     [
         ("6:2,12:", [4], None),

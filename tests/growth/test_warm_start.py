@@ -148,7 +148,8 @@ def test_what_stock_has_not_is_new_and_said(tmp_path: Path, caplog: pytest.LogCa
     )
     self_attentions = [f"encoder.layers.{n}" for n in range(4)] + [f"decoder.layers.{n}" for n in range(2)]
     names = [f"{layer}.self_attention.relative_positions" for layer in self_attentions]
-    names += ["encoder.connection.norms.0", "encoder.connection.norms.1", "encoder.connection.weights"]
+    names += [f"encoder.connection.norms.{block}" for block in range(2)]
+    names += [f"encoder.connection.weights.{row}" for row in range(3)]
     assert new == f"new, with first values as in any new model: {', '.join(sorted(names))}"
     parts = ("relative_positions", ".connection.norms.", ".connection.weights.")
     for name, value in found.items():
