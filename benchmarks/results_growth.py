@@ -139,8 +139,9 @@ def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
         f"most {settings['max_tokens']} tokens in fp32, peak learning rate",
         f"{settings['learning_rate']:g} after {settings['warm_up']} updates; batches, seed and all other settings are "
         "the same. Growing copies the",
-        "top-most layers, resets Adam's moments and restarts the learning rate at its peak, unless the table says "
-        "otherwise.",
+        "top-most layers, resets Adam's moments and restarts the learning rate at its peak, if not said otherwise.",
+        "From the first restart after warm-up on, the rate is therefore higher than that of the model from the start;",
+        "without restarts the two are the same.",
         *([f"Interpolation is left out: blocks of {BLOCK_SIZE} layers rule it out."] if "grown-top" in runs else []),
         "",
         *circumstances(part, before),
