@@ -76,9 +76,9 @@ def read_encoder(
     else:
         y = [x]
         for b in range(layers // p):
-            x = run(read_sum(encoder.connection.weights[b], y), range(b * p, (b + 1) * p))
+            x = run(read_sum(encoder.connection.rows[b], y), range(b * p, (b + 1) * p))
             y.append(read_norm(encoder.connection.norms[b], x))
-        x = read_sum(encoder.connection.weights[layers // p], y)
+        x = read_sum(encoder.connection.rows[layers // p], y)
     return ReadEncoder(read_norm(encoder.connection.final_norm, x), states)
 
 

@@ -113,6 +113,6 @@ def build_tiny(name: str = "depthwise_lstm_transformer", **options: Any) -> Fair
     for parameter_name, parameter in model.named_parameters():
         if "norm" in parameter_name:
             torch.nn.init.normal_(parameter, mean=1.0, std=0.3)
-        elif "connection.weights" in parameter_name or (parameter_name.endswith("bias") and not parameter.any()):
+        elif "connection.rows" in parameter_name or (parameter_name.endswith("bias") and not parameter.any()):
             torch.nn.init.normal_(parameter, mean=0.5, std=0.5)
     return model.eval()

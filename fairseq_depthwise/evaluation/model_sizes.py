@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
 from fairseq_depthwise.growth.stock_transformer import is_unused_copy
-from fairseq_depthwise.models.encoder_decoder import StackModel
+from fairseq_depthwise.models.stack_model import StackModel
 from fairseq_depthwise.models.vocabulary import placeholder_dictionary
 
 StateDict = Mapping[str, Tensor]

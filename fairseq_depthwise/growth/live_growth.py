@@ -105,10 +105,11 @@ def grow_trainer(
     require_same_on_all_processes(trainer)
     grown = " and ".join(f"{side} from {before[side]} to {depth} layers" for side, depth in depths.items())
     logger.info(
-        "grew the %s after %d updates in %.2f s; learning rate %.4g%s",
+        "grew the %s after %d updates in %.2f s; %s parameters, learning rate %.4g%s",
         grown,
         trainer.get_num_updates(),
         time.perf_counter() - started,
+        f"{sum(parameter.numel() for parameter in model.parameters()):,}",
         rate,
         "" if restart else ", which --lr-scheduler inverse_sqrt_restart would have restarted",
     )

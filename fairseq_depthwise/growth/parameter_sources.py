@@ -1,7 +1,7 @@
 """From which parameter of the shallow model each parameter of the deep one starts.
 
 A model is known by the names of its parameters alone: a stack's layers are ``encoder.layers.N.``, and its connection
-may have rows ``encoder.connection.weights.N`` and block norms ``encoder.connection.norms.N.``. So this holds for every
+may have rows ``encoder.connection.rows.N`` and block norms ``encoder.connection.norms.N.``. So this holds for every
 family, and for everything that has a value for each parameter: weights, their moving average, an optimizer's moments.
 """
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.stock_transformer import names_of_sdt, options_of_sdt
 from fairseq_depthwise.models.config import EncoderDecoderConfig
-from fairseq_depthwise.models.encoder_decoder import StackModel
+from fairseq_depthwise.models.stack_model import StackModel
 from fairseq_depthwise.models.vocabulary import placeholder_dictionary
 
 #: Options that a trained model's parameters mean the same without.

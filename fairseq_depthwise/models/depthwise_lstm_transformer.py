@@ -16,8 +16,8 @@ from fairseq_depthwise.models.assembly import assemble
 from fairseq_depthwise.models.config import EncoderDecoderConfig, option
 from fairseq_depthwise.models.depthwise_presets import PRESETS
 from fairseq_depthwise.models.depthwise_stacks import DepthwiseStacks
-from fairseq_depthwise.models.encoder_decoder import StackModel
 from fairseq_depthwise.models.presets import register_presets
+from fairseq_depthwise.models.stack_model import StackModel
 from fairseq_depthwise.modules.fused_cell import KERNELS
 
 

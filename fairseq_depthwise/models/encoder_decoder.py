@@ -1,7 +1,8 @@
 """Encoder and decoder that every family shares: embed, run a stack of layers, normalise, project.
 
 A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.connections`);
-:mod:`fairseq_depthwise.models.assembly` puts them together.
+:mod:`fairseq_depthwise.models.assembly` puts them together, and :mod:`fairseq_depthwise.models.stack_model` makes a
+model of both.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
+from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
 from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss, refuse_auxiliary_losses
 from fairseq_depthwise.modules.connections import Connection
 from fairseq_depthwise.modules.decoding_cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
@@ -25,47 +25,6 @@ from fairseq_depthwise.modules.packed_linear import pack
 
 #: Where a decoder's cache lies in fairseq's incremental state.
 _CACHE = "fairseq_depthwise"
-
-
-class StackModel(FairseqEncoderDecoderModel):
-    """A :class:`StackEncoder` and a :class:`StackDecoder`; the families' models are subclasses."""
-
-    #: fairseq reads this where alignments are asked for: True makes it run the finished sentences once more for their
-    #: attention weights, instead of expecting the weights of every step of the beam search.
-    full_context_alignment = True
-
-    #: Whether :meth:`auxiliary_losses` reads the outputs of the encoder's layers.
-    reads_encoder_states = False
-
-    def forward(
-        self, src_tokens: Tensor, src_lengths: Tensor | None, prev_output_tokens: Tensor, **options: Any
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Encode, decode, and compute what the model adds to the loss, as training and validation need it.
-
-        Args:
-            src_tokens: B x S.
-            src_lengths: B.
-            prev_output_tokens: B x T.
-            options: those of :meth:`StackDecoder.forward`.
-
-        Returns:
-            what the decoder returns; its dictionary also has ``auxiliary_losses``. They are part of the output so that
-            PyTorch's data parallel wrapper finds the parameters that only they use.
-        """
-        encoder_out = self.encoder(src_tokens, src_lengths=src_lengths, return_all_hiddens=self.reads_encoder_states)
-        output, extra = self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
-        return output, {**extra, "auxiliary_losses": self.auxiliary_losses(encoder_out)}
-
-    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """Name -> penalty; families that have some override this. ``encoder_out``: what the encoder returned."""
-        return {}
-
-    def get_targets(self, sample: dict[str, Any], net_output: tuple[Tensor, Any]) -> Tensor:
-        """The target tokens. Every criterion asks here, so that one which leaves auxiliary losses is refused here."""
-        if self.training:
-            refuse_auxiliary_losses(net_output)
-        targets: Tensor = sample["target"]
-        return targets
 
 
 class StackEncoder(FairseqEncoder):

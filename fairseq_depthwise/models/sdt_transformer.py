@@ -16,9 +16,9 @@ from fairseq_compat import UserError
 from fairseq_depthwise.models.assembly import assemble, build_attention
 from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
 from fairseq_depthwise.models.config import EncoderDecoderConfig, option
-from fairseq_depthwise.models.encoder_decoder import StackModel
 from fairseq_depthwise.models.presets import register_presets
 from fairseq_depthwise.models.sdt_presets import PRESETS
+from fairseq_depthwise.models.stack_model import StackModel
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.connections import BlockConnection, Connection
 from fairseq_depthwise.modules.feed_forward import ACTIVATIONS, FeedForward

@@ -90,7 +90,7 @@ class BlockConnection(Connection):
         blocks = layers // block_size
         self.block_size = block_size
         #: Row b of W, with b + 1 weights.
-        self.weights = nn.ParameterList(torch.full((row + 1,), 1 / (row + 1)) for row in range(blocks + 1))
+        self.rows = nn.ParameterList(torch.full((row + 1,), 1 / (row + 1)) for row in range(blocks + 1))
         #: LN_1 to LN_B, of the blocks' outputs.
         self.norms = nn.ModuleList(nn.LayerNorm(embed_dim) for _ in range(blocks))
 
@@ -116,7 +116,7 @@ class BlockConnection(Connection):
 
     def _weighted_sum(self, outputs: tuple[Tensor, ...]) -> Tensor:
         """``sum_j W[b, j] y_j`` for y_0 to y_b."""
-        weights = self.weights[len(outputs) - 1].unbind()
+        weights = self.rows[len(outputs) - 1].unbind()
         total = outputs[0] * weights[0]
         for output, weight in zip(outputs[1:], weights[1:], strict=True):
             total = torch.addcmul(total, output, weight)

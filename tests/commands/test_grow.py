@@ -55,8 +55,8 @@ def test_layers_connections_and_the_rest(tmp_path: Path, strategy: str, sources:
     for number, source in enumerate(sources):
         for one, other in zip(layer(new, number), layer(old, source), strict=True):
             assert torch.equal(one, other)
-    assert torch.equal(new["encoder.connection.weights.3"], torch.full((4,), 0.25))
-    assert torch.equal(new["encoder.connection.weights.2"], old["encoder.connection.weights.2"])
+    assert torch.equal(new["encoder.connection.rows.3"], torch.full((4,), 0.25))
+    assert torch.equal(new["encoder.connection.rows.2"], old["encoder.connection.rows.2"])
     for part in ("weight", "bias"):
         assert torch.equal(new[f"encoder.connection.norms.2.{part}"], old[f"encoder.connection.norms.1.{part}"])
     untouched = [name for name in old if not name.startswith("encoder.layers.")]

@@ -194,7 +194,7 @@ def test_missing_and_additional_tensors_are_named() -> None:
 
 def stacks(encoder: int, decoder: int, *, first_has_norm: bool = True) -> dict[str, Tensor]:
     """A model of that depth; as the depth-wise one, perhaps without a norm in its first layers."""
-    model = {"encoder.embed.weight": torch.ones(4, 2), "encoder.connection.weights.0": torch.ones(1)}
+    model = {"encoder.embed.weight": torch.ones(4, 2), "encoder.connection.rows.0": torch.ones(1)}
     for side, depth in (("encoder", encoder), ("decoder", decoder)):
         for layer in range(depth):
             model[f"{side}.layers.{layer}.linear.weight"] = torch.ones(2, 2)

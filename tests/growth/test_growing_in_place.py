@@ -30,7 +30,7 @@ def test_the_type_stays(dtype: torch.dtype, family: str) -> None:
             expected.encoder.layers.append(copy.deepcopy(model.encoder.layers[layer]))
             expected.encoder.connection.norms.append(copy.deepcopy(model.encoder.connection.norms[layer]))
             row = torch.full((layer + 4,), 1 / (layer + 4), dtype=dtype)
-            expected.encoder.connection.weights.append(nn.Parameter(row))
+            expected.encoder.connection.rows.append(nn.Parameter(row))
     else:
         expected = depthwise_by_hand(model, {"encoder": [0, 1, 0, 1]}).to(dtype)
     grow(model, family, {"encoder": [0, 1, 0, 1]}, 1, **options)

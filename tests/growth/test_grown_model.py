@@ -55,8 +55,8 @@ def sdt_by_hand(shallow: nn.Module, table: str, sources: list[int], block_size: 
     old, connection = shallow.encoder.connection, deep.encoder.connection
     blocks = len(sources) // block_size
     connection.norms = nn.ModuleList(copy.deepcopy(old.norms[block]) for block in NORMS[block_size][table])
-    for row in range(len(old.weights), blocks + 1):
-        connection.weights.append(nn.Parameter(torch.full((row + 1,), 1 / (row + 1))))
+    for row in range(len(old.rows), blocks + 1):
+        connection.rows.append(nn.Parameter(torch.full((row + 1,), 1 / (row + 1))))
     return deep
 
 
@@ -87,8 +87,8 @@ def test_growing_twice_is_growing_twice_by_hand() -> None:
         for layer in sources[old:]:
             expected.encoder.layers.append(copy.deepcopy(shallow.encoder.layers[layer]))
             expected.encoder.connection.norms.append(copy.deepcopy(shallow.encoder.connection.norms[layer]))
-            row = len(expected.encoder.connection.weights) + 1
-            expected.encoder.connection.weights.append(nn.Parameter(torch.full((row,), 1 / row)))
+            row = len(expected.encoder.connection.rows) + 1
+            expected.encoder.connection.rows.append(nn.Parameter(torch.full((row,), 1 / row)))
         grow(model, "sdt_transformer", {"encoder": sources}, 1, **options)
         assert_same_model(model, expected)
 

@@ -46,8 +46,8 @@ def grown_by_hand(model: nn.Module, copied: int) -> nn.Module:
     deep = copy.deepcopy(model)
     deep.encoder.layers.append(copy.deepcopy(model.encoder.layers[copied]))
     deep.encoder.connection.norms.append(copy.deepcopy(model.encoder.connection.norms[copied]))
-    row = len(model.encoder.connection.weights) + 1
-    deep.encoder.connection.weights.append(nn.Parameter(torch.full((row,), 1 / row)))
+    row = len(model.encoder.connection.rows) + 1
+    deep.encoder.connection.rows.append(nn.Parameter(torch.full((row,), 1 / row)))
     return deep
 
 
@@ -145,7 +145,8 @@ def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = [record.getMessage() for record in caplog.records if "live_growth" in record.name]
     # The warm-up is unfinished and goes on.
     assert re.fullmatch(
-        r"grew the encoder from 1 to 2 layers after 1 updates in \d+\.\d\d s; learning rate 0\.005", line
+        r"grew the encoder from 1 to 2 layers after 1 updates in \d+\.\d\d s; [\d,]+ parameters, learning rate 0\.005",
+        line,
     )
 
 

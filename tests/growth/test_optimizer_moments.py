@@ -172,7 +172,7 @@ def grow_by_hand(hand: dict[str, Hand], model: nn.Module) -> dict[str, Hand]:
         )
         grown[name] = copy.deepcopy(hand[source]) if source in hand else Hand(parameter)
     new = [name for name, one in grown.items() if one.steps == 0]
-    assert new == ["encoder.connection.weights.3", "encoder.connection.weights.4"]
+    assert new == ["encoder.connection.rows.3", "encoder.connection.rows.4"]
     return grown
 
 
@@ -193,7 +193,7 @@ def test_adam_goes_on_as_by_hand(way: str) -> None:
     give_moments(grown, model, moments, names)
     if way == "fp16, flat":
         # One vector has one number of steps.
-        for name in ("encoder.connection.weights.3", "encoder.connection.weights.4"):
+        for name in ("encoder.connection.rows.3", "encoder.connection.rows.4"):
             assert moments_of(grown, model)[name].state["step"] == 3
             hand[name].steps = 3
     assert_same(grown, model, hand, way)

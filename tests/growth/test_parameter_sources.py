@@ -59,8 +59,8 @@ def norms_table(found: dict[str, str | None]) -> dict[int, int | None]:
 
 def rows_table(found: dict[str, str | None]) -> list[str | None]:
     """The source of each row of the block connection, in order."""
-    count = sum(name.startswith("encoder.connection.weights.") for name in found)
-    return [found[f"encoder.connection.weights.{row}"] for row in range(count)]
+    count = sum(name.startswith("encoder.connection.rows.") for name in found)
+    return [found[f"encoder.connection.rows.{row}"] for row in range(count)]
 
 
 def stay(found: dict[str, str | None], names: Iterable[str]) -> bool:
@@ -71,7 +71,7 @@ def stay(found: dict[str, str | None], names: Iterable[str]) -> bool:
 
 
 def old_rows(count: int) -> list[str]:
-    return [f"encoder.connection.weights.{row}" for row in range(count)]
+    return [f"encoder.connection.rows.{row}" for row in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_blocks(block_size: int, depth: int, sources: list[int], norms: dict[int
     assert layer_table(found, "encoder") == {layer: {source} for layer, source in enumerate(sources)}
     assert norms_table(found) == norms
     assert rows_table(found) == rows
-    moved = ("encoder.layers.", "encoder.connection.norms.", "encoder.connection.weights.")
+    moved = ("encoder.layers.", "encoder.connection.norms.", "encoder.connection.rows.")
     rest = {name for name in deep if not name.startswith(moved)}
     assert any(name.startswith("decoder.layers.") for name in rest)
     assert stay(found, rest)
@@ -134,7 +134,7 @@ def test_a_model_without_connections_gets_new_ones(block_size: int) -> None:
     deep = sdt_names(6, block_size)
     found = parameter_sources(deep, shallow, {"encoder": [0, 1, 2, 3, 2, 3]}, block_size)
     new = {name for name, source in found.items() if source is None}
-    assert new == {name for name in deep if "relative_positions" in name or ".connection.weights." in name} | {
+    assert new == {name for name in deep if "relative_positions" in name or ".connection.rows." in name} | {
         name for name in deep if ".connection.norms." in name
     }
     assert found["encoder.layers.5.feed_forward.first.weight"] == "encoder.layers.3.feed_forward.first.weight"

@@ -125,7 +125,7 @@ def test_a_stock_model_in_blocks_that_were_undone_by_hand(tmp_path: Path) -> Non
     for norm in found.encoder.connection.norms:
         nn.init.ones_(norm.weight)
         nn.init.zeros_(norm.bias)
-    for number, row in enumerate(found.encoder.connection.weights):
+    for number, row in enumerate(found.encoder.connection.rows):
         nn.init.zeros_(row)
         nn.init.ones_(row[number])
     between = LayerNorm(16).double()
@@ -149,9 +149,9 @@ def test_what_stock_has_not_is_new_and_said(tmp_path: Path, caplog: pytest.LogCa
     self_attentions = [f"encoder.layers.{n}" for n in range(4)] + [f"decoder.layers.{n}" for n in range(2)]
     names = [f"{layer}.self_attention.relative_positions" for layer in self_attentions]
     names += [f"encoder.connection.norms.{block}" for block in range(2)]
-    names += [f"encoder.connection.weights.{row}" for row in range(3)]
+    names += [f"encoder.connection.rows.{row}" for row in range(3)]
     assert new == f"new, with first values as in any new model: {', '.join(sorted(names))}"
-    parts = ("relative_positions", ".connection.norms.", ".connection.weights.")
+    parts = ("relative_positions", ".connection.norms.", ".connection.rows.")
     for name, value in found.items():
         assert torch.equal(value, fresh[name]) == is_new(name, parts), name
     assert torch.equal(found["encoder.layers.3.feed_forward.first.bias"], model.encoder.layers[1].fc1.bias)
@@ -185,8 +185,8 @@ def test_a_deeper_sdt(tmp_path: Path) -> None:
     deep.encoder.connection.norms.append(copy.deepcopy(model.encoder.connection.norms[1]))
     found = started(path, "sdt_transformer", encoder_layers=6)
     # What a new model begins with; build_tiny gives its connections other values.
-    nn.init.constant_(found.encoder.connection.weights[3], 0.25)
-    deep.encoder.connection.weights.append(nn.Parameter(torch.full((4,), 0.25)))
+    nn.init.constant_(found.encoder.connection.rows[3], 0.25)
+    deep.encoder.connection.rows.append(nn.Parameter(torch.full((4,), 0.25)))
     assert torch.equal(scores(found), scores(deep))
 
 

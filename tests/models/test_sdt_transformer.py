@@ -121,7 +121,7 @@ def test_it_starts_as_the_authors_program() -> None:
             assert parameter.std().item() == pytest.approx(end / math.sqrt(3), rel=0.05), name
         elif parameter.dim() == 2:
             assert parameter[2:].std().item() == pytest.approx(d**-0.5, rel=0.05), name
-        elif "connection.weights" not in name:
+        elif "connection.rows" not in name:
             assert set(parameter.tolist()) == {1.0 if name.endswith("weight") else 0.0}, name
     assert not model.encoder.embedding.tokens.weight[PAD].any()
 
@@ -192,7 +192,7 @@ def test_the_decoder_has_no_connections() -> None:
     assert {name for name in names if name.startswith("decoder")} == {
         f"decoder.connection.final_norm.{part}" for part in ("weight", "bias")
     }
-    assert len([name for name in names if name.startswith("encoder.connection.weights")]) == 5
+    assert len([name for name in names if name.startswith("encoder.connection.rows")]) == 5
 
 
 # --- training --------------------------------------------------------------------------------------------------------

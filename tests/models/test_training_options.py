@@ -166,15 +166,7 @@ def test_maps_with_noise_are_not_packed() -> None:
     [
         ("depthwise_lstm_transformer", "cell.gates.projection"),
         ("depthwise_lstm_transformer", "self_attention.query_projection"),
-        pytest.param(
-            "sdt_transformer",
-            "feed_forward.first",
-            marks=pytest.mark.xfail(
-                raises=AttributeError,
-                reason="fairseq takes .weight out of the middle of names: connection.weights.0 becomes connections.0",
-                strict=True,
-            ),
-        ),
+        ("sdt_transformer", "feed_forward.first"),
     ],
 )
 def test_scalar_noise_replaces_the_maps_and_is_trained(family: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:

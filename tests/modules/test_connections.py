@@ -69,7 +69,7 @@ def naive(
 
     y_0 = x; block b + 1 reads sum_{j=0..b} W[b, j] y_j; y_b = LN_b(its output); the output is LN(sum_j W[B, j] y_j).
     """
-    rows = [row.tolist() for row in connection.weights]
+    rows = [row.tolist() for row in connection.rows]
     y = [vector]
 
     def weighted(b: int) -> list[float]:
@@ -111,7 +111,7 @@ def test_blocks_are_the_sums(block_size: int, skipped: tuple[int, ...]) -> None:
 def test_weights_start_as_means_and_have_no_upper_triangle(block_size: int) -> None:
     connection = BlockConnection(embed_dim=WIDTH, layers=LAYERS, block_size=block_size)
     blocks = LAYERS // block_size
-    assert [row.tolist() for row in connection.weights] == [
+    assert [row.tolist() for row in connection.rows] == [
         pytest.approx([1 / (b + 1)] * (b + 1)) for b in range(blocks + 1)
     ]
     norms = {name: parameter.shape for name, parameter in connection.named_parameters() if "norm" in name}
@@ -133,7 +133,7 @@ def test_dense_connections_add_every_layer() -> None:
         for j in range(b + 1):
             changed = build_block(1)
             with torch.no_grad():
-                changed.connection.weights[b][j] += 0.1
+                changed.connection.rows[b][j] += 0.1
             assert not torch.allclose(changed(embedding()), output, atol=1e-6), (b, j)
 
 
@@ -141,7 +141,7 @@ def test_nothing_but_the_sum_crosses_a_border() -> None:
     """The block's input replaces the stream; the residual does not go past it."""
     stack = build_block(3)
     with torch.no_grad():
-        stack.connection.weights[1].copy_(torch.tensor([2.0, 0.0]))
+        stack.connection.rows[1].copy_(torch.tensor([2.0, 0.0]))
     _, read, _ = stack.run(embedding())
     torch.testing.assert_close(read[3], 2 * embedding())
 
@@ -149,7 +149,7 @@ def test_nothing_but_the_sum_crosses_a_border() -> None:
 def test_the_embedding_is_scaled_but_not_normalised() -> None:
     stack = build_block(2)
     with torch.no_grad():
-        stack.connection.weights[0].fill_(3.0)
+        stack.connection.rows[0].fill_(3.0)
     torch.testing.assert_close(stack.run(embedding())[1][0], 3 * embedding())
 
 

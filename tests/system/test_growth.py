@@ -101,7 +101,7 @@ def test_stages_in_updates_follow_the_plan(whole: tuple[Path, str]) -> None:
         restarts = [border for border in (5, 9) if border < number]
         assert update["lr"] == pytest.approx(rate_after(number, restarts), rel=1e-4)
     for border in ("5 updates", "9 updates"):
-        assert re.search(rf"grew the encoder .* after {border} .*; learning rate 0.005", log)
+        assert re.search(rf"grew the encoder .* after {border} .* learning rate 0.005", log)
     assert depth_of(folder / "checkpoint_2_5.pt") == (2, 2)  # a border's checkpoint has the depth it was trained with
     assert depth_of(folder / "checkpoint_2_6.pt") == (3, 3)
     assert depth_of(folder / "checkpoint_last.pt") == (4, 4)
@@ -261,7 +261,7 @@ def test_kept_moments_go_on(grow: Callable[..., str], tmp_path: Path) -> None:
     grow(tmp_path, *IN_UPDATES, "--growth-optimizer-state", "keep", "--max-update", 7)
     state = checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")
     steps = [moments["step"] for moments in state["last_optimizer_state"]["state"].values()]
-    new = [name for name in state["model"] if name.startswith("encoder.connection.weights.3")]
+    new = [name for name in state["model"] if name.startswith("encoder.connection.rows.3")]
     assert len(new) == 1
     assert sorted(set(steps)) == [2, 7]
     assert steps.count(2) == 1
