@@ -141,7 +141,7 @@ def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
         "the same. Growing copies the",
         "top-most layers, resets Adam's moments and restarts the learning rate at its peak, if not said otherwise.",
         "From the first restart after warm-up on, the rate is therefore higher than that of the model from the start;",
-        "without restarts the two are the same.",
+        "without restarts the two are the same. So a lower loss of the grown model may come from the rate alone.",
         *([f"Interpolation is left out: blocks of {BLOCK_SIZE} layers rule it out."] if "grown-top" in runs else []),
         "",
         *circumstances(part, before),

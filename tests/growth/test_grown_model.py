@@ -47,7 +47,7 @@ def assert_names_of_a_new_one(model: nn.Module, new: nn.Module) -> None:
 
 
 def sdt_by_hand(shallow: nn.Module, table: str, sources: list[int], block_size: int) -> nn.Module:
-    """decisions.md, "At growth": layers by the table; old rows and norms stay; a new row is 1/(n+1); norms follow."""
+    """At growth: layers by the table; old rows and norms stay; a new row is 1/(n+1); norms follow."""
     deep = copy.deepcopy(shallow)
     deep.encoder.layers = nn.ModuleList(copy.deepcopy(shallow.encoder.layers[source]) for source in sources)
     if not block_size:
