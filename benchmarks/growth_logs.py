@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from results_training import logged
@@ -62,6 +63,22 @@ def step_time(log: str, warm_up: int) -> float:
     return statistics.median(steps)
 
 
+def step_times(log: str, lengths: Mapping[int, int]) -> dict[int, float]:
+    """Layers -> seconds of an update with that many, the median.
+
+    Args:
+        lengths: layers -> updates, in the order of training.
+    """
+    updates = _updates(log)
+    ends = itertools.accumulate(lengths.values(), initial=0)
+    result = {}
+    for layers, (begin, end) in zip(lengths, itertools.pairwise(ends), strict=True):
+        steps = [updates[number][1] for number in range(begin + 1, end + 1) if number in updates]
+        if timed := [seconds for seconds in steps if seconds]:
+            result[layers] = statistics.median(timed)
+    return result
+
+
 def loss_curve(log: str) -> list[Point]:
     """The validations, with the seconds of training before them; validating and saving do not count.
 
@@ -80,6 +97,24 @@ def loss_curve(log: str) -> list[Point]:
         seconds += pace * sum(tokens for tokens, _ in inside) + grown.get(before, 0.0)
         points.append(Point(validated, seconds, state["valid_loss"]))
         before = validated
+    return points
+
+
+def at_steady_speed(curve: Sequence[Point], lengths: Mapping[int, int], steps: Mapping[int, float]) -> list[Point]:
+    """The curve as it would be if each update took the time of its depth, whatever else the machine was doing.
+
+    Args:
+        curve: the validations.
+        lengths: layers -> updates, in the order of training.
+        steps: layers -> seconds of an update.
+    """
+    points = []
+    for point in curve:
+        left, seconds = point.updates, 0.0
+        for layers, updates in lengths.items():
+            seconds += min(left, updates) * steps[layers]
+            left -= min(left, updates)
+        points.append(Point(point.updates, seconds, point.loss))
     return points
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from growth_logs import growth_steps, loss_curve, step_time, wall_time
+from growth_logs import growth_steps, loss_curve, step_time, step_times, wall_time
 from growth_schedules import BLOCKS, PAPER, SCHEDULES, stages_text
 from results_commands import Workplace
 
@@ -22,7 +22,8 @@ GROWN = ((7, 8), (4, 8))
 OPTIMIZER_STATES = ("reset", "keep")
 
 _LOG = "--log-format json --log-interval 1"
-_NOTHING_BUT_UPDATES = "--disable-validation --no-save"
+# Without a buffer there is no thread that reads ahead: a process that ends while that thread runs may be aborted.
+_NOTHING_BUT_UPDATES = "--disable-validation --no-save --data-buffer-size 0"
 
 
 class Trainings:
@@ -163,6 +164,7 @@ def measure_loss(place: Workplace, options: argparse.Namespace) -> Iterator[dict
         depth = staged(lengths) if schedule.grows else fixed(*lengths, schedule.restart_updates(updates))
         command = trainings.command(f"loss-{name}", depth, updates, rest)
         log = trainings.log_of(f"loss-{name}", command, updates, anew=False)
-        runs[name] = {"lengths": lengths, "curve": [asdict(point) for point in loss_curve(log)]}
+        curve = [asdict(point) for point in loss_curve(log)]
+        runs[name] = {"lengths": lengths, "curve": curve, "steps": step_times(log, lengths)}
         commands.append(command)
         yield {"runs": runs, "commands": commands}

@@ -56,26 +56,42 @@ def give_moments(
     Args:
         optimizer: has not taken a step.
         model: the grown model.
-        moments: what the shallow model's optimizer knew.
+        moments: what the shallow model's optimizer knew. Their memory is taken over: that optimizer has ended.
         sources: name in the grown model -> name in the shallow one, or None: such a parameter starts without moments.
     """
+    taken: set[int] = set()
+
+    def own_memory(value: Tensor) -> Tensor:
+        """The first to take a value keeps its memory, as there may be gigabytes of them; the others get copies."""
+        if value.data_ptr() in taken:
+            return value.clone()
+        taken.add(value.data_ptr())
+        return value
+
+    served: set[tuple[int, int]] = set()  # tied parameters have several names, and one place
     with torch.no_grad():
         for place in _places(optimizer, model):
+            spot = (id(place.updated), 0 if place.span is None else place.span.start)
             source = sources[place.name]
-            if source is None or source not in moments:
+            if spot in served or source is None or source not in moments:
                 continue
+            served.add(spot)
             known = moments[source]
             own = optimizer.optimizer.state[place.updated]
             for key, value in known.state.items():
-                if not torch.is_tensor(value) or value.shape != place.parameter.shape:
-                    own[key] = value.clone() if torch.is_tensor(value) else value
-                elif place.span is None:
-                    own[key] = value.clone()
+                if not torch.is_tensor(value):
+                    own[key] = value
+                elif place.span is None or value.shape != place.parameter.shape:
+                    own[key] = own_memory(value)
                 else:
                     whole = own.setdefault(key, torch.zeros_like(place.updated))
                     whole[place.span] = value.reshape(-1)
-            if known.master is not None:
-                _part(place.updated, place).copy_(known.master)
+            if known.master is None:
+                continue
+            if place.span is None:
+                place.updated.data = own_memory(known.master)
+            else:
+                place.updated[place.span] = known.master.reshape(-1)
 
 
 def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[_Place]:

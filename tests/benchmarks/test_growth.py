@@ -19,9 +19,11 @@ sys.path.insert(0, str(PROGRAM.parent))
 from growth_logs import (  # noqa: E402  # found by the line above
     Growth,
     Point,
+    at_steady_speed,
     growth_steps,
     loss_curve,
     step_time,
+    step_times,
     time_to_loss,
     wall_time,
 )
@@ -231,6 +233,15 @@ class TestLogs:
             ]
         )  # fmt: skip
         assert loss_curve(log) == [Point(3, pytest.approx(6.0), 9.0), Point(6, pytest.approx(6 + 9 + 0.25), 8.0)]
+
+    def test_steps_at_each_depth(self) -> None:
+        log = "\n".join(update(number, 100, seconds) for number, seconds in enumerate((0, 1, 3, 5, 4, 9, 4), start=1))
+        assert step_times(log, {3: 3, 6: 4}) == {3: pytest.approx(2), 6: pytest.approx(4.5)}
+
+    def test_steady_speed(self) -> None:
+        curve = [Point(2, 7.0, 9.0), Point(4, 9.0, 8.0), Point(6, 99.0, 7.0)]
+        # Three updates of 1 s, then those of 10 s.
+        assert [point.seconds for point in at_steady_speed(curve, {3: 3, 6: 3}, {3: 1.0, 6: 10.0})] == [2, 13, 33]
 
     def test_curve_of_a_training_that_went_on(self) -> None:
         parts = [update(1, 100, 0), update(2, 100, 1), validation(2, 9.0), update(3, 100, 7)]

@@ -99,18 +99,25 @@ class TestPage:
                 for number, loss in enumerate(losses, start=1)
             ]
 
+        # With 24 layers a step took 1.2 s at first and 0.8 s later.
         runs = {
-            DEEP: {"lengths": {"24": 40}, "curve": curve(9, 8, 7, 6, seconds=10)},
-            PAPER: {"lengths": {"3": 20, "6": 20}, "curve": curve(9, 6, 5, 4, seconds=6)},
-            "shallow": {"lengths": {"6": 40}, "curve": curve(9, 9, 8, 7, seconds=3)},
+            DEEP: {"lengths": {"24": 40}, "curve": curve(9, 8, 7, 6, seconds=10), "steps": {"24": 1.2}},
+            PAPER: {
+                "lengths": {"3": 20, "24": 20},
+                "curve": curve(9, 7, 6, 4, seconds=4),
+                "steps": {"3": 0.2, "24": 0.8},
+            },
+            "late": {"lengths": {"3": 40}, "curve": curve(9, 6.5, 6.5, 6, seconds=7), "steps": {"3": 0.4}},
+            "shallow": {"lengths": {"6": 40}, "curve": curve(9, 9, 8, 7, seconds=3), "steps": {"6": 0.3}},
         }
         text = page({"time-to-loss": {**KNOWN, "runs": runs}})
         assert [row[2:] for row in rows(text, "Time to a loss")] == [
-            ["40", "1.00", "6.000", "40", "1.00"],
-            ["24", "0.60", "4.000", "12", "0.30"],
-            ["12", "0.30", "7.000", "not reached", "-"],
+            ["40", "6.000", "40", "1.00", "1.00"],
+            ["16", "4.000", "12", "0.30", "0.40"],
+            ["28", "6.000", "28", "0.70", "0.30"],
+            ["12", "7.000", "not reached", "-", "-"],
         ]
-        assert "0.30 of the deep model's time; the goal is 0.5: met." in text
+        assert "0.30 of the deep model's time, at steady speed 0.40; the goal is 0.5: met." in text
         assert "| schedule | 10 | 20 | 30 | 40 |" in text
 
     def test_what_was_said_is_not_said_again(self) -> None:
