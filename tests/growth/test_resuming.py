@@ -125,7 +125,7 @@ def test_fairseq_restores_the_same(
 def test_a_file_that_is_not_there(tmp_path: Path, option: str) -> None:
     path = str(tmp_path / "none.pt")
     with pytest.raises(UserError) as error:
-        restoring(tmp_path, **{option: path}).path  # noqa: B018
+        restoring(tmp_path, **{option: path}).path  # noqa: B018  # the access is the test
     assert str(error.value) == f"--{option.replace('_', '-')} {path}: there is no such file"
 
 
