@@ -221,7 +221,7 @@ def _loss(part: Numbers) -> Iterator[str]:
             f"Of those that grow, the fastest ({SCHEDULES[best].meaning}) reaches that loss in",
             f"{measured[best]:.2f} of the deep model's time, at steady speed {corrected[best]:.2f}; the goal is "
             f"{LOSS_GOAL:g}: {_verdict(max(measured[best], corrected[best]) <= LOSS_GOAL)}. Every growth",
-            "step restarts the learning rate, which by itself lowers the loss in the same time; schedules without growth",
+            "step restarts the learning rate, which may lower the loss by itself; schedules without growth",
             "(`restarted` and `shallow` of `--schedules`), where they are in the table, show how much.",
         )
     yield from (
