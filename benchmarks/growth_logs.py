@@ -13,7 +13,6 @@ from results_training import logged
 from fairseq_compat import UserError
 
 _GREW = re.compile(r"grew the encoder from (\d+) to (\d+) layers after (\d+) updates in ([\d.]+) s")
-_DONE = re.compile(r"done training in ([\d.]+) seconds")
 
 
 @dataclass(frozen=True)
@@ -35,32 +34,8 @@ class Point:
     loss: float
 
 
-def wall_time(log: str) -> float:
-    """Seconds of fairseq's whole training loop: updates, growth, and fetching the batches.
-
-    Raises:
-        UserError: the training did not come to its end.
-    """
-    found = _DONE.findall(log)
-    if not found:
-        raise UserError("a training's log does not say how long it took; give another --work")
-    return float(found[-1])
-
-
 def growth_steps(log: str) -> list[Growth]:
     return [Growth(int(one[0]), int(one[1]), int(one[2]), float(one[3])) for one in _GREW.findall(log)]
-
-
-def step_time(log: str, warm_up: int) -> float:
-    """Seconds of an update: the median of those after ``warm_up``.
-
-    Raises:
-        UserError: there are none.
-    """
-    steps = [seconds for update, (_, seconds) in _updates(log).items() if update > warm_up and seconds]
-    if not steps:
-        raise UserError(f"a training's log has no update after the first {warm_up}; give another --work")
-    return statistics.median(steps)
 
 
 def step_times(log: str, lengths: Mapping[int, int]) -> dict[int, float]:

@@ -14,6 +14,8 @@ from growth_schedules import (
     SCHEDULES,
     encoder_share,
     limit_of_saving,
+    median_ratio,
+    share_of_time,
     shares_of_products,
     time_saved,
 )
@@ -57,9 +59,13 @@ def page(parts: Mapping[str, Numbers | None]) -> str:
 def _saving(part: Numbers) -> Iterator[str]:
     settings, rounds, lengths = part["settings"], part["rounds"], _whole(part["lengths"])
     deepest = max(lengths)
-    measured = [1 - one["staged"] / one["deep"] for one in rounds]
-    predicted = [time_saved(lengths, _whole(one["steps"])) for one in rounds]
-    share = statistics.median(encoder_share(_whole(one["steps"])) for one in rounds)
+    measured = [1 - share_of_time(lengths, one["staged"], one["deep"]) for one in rounds]
+    steps = [
+        {layers: median_ratio(taken, one["steps"][str(deepest)]) for layers, taken in _whole(one["steps"]).items()}
+        for one in rounds
+    ]
+    predicted = [time_saved(lengths, one) for one in steps]
+    share = statistics.median(map(encoder_share, steps))
     sizes = (deepest, settings["decoder_layers"], settings["width"], part["text"]["dictionary"])
     yield from (
         "## Time saved",
@@ -72,16 +78,18 @@ def _saving(part: Numbers) -> Iterator[str]:
         f"decoder's and the output projection's in the matrix products for a token are {_shares(*sizes)}, in the",
         f"paper's model, after which they were chosen, {_shares(*PAPERS_MODEL)}.",
         "",
-        "Measured: fairseq's `done training in` of both, which take turns in going first. Predicted: 1 - sum n_k t_k /",
-        "(N t_deep), t_k the median step of a short run with k layers in the same round "
-        f"({settings['probe_updates']} updates after {settings['probe_warm_up']}).",
+        "The two trainings are processes of their own that take turns on one core, update by update; the seconds",
+        "are from update to update, growth and fetching the batches included. Saved: 1 - sum n_k r_k / N, r_k the",
+        "median in stage k of an update's time by that of the deep model's update beside it, so that a machine whose",
+        "speed changes is as fast for both. Predicted: the same with t_k / t_deep in the place of r_k, from short runs",
+        f"of all depths in turns ({settings['probe_updates']} updates after {settings['probe_warm_up']}).",
         "",
         "| round | deep s | staged s | saved | predicted | difference in points |",
         "|---|---|---|---|---|---|",
     )
     for number, (one, saved, expected) in enumerate(zip(rounds, measured, predicted, strict=True), start=1):
         yield _row(
-            str(number), f"{one['deep']:.1f}", f"{one['staged']:.1f}", f"{saved:.1%}", f"{expected:.1%}",
+            str(number), f"{sum(one['deep']):.1f}", f"{sum(one['staged']):.1f}", f"{saved:.1%}", f"{expected:.1%}",
             f"{100 * (saved - expected):+.1f}",
         )  # fmt: skip
     saved, expected = statistics.median(measured), statistics.median(predicted)
@@ -99,11 +107,8 @@ def _saving(part: Numbers) -> Iterator[str]:
         "|---|---|---|",
     )
     for layers in sorted(lengths):
-        steps = [_whole(one["steps"]) for one in rounds]
-        own = statistics.median(one[layers] for one in steps)
-        yield _row(
-            str(layers), f"{1000 * own:.0f}", f"{statistics.median(one[layers] / one[deepest] for one in steps):.3f}"
-        )
+        own = statistics.median(statistics.median(one["steps"][str(layers)]) for one in rounds)
+        yield _row(str(layers), f"{1000 * own:.0f}", f"{statistics.median(one[layers] for one in steps):.3f}")
 
 
 # --- projection ---------------------------------------------------------------------------------------------------

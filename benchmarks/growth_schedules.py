@@ -5,7 +5,8 @@ Depths are in blocks and lengths in proportions, so that one schedule fits model
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairseq_compat import UserError
@@ -89,6 +90,27 @@ def time_saved(lengths: Mapping[int, float], seconds: Mapping[int, float]) -> fl
     """
     taken = sum(updates * seconds[layers] for layers, updates in lengths.items())
     return 1 - taken / (sum(lengths.values()) * seconds[max(seconds)])
+
+
+def share_of_time(lengths: Mapping[int, int], staged: Sequence[float], deep: Sequence[float]) -> float:
+    """The staged training's share of the deep one's time, as if the machine had kept its speed.
+
+    Args:
+        lengths: layers -> updates, in the order of training.
+        staged: seconds of each update, growth included.
+        deep: seconds of each update of the deep model, done just before or after it.
+    """
+    shares, begin = 0.0, 0
+    for updates in lengths.values():
+        stage = slice(begin, begin + updates)
+        shares += updates * median_ratio(staged[stage], deep[stage])
+        begin += updates
+    return shares / begin
+
+
+def median_ratio(seconds: Sequence[float], others: Sequence[float]) -> float:
+    """The median of the ratios of two works that were done by turns."""
+    return statistics.median(one / other for one, other in zip(seconds, others, strict=True))
 
 
 def limit_of_saving(lengths: Mapping[int, float], deepest: int) -> float:

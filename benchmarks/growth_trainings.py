@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from growth_logs import growth_steps, loss_curve, step_time, step_times, wall_time
+from growth_logs import growth_steps, loss_curve, step_times
 from growth_schedules import BLOCKS, PAPER, SCHEDULES, stages_text
 from results_commands import Workplace
+from taking_turns import turns
 
 #: The paper's share of warm-up in all updates.
 WARM_UP = 8000 / 50000
@@ -24,6 +25,9 @@ OPTIMIZER_STATES = ("reset", "keep")
 _LOG = "--log-format json --log-interval 1"
 # Without a buffer there is no thread that reads ahead: a process that ends while that thread runs may be aborted.
 _NOTHING_BUT_UPDATES = "--disable-validation --no-save --data-buffer-size 0"
+
+# In turns on one core, a process that reads ahead would take from the others' turns.
+_IN_TURNS = f"{_NOTHING_BUT_UPDATES} --num-workers 0"
 
 
 class Trainings:
@@ -92,34 +96,37 @@ def staged(lengths: Mapping[int, int], optimizer_state: str = "reset") -> str:
 
 
 def measure_saving(place: Workplace, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Seconds of the paper's schedule and of the deep model, and of a step at each depth, round by round.
+    """Seconds of every update of the paper's schedule, of the deep model, and at each depth, round by round.
 
-    The long runs take turns in going first; the short runs that the prediction comes from lie between them.
+    The two long trainings take turns, update by update, and so do the short ones that the prediction comes from:
+    whatever else the machine does slows all of them alike.
     """
     trainings = Trainings(place, options)
     short = options.probe_warm_up + options.probe_updates
     lengths = SCHEDULES[PAPER].lengths(options.saving_updates, trainings.block_size)
-    runs = {
-        "deep": (fixed(trainings.deepest), options.saving_updates),
-        **{str(layers): (fixed(layers), short) for layers in lengths},
-        "staged": (staged(lengths), options.saving_updates),
-    }
+    long_runs = {"deep": fixed(trainings.deepest), "staged": staged(lengths)}
+    short_runs = {str(layers): fixed(layers) for layers in lengths}
 
-    def command(number: int, name: str) -> str:
-        return trainings.command(f"saving{number}-{name}", *runs[name], _NOTHING_BUT_UPDATES)
-
-    # Of the short runs, which differ in depth only, one is enough to look at.
-    shown = [command(1, name) for name in ("deep", str(min(lengths)), "staged")]
-    rounds: list[dict[str, Any]] = []
-    for number in range(1, options.rounds + 1):
-        logs = {
-            name: trainings.log_of(f"saving{number}-{name}", command(number, name), runs[name][1])
-            for name in list(runs)[:: 1 if number % 2 else -1]
+    def in_turns(number: int, depths: Mapping[str, str], updates: int) -> dict[str, list[float]]:
+        names = {one: f"saving{number}-{one}" for one in depths}
+        commands = {
+            names[one]: trainings.command(names[one], depth, updates, _IN_TURNS) for one, depth in depths.items()
         }
-        seconds = {name: wall_time(logs[name]) for name in ("deep", "staged")}
-        steps = {layers: step_time(logs[str(layers)], options.probe_warm_up) for layers in lengths}
-        rounds.append({**seconds, "steps": steps})
-        yield {"lengths": lengths, "rounds": rounds, "commands": shown}
+        logs = place.train_in_turns(commands, updates)
+        # Of the short runs, which differ in depth only, one is enough to look at; and one round.
+        for one in ("deep", "staged", str(min(lengths))):
+            if one in depths:
+                shown.setdefault(one, commands[names[one]])
+        return {one: turns(logs[names[one]].read_text(encoding="utf-8", errors="replace")) for one in depths}
+
+    rounds: list[dict[str, Any]] = []
+    shown: dict[str, str] = {}
+    for number in range(1, options.rounds + 1):
+        taken = in_turns(number, long_runs, options.saving_updates)
+        probes = in_turns(number, short_runs, short)
+        steps = {layers: probes[str(layers)][options.probe_warm_up :] for layers in lengths}
+        rounds.append({**taken, "steps": steps})
+        yield {"lengths": lengths, "rounds": rounds, "commands": list(shown.values())}
 
 
 def measure_step(place: Workplace, options: argparse.Namespace, data: str) -> Iterator[dict[str, Any]]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+from growth_page import page
+from growth_schedules import DEEP, PAPER, SCHEDULES, time_saved
 
-from growth_page import page  # noqa: E402  # found by the line above
-from growth_schedules import DEEP, PAPER, SCHEDULES, time_saved  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 KNOWN: dict[str, Any] = {
     "settings": {
@@ -19,7 +17,7 @@ KNOWN: dict[str, Any] = {
         "decoder_layers": 3, "max_tokens": 2000, "probe_updates": 15, "probe_warm_up": 5, "learning_rate": 0.002,
         "base_width": 512, "base_decoder_layers": 6, "vocabulary": 34000, "steps": 2,
     },
-    "about": {"machine": "a machine", "versions": "some versions"},
+    "about": {"machine": "one computer", "versions": "some versions"},
     "made_by": "python benchmarks/growth.py",
     "text": {"train": 1000, "valid": 10, "test": 10, "dictionary": 2184},
     "prepared": ["prepare text"],
@@ -44,7 +42,14 @@ class TestPage:
         # A step takes 0.2 s, and 0.1 s for each layer: 2.6 s with 24.
         steps = {str(layers): 0.2 + 0.1 * layers for layers in lengths}
         saved = time_saved(lengths, {int(layers): seconds for layers, seconds in steps.items()})
-        rounds = [{"deep": 100.0, "staged": 100 * (1 - saved + off), "steps": steps} for off in (0.01, -0.03, 0.03)]
+        rounds = [
+            {
+                "deep": [1.0] * 210,
+                "staged": [1 - saved + off] * 210,
+                "steps": {layers: [one] for layers, one in steps.items()},
+            }
+            for off in (0.01, -0.03, 0.03)
+        ]
         numbers = {**KNOWN, "lengths": {str(layers): one for layers, one in lengths.items()}, "rounds": rounds}
         text = page({"saving": numbers})
         assert [row[-1] for row in rows(text, "Time saved")] == ["-1.0", "+3.0", "-3.0", "-1.0"]
@@ -57,7 +62,7 @@ class TestPage:
 
     def test_saving_below_the_bar(self) -> None:
         lengths = {"3": 100, "24": 110}
-        rounds = [{"deep": 100.0, "staged": 74.0, "steps": {"3": 0.2, "24": 0.4}}]
+        rounds = [{"deep": [1.0] * 210, "staged": [0.74] * 210, "steps": {"3": [0.2], "24": [0.4]}}]
         text = page({"saving": {**KNOWN, "lengths": lengths, "rounds": rounds}})
         assert "the bar is 27%: **not met**." in text
         assert "differ by 2.2 points; the bar\n  is 2: **not met**." in text
@@ -123,7 +128,7 @@ class TestPage:
     def test_what_was_said_is_not_said_again(self) -> None:
         cases = [{"before": 42, "after": 48, "state": "reset", "seconds": [0.3]}]
         numbers = {**KNOWN, "cases": cases, "parameters": 1, "lengths": {"3": 1, "24": 1}}
-        numbers["rounds"] = [{"deep": 2.0, "staged": 1.0, "steps": {"3": 1.0, "24": 2.0}}]
+        numbers["rounds"] = [{"deep": [2.0, 2.0], "staged": [1.0, 2.0], "steps": {"3": [1.0], "24": [2.0]}}]
         text = page({"saving": numbers, "step": numbers})
-        for once in ("a machine", "some versions", "prepare text", "made-up"):
+        for once in ("one computer", "some versions", "prepare text", "made-up"):
             assert text.count(once) == 1

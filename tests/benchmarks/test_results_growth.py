@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 from results import PARTS, parse_options  # found by the line above
 from results_growth import GROWTH, NAMES, RUNS, measure_steps, trainings
 from results_page import page
