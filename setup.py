@@ -14,6 +14,9 @@ from fairseq_compat.versions import LOWEST_TORCH, PYTHON, SUPPORTED  # noqa: E40
 HOOK = "fairseq_compat.pth"
 TORCH = next(one for one in SUPPORTED if one.distribution == "torch")
 
+#: What figures and the nearest permutation need.
+ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
+
 
 class BuildWithHook(build_py):
     """Puts the start-up hook where it ends up at the top of site-packages, for regular and editable installs.
@@ -64,8 +67,9 @@ setup(
             "tensorboardX>=2.6,<3",
             # The GPU builds of PyTorch bring their own; on a CPU its interpreter runs the kernels' tests.
             'triton>=3,<4; platform_system == "Linux"',
+            *ANALYSIS,
         ],
-        "analysis": ["matplotlib>=3.8,<4", "scipy>=1.11,<2"],
+        "analysis": ANALYSIS,
         "recipes": ["rich>=13,<16"],
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},

@@ -122,7 +122,7 @@ def parse_options(description: str, given: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def command_of(given: Sequence[str]) -> str:
+def command_of(given: Sequence[str], program: str = "depthwise.py") -> str:
     """What was typed, with the variables that change how fast a CPU is: threads, and what malloc keeps.
 
     Left out is where the raw numbers went, which nothing on the page depends on.
@@ -134,4 +134,4 @@ def command_of(given: Sequence[str]) -> str:
         if "--json" not in (before, one.partition("=")[0]):
             shown.append(one)
         before = one
-    return shlex.join([*variables, "python", "benchmarks/depthwise.py", *shown])
+    return shlex.join([*variables, "python", f"benchmarks/{program}", *shown])

@@ -1,9 +1,9 @@
 """Results on real text, in parts: each asks one question and answers it with a few trainings.
 
 Part "comparison": how do the models train beside stock fairseq's Transformer? Part "stability": does a deep model train
-in fp32 and in bf16? Part "growth": what does a model that is grown while it is trained lose or save? Every command is
-printed before it runs; what is finished is not repeated, and a training that was stopped goes on from its checkpoint.
-A part is a file, and a name in ``PARTS`` below.
+in fp32 and in bf16? Part "growth": what does a model that is grown while it is trained lose or save? Part "units": what
+do parallel units, biased inputs and a learned order do? Every command is printed before it runs; what is finished is
+not repeated, and a training that was stopped goes on from its checkpoint. A part is a file, and a name in ``PARTS``.
 
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --output docs/results.md
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --part stability
@@ -26,6 +26,7 @@ from results_growth import GROWTH
 from results_page import page
 from results_part import Languages
 from results_stability import STABILITY
+from results_units import UNITS
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
@@ -33,7 +34,7 @@ from fairseq_compat.files import written_whole
 from fairseq_compat.versions import installed_version
 
 #: In the order of the page.
-PARTS = {part.name: part for part in (COMPARISON, STABILITY, GROWTH)}
+PARTS = {part.name: part for part in (COMPARISON, STABILITY, GROWTH, UNITS)}
 SPLITS = ("train", "valid", "test")
 
 #: Options that no part has for itself; then those that the text depends on.

@@ -10,10 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+from taking_turns import OTHER_ENDED, PROGRAM, environment_of, ring
 
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
@@ -115,17 +118,57 @@ class Workplace:
         self._keep(command)
         return log
 
+    def train_in_turns(self, commands: Mapping[str, str], updates: int) -> dict[str, Path]:
+        """Run trainings of equally many updates in turns, all or none of them; give back the log of each.
+
+        Args:
+            commands: name -> a command that begins with ``fairseq-depthwise``; the names are those of the logs.
+            updates: of each training.
+
+        Raises:
+            UserError: one of them failed.
+        """
+        logs = {name: self.folder / f"{name}.log" for name in commands}
+        if all(self.is_finished(_in_turns(command)) for command in commands.values()):
+            return logs
+        tell("\nin turns:")
+        with ExitStack() as stack:
+            processes = {}
+            with ring(len(commands)) as places:
+                for (name, command), ends in zip(commands.items(), places, strict=True):
+                    tell(f"$ {command}")
+                    output = stack.enter_context(logs[name].open("wb"))
+                    started = self._running(_in_turns(command), output, output, ends, environment_of(ends))
+                    processes[name] = stack.enter_context(started)
+            for name, process in processes.items():
+                while _wait(process, PROGRESS_EVERY) is None:
+                    _show(logs[name], updates)
+        for name in sorted(commands, key=lambda name: OTHER_ENDED in logs[name].read_text(errors="replace")):
+            if (status := processes[name].returncode) != 0:
+                raise _failure(commands[name], status, logs[name])
+        for command in commands.values():
+            self._keep(_in_turns(command))
+        return logs
+
     def _keep(self, command: str) -> None:
         with self._finished.open("a", encoding="utf-8") as finished:
             finished.write(command + "\n")
 
     @contextmanager
-    def _running(self, command: str, output: Any, errors: Any) -> Iterator[subprocess.Popen[bytes]]:
+    def _running(
+        self,
+        command: str,
+        output: Any,
+        errors: Any,
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """The started command; it and what it started are ended if this program is stopped meanwhile."""
         process = subprocess.Popen(
             ["sh", "-c", command],
             cwd=self.folder,
-            env=self._environment,
+            env={**self._environment, **environment},
+            pass_fds=pass_fds,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
@@ -137,6 +180,13 @@ class Workplace:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait()
             raise
+
+
+def _in_turns(command: str) -> str:
+    """The command as a process of a ring."""
+    program, rest = command.split(" ", 1)
+    assert program == "fairseq-depthwise"
+    return shlex.join([sys.executable, str(PROGRAM)]) + " " + rest
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:

@@ -27,12 +27,21 @@ def sizes(layers: int, width: int, heads: int) -> str:
     return f"--encoder-layers {layers} --decoder-layers {layers} {widths(width, heads)}"
 
 
-def training(program: str, name: str, rate: float, warm_up: int, rest: str, *, scheduler: str = "inverse_sqrt") -> str:
+def training(
+    program: str,
+    name: str,
+    rate: float,
+    warm_up: int,
+    rest: str,
+    *,
+    scheduler: str = "inverse_sqrt",
+    criterion: str = "label_smoothed_cross_entropy",
+) -> str:
     """A training command; Adam, schedule and loss are those of the papers."""
     return (
         f"{program} "
         f"--optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --clip-norm 0 --lr-scheduler {scheduler} "
-        f"--lr {rate:.6g} --warmup-updates {warm_up} --criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
+        f"--lr {rate:.6g} --warmup-updates {warm_up} --criterion {criterion} --label-smoothing 0.1 "
         f"{rest} --keep-interval-updates 1 --no-epoch-checkpoints --save-dir {name} "
         f"--log-format json --log-interval {LOG_EVERY} --cpu"
     )

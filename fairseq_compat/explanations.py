@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 
 from fairseq_compat.errors import UserError
 
@@ -43,11 +44,21 @@ def explain(error: BaseException) -> str | None:
             "(fairseq-depthwise train, generate and interactive do so for the architectures of fairseq_depthwise)"
         )
     if message.startswith("Cannot load model parameters from checkpoint") and error.__context__ is not None:
+        if isinstance(error.__context__, UserError):
+            return f"{message.split(';')[0]}: {error.__context__}"
         details = [line.strip() for line in str(error.__context__).splitlines()[1:2]]
         return "; ".join([message.rstrip("."), *(line[:200].rstrip(".") for line in details)])
     if isinstance(error, AssertionError) and message.startswith(OWN_SENTENCES):
         return message
+    if isinstance(error, RuntimeError) and not message and _raised_in(error) == "parse_args_and_arch":
+        return "no architecture is given; name one with --arch, such as --arch transformer"
     return None
+
+
+def _raised_in(error: BaseException) -> str | None:
+    """The name of the function that raised an exception."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return frames[-1].name if frames else None
 
 
 def _missing_file(path: str) -> str:

@@ -2,7 +2,7 @@
 
 Importing this package registers, under their names on fairseq's command line:
 
-- architectures: ``depthwise_lstm_transformer``, ``sdt_transformer`` and their presets;
+- architectures: ``depthwise_lstm_transformer``, ``mute_transformer``, ``sdt_transformer`` and their presets;
 - criterions: ``label_smoothed_cross_entropy_with_auxiliary``;
 - learning rate schedules: ``inverse_sqrt_restart``;
 - tasks: ``translation_layer_growth``.

@@ -12,9 +12,9 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_depthwise.commands import average, doctor, fairseq_commands, grow, inspect, params
+from fairseq_depthwise.commands import average, doctor, fairseq_commands, grow, inspect, params, units
 
-COMMANDS = (doctor, fairseq_commands, average, inspect, grow, params)
+COMMANDS = (doctor, fairseq_commands, average, inspect, grow, params, units)
 
 
 def build_parser() -> argparse.ArgumentParser:

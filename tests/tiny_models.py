@@ -30,8 +30,21 @@ SDT_TINY: dict[str, Any] = {
     "max_relative_positions": 2,
 }
 
+#: What ``mute_transformer`` has instead or besides.
+MUTE_TINY: dict[str, Any] = {
+    "encoder_layers": 2,
+    "encoder_units": 3,
+    "encoder_ffn_embed_dim": 24,
+    "decoder_ffn_embed_dim": 32,
+    "max_relative_positions": 2,
+}
+
 #: Family -> sizes of its tiny model.
-FAMILIES: dict[str, dict[str, Any]] = {"depthwise_lstm_transformer": TINY, "sdt_transformer": TINY | SDT_TINY}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "depthwise_lstm_transformer": TINY,
+    "sdt_transformer": TINY | SDT_TINY,
+    "mute_transformer": TINY | MUTE_TINY,
+}
 
 PAD, EOS = 1, 2
 
@@ -86,6 +99,29 @@ SDT_VARIANTS: dict[str, dict[str, Any]] = {
     }.items()
 }
 
+#: Variants of ``mute_transformer``; where there is noise, every training forward has it.
+MUTE_VARIANTS: dict[str, dict[str, Any]] = {
+    name: {"name": "mute_transformer", "unit_noise_rate": 1.0, **options}
+    for name, options in {
+        "mute": {},
+        "mute, one unit": {"encoder_units": 1},
+        "mute, noise": {"encoder_units": 4, "unit_inputs": "identity,swap,mask,disorder"},
+        "mute, masks of many, shared attention": {
+            "unit_inputs": "mask",
+            "unit_mask_rate": 0.4,
+            "unit_sharing": "attention",
+        },
+        "mute, shared attention": {"unit_sharing": "attention"},
+        "mute, shared ffn": {"unit_sharing": "ffn", "unit_inputs": "identity,swap,disorder"},
+        "mute, sequential": {"unit_sequential": True, "unit_inputs": "swap,mask,disorder"},
+        "mute, sequential, hard": {"unit_sequential": True, "permutation_at_inference": "hard"},
+        "mute, absolute": {"max_relative_positions": 0},
+        "mute, relative keys": {"relative_position_terms": "key"},
+        "mute, gelu, one table": {"activation_fn": "gelu", "share_all_embeddings": True},
+        "mute, adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
+    }.items()
+}
+
 
 def dictionary_of(size: int) -> Dictionary:
     """A dictionary with ``size`` entries, fairseq's four special ones included."""
@@ -105,14 +141,18 @@ def task_of(source_size: int = 12, target_size: int = 12) -> SimpleNamespace:
 def build_tiny(name: str = "depthwise_lstm_transformer", **options: Any) -> FairseqEncoderDecoderModel:
     """A seeded model in evaluation mode.
 
-    Norms are not the identity, biases not zero and the weights of block connections not all the same, so that one that
-    is forgotten, or mistaken for another, shows.
+    Norms are not the identity, biases not zero, the weights of block connections and of units not all the same, and
+    units not side by side, so that one that is forgotten, or mistaken for another, shows.
     """
     torch.manual_seed(1)
     model = MODEL_REGISTRY[name].build_model(SimpleNamespace(**(FAMILIES[name] | options)), task_of())
     for parameter_name, parameter in model.named_parameters():
         if "norm" in parameter_name:
             torch.nn.init.normal_(parameter, mean=1.0, std=0.3)
+        elif parameter_name.endswith("order.raw"):
+            torch.nn.init.uniform_(parameter, -0.1, 1.0)
+        elif parameter_name.endswith("unit_weights"):
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
         elif "connection.rows" in parameter_name or (parameter_name.endswith("bias") and not parameter.any()):
             torch.nn.init.normal_(parameter, mean=0.5, std=0.5)
     return model.eval()

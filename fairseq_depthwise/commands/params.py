@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fairseq_depthwise.commands.parsers import add_parser
 
 if TYPE_CHECKING:
-    from fairseq_depthwise.evaluation.published_counts import CountedRow
+    from fairseq_depthwise.evaluation.published_counts import CountedRow, Interval
 
 
 def add_to(subcommands: Any) -> None:
@@ -24,7 +25,13 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_depthwise.evaluation.published_counts import ROWS, SHALLOW_TO_DEEP_VOCABULARIES, VOCABULARY, count
+    from fairseq_depthwise.evaluation.published_counts import (
+        MULTI_UNIT_VOCABULARIES,
+        ROWS,
+        SHALLOW_TO_DEEP_VOCABULARIES,
+        VOCABULARY,
+        count,
+    )
 
     counted = [count(row) for row in ROWS]
     if options.json:
@@ -34,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
                 "table": one.row.table,
                 "row": one.row.row,
                 "flags": f"--arch {one.row.arch}",
+                "embeddings": one.row.embeddings,
                 "vocabulary": one.row.vocabulary,
                 "parameters": one.parameters,
                 "classifier_bias": one.row.classifier_bias,
@@ -53,13 +61,18 @@ def run(options: argparse.Namespace) -> int:
         f"\nDepth-wise LSTM: with {VOCABULARY:,} words. The paper counts a bias for each of them in the classifier, "
         "which fairseq's tied\noutput projection does not have; it is added before comparing.\n"
         "Shallow-to-deep: with one vocabulary for each language pair, and no bias:\n"
-        + ", ".join(
-            f"{pair} {words.chosen:,} words ({words.lowest:,} to {words.highest:,} fit)"
-            for pair, words in SHALLOW_TO_DEEP_VOCABULARIES.items()
-        )
-        + "."
+        f"{_fitting(SHALLOW_TO_DEEP_VOCABULARIES)}.\n"
+        "Multi-unit: with --share-decoder-input-output-embed instead and a bias, as many words on both sides:\n"
+        f"{_fitting(MULTI_UNIT_VOCABULARIES)}."
     )
     return 0
+
+
+def _fitting(vocabularies: Mapping[str, Interval]) -> str:
+    return ", ".join(
+        f"{pair} {words.chosen:,} words ({words.lowest:,} to {words.highest:,} fit)"
+        for pair, words in vocabularies.items()
+    )
 
 
 _HEADER = (

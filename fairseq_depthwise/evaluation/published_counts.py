@@ -2,7 +2,8 @@
 
 The vocabularies are those that the published counts imply. The paper on depth-wise LSTMs counts a bias of the
 classifier, one number for each word, which fairseq's tied output projection does not have; it is added before
-comparing. That on shallow-to-deep training counts none.
+comparing. That on shallow-to-deep training counts none. That on multi-unit Transformers counts one, and its encoders
+have an embedding table of their own.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from fairseq_depthwise.evaluation.model_sizes import build_without_memory
 
-#: "Rewiring the Transformer with Depth-Wise LSTMs", and "Shallow-to-Deep Training for Neural Machine Translation".
-DEPTHWISE, SHALLOW_TO_DEEP = "depth-wise LSTM", "shallow-to-deep"
+#: "Rewiring the Transformer with Depth-Wise LSTMs", "Shallow-to-Deep Training for Neural Machine Translation", and
+#: "Multi-Unit Transformers for Neural Machine Translation".
+DEPTHWISE, SHALLOW_TO_DEEP, MULTI_UNIT = "depth-wise LSTM", "shallow-to-deep", "multi-unit"
+
+#: Options that make one of several embedding tables.
+ALL_TIED, DECODER_TIED = "--share-all-embeddings", "--share-decoder-input-output-embed"
 
 #: Joint vocabulary of the WMT14 English-German models with depth-wise LSTMs; all three embedding tables are tied.
 VOCABULARY = 35_627
@@ -36,6 +41,10 @@ class Interval(NamedTuple):
 #: fits none of them, is left out of account.
 SHALLOW_TO_DEEP_VOCABULARIES = {"En-De": Interval(33_108, 33_338, 33_200), "En-Fr": Interval(44_165, 44_711, 44_400)}
 
+#: Vocabularies of the multi-unit models, taken to be equally large on both sides. The count of the English-German
+#: models with 4 units, which fits none of them, is left out of account.
+MULTI_UNIT_VOCABULARIES = {"NIST Zh-En": Interval(49_339, 49_347, 49_343), "En-De": Interval(36_171, 36_423, 36_300)}
+
 _SET_FOR_BOTH = "one set of gates for both stacks; the text says one for each"
 _SAME_WITH_RELATIVE_POSITIONS = "without relative positions; with them, in the preset without _absolute, the same"
 
@@ -53,6 +62,7 @@ class PublishedRow(NamedTuple):
         consistent: False where no reading agrees with the text and the other rows.
         vocabulary: words.
         classifier_bias: whether the paper counts one.
+        embeddings: the option that says which embedding tables are one.
     """
 
     paper: str
@@ -64,6 +74,7 @@ class PublishedRow(NamedTuple):
     consistent: bool
     vocabulary: int
     classifier_bias: bool
+    embeddings: str = ALL_TIED
 
 
 def _depthwise(table: int, row: str, preset: str, published: str, reading: str = "", ok: bool = True) -> PublishedRow:
@@ -77,6 +88,17 @@ def _shallow_to_deep(
     arch, words = f"sdt_transformer_{preset}", SHALLOW_TO_DEEP_VOCABULARIES[pair].chosen
     return PublishedRow(SHALLOW_TO_DEEP, 1, f"{pair}, {row}", arch, published, reading, ok, words, False)
 
+
+def _multi_unit(
+    table: int, pair: str, row: str, preset: str, published: str, reading: str = "", ok: bool = True
+) -> PublishedRow:
+    arch, words = f"mute_transformer{preset}", MULTI_UNIT_VOCABULARIES[pair].chosen
+    return PublishedRow(
+        MULTI_UNIT, table, f"{pair}, {row}", arch, published, reading, ok, words, True, embeddings=DECODER_TIED
+    )
+
+
+_UNITS_GIVE_MORE = "18 more units are 56.76 M more than the row + Relative"
 
 ROWS = (
     _depthwise(2, "depth-wise RNN", "wmt_en_de_rnn", "68.67"),
@@ -130,6 +152,16 @@ ROWS = (
     _shallow_to_deep("En-Fr", "24 layers", "wmt_en_de_24l_absolute", "124", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-Fr", "48 layers", "wmt_en_de_48l_absolute", "199", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-Fr", "Big, 6 layers", "wmt_en_de_big_pre_norm", "222"),
+    _multi_unit(1, "NIST Zh-En", "+ Relative", "_wmt_en_de_relative", "95"),
+    _multi_unit(1, "NIST Zh-En", "Big + Relative", "_wmt_en_de_big", "277"),
+    _multi_unit(1, "NIST Zh-En", "MUTE, 4 units", "", "152"),
+    _multi_unit(1, "NIST Zh-En", "+ Bias", "_biased", "152"),
+    _multi_unit(1, "NIST Zh-En", "+ Bias + Seq.", "_sequential", "152"),
+    _multi_unit(2, "En-De", "+ Relative", "_wmt_en_de_relative", "81"),
+    _multi_unit(2, "En-De", "Big + Relative", "_wmt_en_de_big", "251"),
+    _multi_unit(2, "En-De", "MUTE, 4 units", "", "130", _UNITS_GIVE_MORE, False),
+    _multi_unit(2, "En-De", "+ Bias", "_biased", "130", _UNITS_GIVE_MORE, False),
+    _multi_unit(2, "En-De", "+ Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
 )
 
 
@@ -151,7 +183,7 @@ class CountedRow(NamedTuple):
 
 def count(row: PublishedRow) -> CountedRow:
     """Build the row's model without memory and count its parameters."""
-    options = SimpleNamespace(share_all_embeddings=True)
+    options = SimpleNamespace(**{row.embeddings.removeprefix("--").replace("-", "_"): True})
     ARCH_CONFIG_REGISTRY[row.arch](options)
     model = build_without_memory(ARCH_MODEL_REGISTRY[row.arch], vars(options), row.vocabulary, row.vocabulary)
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from fairseq.trainer import Trainer
@@ -132,9 +133,9 @@ def require_same_on_all_processes(trainer: Trainer) -> None:
             raise RuntimeError(f"after growth process {rank} has other parameters than process 0")
 
 
-def _keep_loss_scale(old: object, new: object) -> None:
+def _keep_loss_scale(old: Any, new: Any) -> None:
     """A scale that training has found out; AMP's scaler keeps it in a state dict, fairseq's in an attribute."""
     if hasattr(old, "loss_scale"):
-        new.loss_scale = old.loss_scale  # type: ignore[attr-defined]  # both are fairseq's DynamicLossScaler
+        new.loss_scale = old.loss_scale
     else:
-        new.load_state_dict(old.state_dict())  # type: ignore[attr-defined]  # both are PyTorch's GradScaler
+        new.load_state_dict(old.state_dict())

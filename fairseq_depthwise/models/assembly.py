@@ -62,16 +62,10 @@ def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) ->
 
 
 def build_attention(
-    config: EncoderDecoderConfig, *, heads: int, bias: bool, attend_encoder: bool = False
+    config: EncoderDecoderConfig, *, heads: int, bias: bool, attend_encoder: bool = False, one_table: bool = False
 ) -> MultiheadAttention:
     """An attention of a layer; self-attention has relative positions where the options ask for them."""
-    relative_positions = None
-    if config.max_relative_positions and not attend_encoder:
-        relative_positions = RelativePositions(
-            head_dim=config.encoder_embed_dim // heads,
-            max_distance=config.max_relative_positions,
-            value_term=config.relative_position_terms == "key-value",
-        )
+    relative_positions = None if attend_encoder else build_relative_positions(config, heads=heads, one_table=one_table)
     return MultiheadAttention(
         embed_dim=config.encoder_embed_dim,
         heads=heads,
@@ -79,6 +73,21 @@ def build_attention(
         bias=bias,
         attend_encoder=attend_encoder,
         relative_positions=relative_positions,
+    )
+
+
+def build_relative_positions(
+    config: EncoderDecoderConfig, *, heads: int, one_table: bool = False, units: int | None = None
+) -> RelativePositions | None:
+    """The tables of a self-attention; None where the options ask for no relative positions."""
+    if not config.max_relative_positions:
+        return None
+    return RelativePositions(
+        head_dim=config.encoder_embed_dim // heads,
+        max_distance=config.max_relative_positions,
+        value_term=config.relative_position_terms == "key-value",
+        one_table=one_table,
+        units=units,
     )
 
 

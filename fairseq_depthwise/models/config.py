@@ -60,8 +60,8 @@ class EncoderDecoderConfig(FairseqDataclass):
 
     share_decoder_input_output_embed: bool = option(False, "the output projection is the decoder's embedding table")
     share_all_embeddings: bool = option(False, "one table for encoder, decoder and output (joined dictionary)")
-    encoder_embed_path: Optional[str] = option(None, "pre-trained encoder embeddings, a text file")  # noqa: UP045
-    decoder_embed_path: Optional[str] = option(None, "pre-trained decoder embeddings, a text file")  # noqa: UP045
+    encoder_embed_path: Optional[str] = option(None, "pre-trained encoder embeddings, a text file")  # noqa: UP045  # see above
+    decoder_embed_path: Optional[str] = option(None, "pre-trained decoder embeddings, a text file")  # noqa: UP045  # see above
 
     max_source_positions: int = option(1024, "longest source sentence in tokens", at_least=1)
     max_target_positions: int = option(1024, "longest target sentence in tokens", at_least=1)

@@ -33,7 +33,7 @@ class StackEncoder(FairseqEncoder):
     Args:
         dictionary: source dictionary.
         embedding: tokens to the stack's input.
-        layers: encoder layers, first to last.
+        layers: encoder layers (:class:`~fairseq_depthwise.modules.encoder_layer.EncoderLayer`), first to last.
         connection: makes the first state and the output.
         max_positions: longest source sentence.
         layerdrop: probability of leaving out a layer in training.
@@ -83,9 +83,13 @@ class StackEncoder(FairseqEncoder):
         state = self.connection.start(embedded)
         states = [embedded] if return_all_hiddens else []
         recompute = self.checkpoint_activations and self.training
+        kind: Any = type(self.layers[0])
+        prepared = kind.prepare(list(self.layers), embedded, layer_padding)
         for index, layer, kept in _layers_to_run(self):
             below = self.connection.below(state, index)
-            output = _run(layer, below, layer_padding, recompute=recompute) if kept else below
+            output = below
+            if kept:
+                output = _run(layer, below, layer_padding, *prepared[index], recompute=recompute)
             state = self.connection.above(state, index, output)
             if return_all_hiddens:
                 states.append(self.connection.hidden(state))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.decoding_cache import DecodingCache, KeysValues, additive_mask
+from fairseq_depthwise.modules.attention_kernel import attend, hiding_mask
+from fairseq_depthwise.modules.decoding_cache import DecodingCache, KeysValues
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.packed_linear import PackedLinear, pack, pack_together
 from fairseq_depthwise.modules.relative_positions import RelativePositions
@@ -90,8 +90,17 @@ class MultiheadAttention(nn.Module):
             positions = torch.arange(source.size(0), device=source.device)
             rows = self.relative_positions.rows(positions, positions)
         kernel_causal = causal and padding is None and rows is None and not need_weights
-        mask = None if kernel_causal else _mask(queries, keys, padding, causal)
-        attended, weights = self._attend(queries, keys, values, mask, rows, kernel_causal, need_weights)
+        attended, weights = attend(
+            queries,
+            keys,
+            values,
+            mask=None if kernel_causal else hiding_mask(queries, keys, padding, causal),
+            dropout=self.dropout,
+            relative_positions=self.relative_positions,
+            rows=rows,
+            kernel_causal=kernel_causal,
+            need_weights=need_weights,
+        )
 
         # 3. Join the heads: B x heads x T x head_dim -> T x B x C.
         joined = attended.permute(2, 0, 1, 3).reshape(query.size(0), query.size(1), -1)
@@ -121,60 +130,20 @@ class MultiheadAttention(nn.Module):
                 steps = torch.arange(cache.steps, device=query.device)
                 rows = self.relative_positions.rows(steps[-1:], steps).repeat_interleave(cache.beams, dim=1)
                 rows = rows.expand(cache.beams, -1)
-        attended, weights = self._attend(cache.group(queries), keys, values, mask, rows, False, need_weights)
+        attended, weights = attend(
+            cache.group(queries),
+            keys,
+            values,
+            mask=mask,
+            dropout=self.dropout,
+            relative_positions=self.relative_positions,
+            rows=rows,
+            need_weights=need_weights,
+        )
         joined = attended.transpose(1, 2).reshape(1, count, -1)  # B x heads x k x head_dim -> 1 x N x C
         if weights is not None:
             weights = weights.transpose(0, 1).reshape(self.heads, count, 1, -1)
         return self.output_projection(joined), weights
-
-    def _attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        rows: Tensor | None,
-        kernel_causal: bool,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """B x heads x T x head_dim, and the weights (B x heads x T x S) where they are wanted or needed."""
-        relative = self.relative_positions
-        if relative is not None and rows is not None:
-            scores = relative.key_scores(queries, rows)
-            mask = scores if mask is None else scores + mask
-            if relative.value_table is not None:
-                need_weights = True
-        if need_weights:
-            return self._attend_with_weights(queries, keys, values, mask, rows)
-        dtype = queries.dtype
-        if dtype == torch.bfloat16 and queries.device.type == "cpu" and queries.requires_grad:
-            # The backward pass of PyTorch's CPU kernel takes several times as long in bfloat16 as in float32.
-            queries, keys, values = queries.float(), keys.float(), values.float()
-            mask = None if mask is None else mask.float()
-        attended = F.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=mask,
-            dropout_p=self.dropout.probability if self.dropout.active else 0.0,
-            is_causal=kernel_causal,
-        )
-        return attended.to(dtype), None
-
-    def _attend_with_weights(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, rows: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        scores = torch.matmul(queries, keys.transpose(2, 3)) * self.head_dim**-0.5
-        if mask is not None:
-            scores = scores + mask
-        precise = torch.promote_types(scores.dtype, torch.float32)
-        weights = torch.softmax(scores, dim=-1, dtype=precise).to(scores.dtype)
-        dropped = self.dropout(weights)
-        attended = torch.matmul(dropped, values)
-        if self.relative_positions is not None and rows is not None:
-            value_sums = self.relative_positions.value_sums(dropped, rows)
-            attended = attended if value_sums is None else attended + value_sums
-        return attended, weights
 
     # --- projections ------------------------------------------------------------------------------------------------
 
@@ -202,16 +171,3 @@ class MultiheadAttention(nn.Module):
     def _rows(self, projected: Tensor) -> Tensor:
         """1 x N x C to N x heads x head_dim."""
         return projected[0].unflatten(-1, (self.heads, self.head_dim))
-
-
-def _mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
-    """Additive mask that broadcasts to B x heads x T x S; None where everything may be seen."""
-    length, source_length = queries.size(2), keys.size(2)
-    mask = None
-    if causal and length > 1:
-        future = torch.ones(length, source_length, dtype=torch.bool, device=queries.device).triu(1)
-        mask = additive_mask(future, queries.dtype)
-    if padding is not None:
-        hidden = additive_mask(padding, queries.dtype)[:, None, None, :]
-        mask = hidden if mask is None else torch.minimum(mask, hidden)
-    return mask

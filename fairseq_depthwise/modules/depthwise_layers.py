@@ -13,11 +13,12 @@ from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.decoding_cache import DecodingCache
 from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseRNNCell, DepthwiseState
 from fairseq_depthwise.modules.dropout import Dropout
+from fairseq_depthwise.modules.encoder_layer import EncoderLayer
 
 DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
 
 
-class DepthwiseEncoderLayer(nn.Module):
+class DepthwiseEncoderLayer(EncoderLayer):
     """Self-attention, then the cell (Figure 2).
 
     Args:

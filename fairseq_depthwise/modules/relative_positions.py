@@ -17,16 +17,30 @@ class RelativePositions(nn.Module):
     Args:
         head_dim: width of a head.
         max_distance: m; farther positions count as m away.
-        value_term: also a table for the values (Shaw et al., Eq. 3); otherwise for the keys only (Eq. 4).
+        value_term: also the sum over values (Shaw et al., Eq. 3); otherwise on the keys only (Eq. 4).
+        one_table: r^V is r^K, as in the program of the Multi-Unit Transformers.
+        units: so many tables, for so many parallel units, whose sentences make up the batch one unit after the other;
+            None is one table for all.
     """
 
-    def __init__(self, *, head_dim: int, max_distance: int, value_term: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        head_dim: int,
+        max_distance: int,
+        value_term: bool = False,
+        one_table: bool = False,
+        units: int | None = None,
+    ) -> None:
         super().__init__()
         self.max_distance = max_distance
-        self.key_table = nn.Parameter(torch.empty(2 * max_distance + 1, head_dim))
-        self.value_table = nn.Parameter(torch.empty(2 * max_distance + 1, head_dim)) if value_term else None
+        self.value_term = value_term
+        shape = (2 * max_distance + 1, head_dim) if units is None else (units, 2 * max_distance + 1, head_dim)
+        self.key_table = nn.Parameter(torch.empty(shape))
+        self.value_table = nn.Parameter(torch.empty(shape)) if value_term and not one_table else None
         for table in self.parameters():
-            nn.init.xavier_uniform_(table)
+            for one in table.detach().view(-1, *shape[-2:]):
+                nn.init.xavier_uniform_(one)
 
     def rows(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """The tables' row for each pair, T x S, of positions T and S."""
@@ -35,16 +49,22 @@ class RelativePositions(nn.Module):
 
     def key_scores(self, queries: Tensor, rows: Tensor) -> Tensor:
         """What to add to the scores, B x heads x T x S, for ``queries`` B x heads x T x head_dim and ``rows`` T x S."""
-        by_distance = torch.matmul(queries, self.key_table.T) * queries.size(-1) ** -0.5
+        by_distance = _times_table(queries, self.key_table.transpose(-1, -2)) * queries.size(-1) ** -0.5
         return by_distance.gather(3, rows.expand(*queries.shape[:2], *rows.shape))
 
-    def value_sums(self, weights: Tensor, rows: Tensor) -> Tensor | None:
-        """What to add to the outputs, B x heads x T x head_dim, for ``weights`` B x heads x T x S.
+    def value_sums(self, weights: Tensor, rows: Tensor) -> Tensor:
+        """What to add to the outputs, B x heads x T x head_dim, for ``weights`` B x heads x T x S."""
+        table = self.key_table if self.value_table is None else self.value_table
+        # All far keys add up in one place: in 16 bits every addition would round.
+        precise = torch.promote_types(weights.dtype, torch.float32)
+        by_distance = weights.new_zeros(*weights.shape[:3], table.size(-2), dtype=precise)
+        by_distance = by_distance.scatter_add(3, rows.expand_as(weights), weights.to(precise))
+        return _times_table(by_distance.to(weights.dtype), table)
 
-        None without a table for the values.
-        """
-        if self.value_table is None:
-            return None
-        by_distance = weights.new_zeros(*weights.shape[:3], self.value_table.size(0))
-        by_distance = by_distance.scatter_add(3, rows.expand_as(weights), weights)
-        return torch.matmul(by_distance, self.value_table)
+
+def _times_table(values: Tensor, table: Tensor) -> Tensor:
+    """B x heads x T x n times n x m, or times units x n x m, where each unit has as many of the B sentences."""
+    if table.dim() == 2:
+        return torch.matmul(values, table)
+    by_unit = values.reshape(table.size(0), -1, values.size(-1))
+    return torch.bmm(by_unit, table).view(*values.shape[:3], -1)

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.decoding_cache import DecodingCache
 from fairseq_depthwise.modules.dropout import Dropout
+from fairseq_depthwise.modules.encoder_layer import EncoderLayer
 from fairseq_depthwise.modules.feed_forward import FeedForward
 
 
-class ResidualEncoderLayer(nn.Module):
+class ResidualEncoderLayer(EncoderLayer):
     """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``.
 
     Args:

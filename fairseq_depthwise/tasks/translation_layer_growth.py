@@ -48,8 +48,8 @@ class TranslationLayerGrowthConfig(TranslationConfig):
     )
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
-    continue_once: Optional[str] = II("checkpoint.continue_once")  # noqa: UP045
-    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
+    continue_once: Optional[str] = II("checkpoint.continue_once")  # noqa: UP045  # read by fairseq
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045  # read by fairseq
     reset_dataloader: bool = II("checkpoint.reset_dataloader")
     reset_optimizer: bool = II("checkpoint.reset_optimizer")
 

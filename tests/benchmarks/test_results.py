@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from results_page import wrapped
+from results_stability import all_finite, diverged, shown_updates
+from results_training import read_scores
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "results.py"
-sys.path.insert(0, str(PROGRAM.parent))
-
-from results_page import wrapped  # noqa: E402  # found by the line above
-from results_stability import all_finite, diverged, shown_updates  # noqa: E402
-from results_training import read_scores  # noqa: E402
 
 TINY = [
     "--part", "comparison", "stability",

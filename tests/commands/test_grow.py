@@ -214,7 +214,7 @@ def test_a_copy_that_is_damaged_on_the_disk_does_not_appear(
 
 def test_a_model_of_unknown_kind(tmp_path: Path) -> None:
     state = checkpoint_of(build_tiny().state_dict(), {"_name": "lightconv"})
-    with pytest.raises(UserError, match="lightconv; it must be one of depthwise_lstm_transformer, sdt_transformer"):
+    with pytest.raises(UserError, match="lightconv; it must be one of depthwise_lstm_transformer, mute_transformer"):
         grown_checkpoint.grow_checkpoint(
             save(tmp_path / "other.pt", state), str(tmp_path / "deep.pt"), 6, strategy="top", side="encoder"
         )

@@ -12,11 +12,11 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_depthwise import cli
 from fairseq_depthwise.evaluation import published_counts
 
-LSTM, DEEP = "depth-wise LSTM", "shallow-to-deep"
+LSTM, DEEP, UNITS = "depth-wise LSTM", "shallow-to-deep", "multi-unit"
 
 #: Paper, table, what its row says about the model, millions of parameters as printed in "Rewiring the Transformer with
-#: Depth-Wise LSTMs" and "Shallow-to-Deep Training for Neural Machine Translation"; written down here a second time,
-#: from the papers.
+#: Depth-Wise LSTMs", "Shallow-to-Deep Training for Neural Machine Translation" and "Multi-Unit Transformers for Neural
+#: Machine Translation"; written down here a second time, from the papers.
 PUBLISHED = [
     (LSTM, 2, "RNN", "68.67"),
     (LSTM, 2, "LSTM", "70.25"),
@@ -46,13 +46,29 @@ PUBLISHED = [
     (DEEP, 1, "En-Fr, 24 layers", "124"),
     (DEEP, 1, "En-Fr, 48 layers", "199"),
     (DEEP, 1, "En-Fr, Big, 6 layers", "222"),
+    (UNITS, 1, "NIST Zh-En, + Relative", "95"),
+    (UNITS, 1, "NIST Zh-En, Big + Relative", "277"),
+    (UNITS, 1, "NIST Zh-En, MUTE, 4 units", "152"),
+    (UNITS, 1, "NIST Zh-En, + Bias", "152"),
+    (UNITS, 1, "NIST Zh-En, + Bias + Seq.", "152"),
+    (UNITS, 2, "En-De, + Relative", "81"),
+    (UNITS, 2, "En-De, Big + Relative", "251"),
+    (UNITS, 2, "En-De, MUTE, 4 units", "130"),
+    (UNITS, 2, "En-De, + Bias", "130"),
+    (UNITS, 2, "En-De, + Bias + Seq.", "130"),
 ]
 
 #: Counts that no reading of the texts reaches, and what the texts give.
-INCONSISTENT = {"100.18": "89.16", "452.04": "452.03", "288.41": "187.65", "63": "61"}
+INCONSISTENT = {"100.18": "89.16", "452.04": "452.03", "288.41": "187.65", "63": "61", "130": "138"}
 
 #: Words of each paper's models.
-WORDS = {LSTM: "35,627", "En-De": "33,200", "En-Fr": "44,400"}
+WORDS = {
+    LSTM: "35,627",
+    (DEEP, "En-De"): "33,200",
+    (DEEP, "En-Fr"): "44,400",
+    (UNITS, "NIST Zh-En"): "49,343",
+    (UNITS, "En-De"): "36,300",
+}
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +100,8 @@ def document(printed: dict[str, str], capsys: pytest.CaptureFixture[str]) -> dic
 
 
 def words_of(paper: str, row: str) -> int:
-    """The vocabulary of a row; that of the shallow-to-deep models depends on the language pair it begins with."""
-    return int(WORDS[paper if paper == LSTM else row.partition(",")[0]].replace(",", ""))
+    """The vocabulary of a row; in the later papers it depends on the language pair that the row begins with."""
+    return int(WORDS[paper if paper == LSTM else (paper, row.partition(",")[0])].replace(",", ""))
 
 
 def test_every_published_row_is_there_once_and_in_order(lines: list[list[str]]) -> None:
@@ -99,15 +115,16 @@ def test_every_published_row_is_there_once_and_in_order(lines: list[list[str]]) 
         assert row[6] == millions
 
 
-def test_every_count_is_the_published_one_but_four(lines: list[list[str]]) -> None:
+def test_every_count_is_the_published_one_but_few(lines: list[list[str]]) -> None:
     for row in lines[1:]:
         parameters, ours, published, difference = int(row[4].replace(",", "")), *row[5:8]
-        # Two digits and a bias in one paper, millions without one in the other.
-        assert ours == (f"{(parameters + 35_627) / 1e6:.2f}" if row[0] == LSTM else f"{parameters / 1e6:.0f}")
+        # Two digits and a bias in one paper, millions without one in the next, millions and a bias in the third.
+        bias = 0 if row[0] == DEEP else int(row[3].replace(",", ""))
+        assert ours == f"{(parameters + bias) / 1e6:.{2 if row[0] == LSTM else 0}f}"
         if published in INCONSISTENT:
             assert ours == INCONSISTENT[published]
             assert float(difference) == pytest.approx(float(ours) - float(published))
-            assert difference.startswith("-")
+            assert difference.startswith("+" if row[0] == UNITS else "-")
             assert row[-1].startswith("no consistent reading: ")
         else:
             assert ours == published
@@ -127,17 +144,22 @@ def test_vocabularies_and_bias_are_explained(lines: list[list[str]], printed: di
     assert explanation.startswith("Depth-wise LSTM: with 35,627 words.")
     assert "bias" in explanation
     assert "En-De 33,200 words (33,108 to 33,338 fit), En-Fr 44,400 words (44,165 to 44,711 fit)." in explanation
+    assert "NIST Zh-En 49,343 words (49,339 to 49,347 fit), En-De 36,300 words (36,171 to 36,423 fit)." in explanation
 
 
 def with_relative_positions(row: published_counts.PublishedRow) -> published_counts.PublishedRow:
     return row._replace(arch=row.arch.removesuffix("_absolute"))
 
 
-@pytest.mark.parametrize("pair", ["En-De", "En-Fr"])
-def test_vocabularies_that_fit_are_all_those(pair: str) -> None:
+@pytest.mark.parametrize(("paper", "pair"), [(DEEP, "En-De"), (DEEP, "En-Fr"), (UNITS, "NIST Zh-En"), (UNITS, "En-De")])
+def test_vocabularies_that_fit_are_all_those(paper: str, pair: str) -> None:
     """Every row that has a consistent reading rounds to the printed count, and no vocabulary outside does that."""
-    interval = published_counts.SHALLOW_TO_DEEP_VOCABULARIES[pair]
-    rows = {row for row in published_counts.ROWS if row.row.startswith(pair) and row.consistent}
+    vocabularies = {
+        DEEP: published_counts.SHALLOW_TO_DEEP_VOCABULARIES,
+        UNITS: published_counts.MULTI_UNIT_VOCABULARIES,
+    }
+    interval = vocabularies[paper][pair]
+    rows = {row for row in published_counts.ROWS if row.paper == paper and row.row.startswith(pair) and row.consistent}
     rows |= set(map(with_relative_positions, rows))
 
     def fits(words: int) -> bool:
@@ -173,8 +195,10 @@ def test_json_holds_the_same_with_numbers(document: dict[str, Any], lines: list[
         assert entry["consistent"] is (millions not in INCONSISTENT)
         assert entry["consistent"] is (entry["difference_in_millions"] == 0)
         assert entry["compared_in_millions"] == float(row[5])
-        assert entry["classifier_bias"] is (paper == LSTM)
-        assert entry["parameters_with_bias_in_millions"] == (float(row[5]) if paper == LSTM else None)
+        assert entry["classifier_bias"] is (paper != DEEP)
+        assert entry["parameters_with_bias_in_millions"] == (None if paper == DEEP else float(row[5]))
+        option = "--share-decoder-input-output-embed" if paper == UNITS else "--share-all-embeddings"
+        assert entry["embeddings"] == option
         assert entry["flags"] == row[8]
 
 

@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -88,10 +88,10 @@ def test_unusable_corpora_are_explained(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    spoil: object,
+    spoil: Callable[[Path], object],
     sentence: str,
 ) -> None:
-    spoil(small_corpus)  # type: ignore[operator]
+    spoil(small_corpus)
     output = tmp_path / "run"
     monkeypatch.setattr(sys, "argv", ["demo.py", "--corpus", str(small_corpus), "--output", str(output)])
     assert demo.main() == 1

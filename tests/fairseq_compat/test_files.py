@@ -52,14 +52,14 @@ def test_path_without_a_folder_is_in_the_working_folder(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("error", [InterruptedWritingError, KeyboardInterrupt, SystemExit])
 def test_failure_in_the_middle_keeps_the_old_file(error: type[BaseException], target: Path) -> None:
-    with pytest.raises(error), written_whole(target) as file:  # noqa: PT012
+    with pytest.raises(error), written_whole(target) as file:  # noqa: PT012  # the failure is in the block
         file.write(b"half")
         raise error
     assert_untouched(target)
 
 
 def test_failure_without_an_old_file_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InterruptedWritingError), written_whole(tmp_path / "target") as file:  # noqa: PT012
+    with pytest.raises(InterruptedWritingError), written_whole(tmp_path / "target") as file:  # noqa: PT012  # the failure is in the block
         file.write(b"half")
         raise InterruptedWritingError
     assert os.listdir(tmp_path) == []
@@ -103,11 +103,11 @@ def test_content_is_on_the_disk_before_it_gets_its_name(target: Path, monkeypatc
 
 def test_defect_while_a_disk_error_is_handled_is_still_a_full_disk(target: Path) -> None:
     """``torch.save`` reports it that way."""
-    with pytest.raises(UserError, match="no space"), written_whole(target):  # noqa: PT012
+    with pytest.raises(UserError, match="no space"), written_whole(target):  # noqa: PT012  # the failure is in the block
         try:
             raise OSError(errno.ENOSPC, "full")
         except OSError:
-            raise RuntimeError("unexpected pos 64 vs 0")  # noqa: B904
+            raise RuntimeError("unexpected pos 64 vs 0")  # noqa: B904  # as torch.save raises it
     assert_untouched(target)
 
 

@@ -26,11 +26,11 @@ def sample_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
     patch = ModuleType("fairseq_compat.patches.sample_patch")
 
     def adjust(module: ModuleType) -> Iterator[None]:
-        module.order = ["before"]  # type: ignore[attr-defined]
+        module.order = ["before"]  # type: ignore[attr-defined]  # a module made here
         yield
         module.order.append("after")
 
-    patch.adjust = adjust  # type: ignore[attr-defined]
+    patch.adjust = adjust  # type: ignore[attr-defined]  # a module made here
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "fairseq_compat.patches.sample_patch", patch)
     monkeypatch.setitem(import_hook.PATCHES, "hooked_sample", ("sample_patch",))
@@ -64,8 +64,8 @@ def test_spec_passes_on_what_the_real_loader_offers(sample_module: str) -> None:
     spec = importlib.util.find_spec(sample_module)
     assert spec is not None
     assert isinstance(spec.loader, PatchingLoader)
-    assert "from the file" in (spec.loader.get_source(sample_module) or "")  # type: ignore[operator]
-    assert Path(spec.loader.get_filename(sample_module)) == Path(spec.origin or "")  # type: ignore[operator]
+    assert "from the file" in (spec.loader.get_source(sample_module) or "")  # type: ignore[operator]  # what file loaders have
+    assert Path(spec.loader.get_filename(sample_module)) == Path(spec.origin or "")  # type: ignore[operator]  # what file loaders have
 
 
 def test_failing_body_leaves_no_module_and_is_not_called_applied(

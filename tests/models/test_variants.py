@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 import second_reading
+import second_reading_mute
 import second_reading_sdt
 import torch
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.models import FairseqEncoderDecoderModel
 from second_reading import read_log_probabilities
-from tiny_models import EOS, PAD, SDT_VARIANTS, SOURCE, TARGET, VARIANTS, build_tiny, task_of
+from tiny_models import EOS, MUTE_VARIANTS, PAD, SDT_VARIANTS, SOURCE, TARGET, VARIANTS, build_tiny, task_of
 from torch import Tensor
 
-ALL = VARIANTS | SDT_VARIANTS
+ALL = VARIANTS | SDT_VARIANTS | MUTE_VARIANTS
 every_variant = pytest.mark.parametrize("options", ALL.values(), ids=ALL)
 
 READINGS = {
     "depthwise_lstm_transformer": second_reading.read_features,
     "sdt_transformer": second_reading_sdt.read_features,
+    "mute_transformer": second_reading_mute.read_features,
 }
 
 

@@ -71,6 +71,11 @@ def test_folder_that_holds_no_data(run_command: RunCommand, tmp_path: Path) -> N
 # Option values.
 
 
+def test_no_architecture(run_command: RunCommand, copy_reverse_data: Path) -> None:
+    result = run_command("fairseq-train", copy_reverse_data, *TRAINING, check=False)
+    assert sentence_of(result) == "no architecture is given; name one with --arch, such as --arch transformer"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

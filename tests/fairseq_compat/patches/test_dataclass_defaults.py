@@ -88,7 +88,7 @@ def test_hydra_is_changed_only_where_it_has_the_fault(
     version: str, hashable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hydra = ModuleType("hydra")
-    hydra.__version__ = version  # type: ignore[attr-defined]
+    hydra.__version__ = version  # type: ignore[attr-defined]  # a module made here
     monkeypatch.setitem(sys.modules, "hydra", hydra)
     around = adjust(ModuleType("hydra.conf"))
     next(around)

@@ -1,0 +1,1 @@
+"""What trained models have learned: functions that return tables, and figures apart from them."""

@@ -1,0 +1,232 @@
+"""A trained model together with binarised data, ready to be looked at: any family, evaluation mode, batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq import checkpoint_utils, tasks, utils
+from fairseq.data import BaseWrapperDataset, FairseqDataset
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
+from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig, open_dict
+from torch import Tensor
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.growth.trained_model import options_in
+
+#: What a word embedding is called: in our models, and in fairseq's own.
+_TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model on the CPU in evaluation mode, and the task that reads its data.
+
+    Attributes:
+        path: the checkpoint.
+        architecture: as given in training, with ``--arch``.
+        model: with the checkpoint's parameters, in float32.
+        task: with the data folder's dictionaries and the checkpoint's languages.
+        data: the data folder.
+    """
+
+    path: str
+    architecture: str
+    model: FairseqEncoderDecoderModel
+    task: FairseqTask
+    data: str
+
+    def sentences(self, subset: str) -> FairseqDataset:
+        """A part of the data: ``valid``, ``test``, ...
+
+        Raises:
+            UserError: there is no such part, or nothing in it.
+        """
+        empty = f"--subset {subset} of {self.data} is empty; name a part that has sentences"
+        if subset not in self.task.datasets:
+            if self._is_empty(subset):
+                raise UserError(empty)
+            try:
+                self.task.load_dataset(subset)
+            except FileNotFoundError as error:
+                raise UserError(
+                    f"--subset {subset}: {self.data} has no such part for {self._languages()}; name one that "
+                    "fairseq-preprocess made, such as valid or test"
+                ) from error
+        dataset = self.task.dataset(subset)
+        if not len(dataset):
+            raise UserError(empty)
+        return dataset
+
+    def batches(self, subset: str, *, max_sentences: int, max_tokens: int) -> Any:
+        """An iterator with a length over batches as fairseq's validation makes them, sentences of like length together.
+
+        Args:
+            subset: part of the data.
+            max_sentences: only so many sentences, the first of the part.
+            max_tokens: size of a batch, padding counted; a longer sentence makes a larger batch.
+
+        Raises:
+            UserError: there is no such part, nothing in it, or nothing that is short enough for the model.
+        """
+        chosen = _FirstSentences(self.sentences(subset), max_sentences)
+        longest = max(chosen.num_tokens(index) for index in range(min(max_sentences, len(chosen))))
+        batches = self.task.get_batch_iterator(
+            dataset=chosen,
+            max_tokens=max(max_tokens, longest),
+            max_positions=utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions()),
+            ignore_invalid_inputs=True,
+            disable_iterator_cache=True,
+        ).next_epoch_itr(shuffle=False)
+        if not len(batches):
+            raise UserError(
+                f"--subset {subset} of {self.data}: no sentence is short enough for {self.path}, which takes up to "
+                f"{self.model.max_positions()} tokens"
+            )
+        return batches
+
+    def sentence(self, subset: str, index: int) -> Tensor:
+        """The source tokens of one sentence, 1 x T; sentences count from 0, as in the output of ``fairseq-generate``.
+
+        Raises:
+            UserError: there is no such sentence, or no such part.
+        """
+        dataset = self.sentences(subset)
+        if not 0 <= index < len(dataset):
+            raise UserError(
+                f"--sentence-index {index} is out of range; --subset {subset} of {self.data} has the sentences 0 to "
+                f"{len(dataset) - 1}"
+            )
+        tokens = dataset[index]["source"]
+        one: Tensor = tokens[tokens != self.task.source_dictionary.pad()][None]
+        return one
+
+    def encode(self, sentence: str) -> Tensor:
+        """The source tokens of a tokenised sentence, 1 x T, with the end of sentence; unknown ones are ``<unk>``.
+
+        Raises:
+            UserError: there is nothing in it.
+        """
+        if not sentence.split():
+            raise UserError("--sentence is empty; give a sentence as the model reads it, tokens separated by spaces")
+        tokens: Tensor = self.task.source_dictionary.encode_line(sentence, add_if_not_exist=False).long()[None]
+        return tokens
+
+    def words(self, tokens: Tensor) -> list[str]:
+        """What the tokens (1 x T) are called in the source dictionary."""
+        return [self.task.source_dictionary[token] for token in tokens[0].tolist()]
+
+    def _languages(self) -> str:
+        return f"{self.task.cfg.source_lang}-{self.task.cfg.target_lang}"
+
+    def _is_empty(self, subset: str) -> bool:
+        """Whether it is a file of no bytes, which fairseq cannot open."""
+        source, target = self.task.cfg.source_lang, self.task.cfg.target_lang
+        folder = utils.split_paths(self.data)[0]
+        paths = [
+            os.path.join(folder, f"{subset}.{pair}.{source}.bin") for pair in (self._languages(), f"{target}-{source}")
+        ]
+        return any(os.path.isfile(path) and not os.path.getsize(path) for path in paths)
+
+
+def load_model(path: str, data: str, *, family: str | None = None) -> LoadedModel:
+    """Load a checkpoint for a folder of binarised data.
+
+    Task, languages and options are the checkpoint's; its data folder, and files it only read at the start of training,
+    need not exist any more.
+
+    Args:
+        path: a checkpoint of any architecture that is registered.
+        data: a folder that ``fairseq-preprocess`` made.
+        family: the model must be one of this name, or of its presets.
+
+    Raises:
+        UserError: the file is no checkpoint, or of another family; the folder is missing or has other dictionaries.
+    """
+    architecture = _architecture(path, family)
+    if not os.path.isdir(utils.split_paths(data)[0]):
+        raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    except KeyError as error:
+        raise UserError(f"{path} cannot be loaded: its record of the training has no {error}") from error
+    cfg = state["cfg"]
+    task = _task(cfg.task, data, path)
+    _require_same_dictionaries(state["model"], task, data, path)
+    for name in ("encoder_embed_path", "decoder_embed_path"):
+        if getattr(cfg.model, name, None):
+            setattr(cfg.model, name, None)
+    model = task.build_model(cfg.model, from_checkpoint=True)
+    try:
+        model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
+    except RuntimeError as error:
+        details = [line.strip() for line in str(error).splitlines()[1:2]]
+        raise UserError("; ".join([f"{path} does not fit its own options", *details]).rstrip(".")) from error
+    return LoadedModel(path, architecture, model.eval(), task, data)
+
+
+@contextmanager
+def fairseq_warnings_only() -> Iterator[None]:
+    """Within, fairseq's log says what is wrong and nothing else."""
+    logger = logging.getLogger("fairseq")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class _FirstSentences(BaseWrapperDataset):
+    """The first sentences of a data set, however they are ordered later."""
+
+    def __init__(self, dataset: FairseqDataset, count: int) -> None:
+        super().__init__(dataset)
+        self.count = count
+
+    def ordered_indices(self) -> Any:
+        indices = super().ordered_indices()
+        return indices[indices < self.count]
+
+
+def _architecture(path: str, family: str | None) -> str:
+    """The architecture, before anything large is read."""
+    options = options_in(checkpoints.load_checkpoint(path, mapped=True))
+    architecture = options.get("_name") or options.get("arch")
+    if family is not None and ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture) != family:
+        raise UserError(f"{path} holds a model of the architecture {architecture}; it must be {family} or a preset")
+    if architecture not in ARCH_MODEL_REGISTRY:
+        raise UserError(f"{path} holds a model of the architecture {architecture}, which is not known here")
+    return str(architecture)
+
+
+def _task(options: DictConfig, data: str, path: str) -> FairseqTask:
+    with open_dict(options):
+        options.data = data
+        if options.get("eval_bleu"):
+            options.eval_bleu = False  # would build a beam search, and load a tokenizer
+    if options.get("_name") not in tasks.TASK_REGISTRY:
+        raise UserError(f"{path} was trained with --task {options.get('_name')}, which is not known here")
+    try:
+        return tasks.setup_task(options)
+    except Exception as error:
+        if not str(error).startswith("Could not infer language pair"):
+            raise
+        raise UserError(f"--data {data} holds no binarised data; give a folder that fairseq-preprocess made") from error
+
+
+def _require_same_dictionaries(values: Mapping[str, Tensor], task: FairseqTask, data: str, path: str) -> None:
+    """A checkpoint has no dictionary, only the size of one."""
+    for side, dictionary in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
+        for table in _TABLES:
+            if (found := values.get(f"{side}.{table}")) is not None and len(found) != len(dictionary):
+                language = "source" if side == "encoder" else "target"
+                raise UserError(
+                    f"--data {data}: the {language} dictionary has {len(dictionary):,} entries, and {path} was trained "
+                    f"with {len(found):,}; give data made with the dictionaries of the training"
+                )

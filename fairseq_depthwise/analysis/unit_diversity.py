@@ -1,0 +1,122 @@
+"""How much the units of a layer differ.
+
+Source: "Multi-Unit Transformers for Neural Machine Translation", Section 5.6, Equation 21 and Table 6. For two vectors
+the paper has ``exp(-cos(o_i, o_j))``; how the units of a layer and the tokens of a test set make one number is as in
+the authors' program::
+
+    DIV = exp( - 1/N sum_n 1/|P| sum_{(i,j) in P} cos(o_i^n, o_j^n) )
+
+with N the tokens, padding left out, and P the pairs of units with i != j. The authors' P are all I^2 pairs, those of a
+unit with itself too: with c the mean cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower
+wherever c < 1. DIV is 0.368 for units that do the same, 1 for orthogonal ones, and up to 2.718 for opposite ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class UnitOutputs:
+    """What the units of a layer did with a batch; U is 1 where they share what made it.
+
+    Attributes:
+        attention_weights: U x B x T x T, from each position (first T) to all; mean over a unit's heads.
+        attention_outputs: U x T x B x d, SelfAttn_i of Equation 8.
+        feed_forward_outputs: U x T x B x d, FFN_i of Equation 9, without the residual.
+    """
+
+    attention_weights: Tensor
+    attention_outputs: Tensor
+    feed_forward_outputs: Tensor
+
+
+@dataclass(frozen=True)
+class LayerDiversity:
+    """A row of Table 6; None where the units have one output in common, which has no diversity.
+
+    Attributes:
+        attention_positions: of the attention weights, "Att Pos.".
+        attention_outputs: of the self-attention outputs, "Att Sub.".
+        feed_forward_outputs: of the feed-forward outputs, "FFN Sub."; a net that is shared has one for each unit as
+            long as attentions differ.
+    """
+
+    attention_positions: float | None
+    attention_outputs: float | None
+    feed_forward_outputs: float | None
+
+
+class DiversitySum:
+    """The diversity of one output, summed over batches in float64.
+
+    Args:
+        include_self: average over all I^2 pairs, as the authors' program does.
+    """
+
+    def __init__(self, *, include_self: bool = False) -> None:
+        self.include_self = include_self
+        self.tokens = 0
+        self._cosines = 0.0
+        self._shared = False
+
+    def add(self, outputs: Tensor) -> None:
+        """Add the vectors of more tokens, U x N x C; one of length 0 has the cosine 0 with all others."""
+        units, tokens, _ = outputs.shape
+        self.tokens += tokens
+        if units == 1:
+            self._shared = True
+            return
+        directions = torch.nn.functional.normalize(outputs.double(), dim=-1)
+        # Over all pairs, the cosines sum up to the squared length of the directions' sum.
+        of_pairs = directions.sum(dim=0).square().sum()
+        if self.include_self:
+            self._cosines += float(of_pairs) / units**2
+        else:
+            self._cosines += float(of_pairs - directions.square().sum()) / (units * (units - 1))
+
+    def value(self) -> float | None:
+        """DIV; None for a shared output, or before the first token."""
+        if self._shared or not self.tokens:
+            return None
+        return math.exp(-self._cosines / self.tokens)
+
+
+class LayerDiversitySums:
+    """The three diversities of a layer.
+
+    Args:
+        include_self: as in :class:`DiversitySum`.
+    """
+
+    def __init__(self, *, include_self: bool = False) -> None:
+        self.positions = DiversitySum(include_self=include_self)
+        self.attention = DiversitySum(include_self=include_self)
+        self.feed_forward = DiversitySum(include_self=include_self)
+
+    def add(self, outputs: UnitOutputs, padding: Tensor) -> None:
+        """Add a batch. ``padding``: B x T, True at padding."""
+        real = padding.logical_not()
+        self.positions.add(outputs.attention_weights[:, real])
+        self.attention.add(outputs.attention_outputs[:, real.t()])
+        self.feed_forward.add(outputs.feed_forward_outputs[:, real.t()])
+
+    def value(self) -> LayerDiversity:
+        """All three."""
+        return LayerDiversity(self.positions.value(), self.attention.value(), self.feed_forward.value())
+
+
+def mean_of_layers(layers: Sequence[LayerDiversity]) -> LayerDiversity:
+    """The mean of the layers' diversities."""
+
+    def mean(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return math.fsum(known) / len(known) if known else None
+
+    columns = [field.name for field in fields(LayerDiversity)]
+    return LayerDiversity(**{column: mean([getattr(layer, column) for layer in layers]) for column in columns})

@@ -1,0 +1,67 @@
+"""Linear maps and layer norms of several parallel units, computed together.
+
+Tensors of units are U x T x B x C. U = 1 stands for all units alike: values that every unit reads, or a map that the
+units share. Nothing is copied for the other units then.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class UnitLinear(nn.Module):
+    """``x_i W_i + b_i`` for every unit i, with W_i in x out: the layout in which a batched product has its gradient.
+
+    Args:
+        units: number of maps; 1 is one map that all units share.
+        in_features: width of the input.
+        out_features: width of the output.
+
+    Weights start uniform as Glorot and Bengio have it, biases at 0.
+    """
+
+    def __init__(self, *, units: int, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(torch.empty(units, in_features, out_features))
+        self.bias = nn.Parameter(torch.zeros(units, out_features))
+        for one in self.weight:
+            nn.init.xavier_uniform_(one.detach())
+
+    def forward(self, values: Tensor) -> Tensor:
+        """U x T x B x in to U x T x B x out; U of the output is the larger of the input's and that of the maps."""
+        units = self.weight.size(0)
+        if units == 1:
+            return F.linear(values, self.weight[0].T, self.bias[0])
+        rows = values.flatten(1, 2).expand(units, -1, -1)  # U x T B x in
+        product = torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight)
+        return product.view(units, *values.shape[1:3], self.out_features)
+
+    def extra_repr(self) -> str:
+        return f"units={self.weight.size(0)}, in_features={self.in_features}, out_features={self.out_features}"
+
+
+class UnitLayerNorm(nn.Module):
+    """A layer norm for each unit.
+
+    Args:
+        units: number of norms; 1 is one that all units share.
+        embed_dim: d.
+        eps: added to the variance.
+    """
+
+    def __init__(self, *, units: int, embed_dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(units, embed_dim))
+        self.bias = nn.Parameter(torch.zeros(units, embed_dim))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """U x T x B x d to the same; more units than norms, or the other way round, only where one of them is 1."""
+        width = values.size(-1)
+        if self.weight.size(0) == 1:
+            return F.layer_norm(values, (width,), self.weight[0], self.bias[0], self.eps)
+        normalised = F.layer_norm(values, (width,), eps=self.eps)
+        return torch.addcmul(self.bias[:, None, None], normalised, self.weight[:, None, None])

@@ -1,0 +1,156 @@
+"""The learned order of a layer's units: a matrix that becomes a permutation, and what it makes of the units' weights.
+
+Source: "Multi-Unit Transformers for Neural Machine Translation", Section 3.3, after AutoShuffleNet (Lyu et al. 2019).
+
+The units run side by side, so the order acts only where their outputs are summed. With M the matrix and alpha the
+weights, Equations 14 to 16 are one sum over the units::
+
+    sum_j alpha_j / j sum_{k<=j} sum_i M_ik F_i  =  sum_i c_i F_i,   c = M a,   a_k = sum_{j>=k} alpha_j / j
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_compat import UserError
+
+log = logging.getLogger(__name__)
+
+#: Added to every entry, in proportion to their mean: a matrix with too many entries of 0 cannot be doubly stochastic.
+EPSILON = 1e-3
+
+#: How often columns and rows are normalised. The paper does it once after every step, to a matrix that was normalised
+#: before; the parameter here is not, so as much is made up for in one go. Rows sum to 1 then, and columns within a
+#: hundredth, where half of the entries were clipped.
+ROUNDS = 50
+
+#: How often the means of columns and rows are taken out of the gradient.
+TANGENT_ROUNDS = 4
+
+#: How far the entries of the parameter start from 1/I, at most, in proportion.
+SPREAD = 0.05
+
+
+def project(raw: Tensor) -> Tensor:
+    """The non-negative, doubly stochastic matrices of Equations 17 and 18, ... x I x I, in float32 (or more).
+
+    The gradient goes straight through to ``raw``, without what the projection would undo: moving an entry at 0 to below
+    it, and the means of rows and columns, each entry counting as much as it is in the matrix. With that part the
+    penalty's gradient, which is positive everywhere, would take all entries of ``raw`` to 0 together, where nothing
+    tells them apart any more.
+    """
+    projected: Tensor = _StraightThrough.apply(raw)
+    return projected
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor) -> Tensor:
+        matrix = raw.to(torch.promote_types(raw.dtype, torch.float32)).clamp(min=0)
+        matrix = matrix + EPSILON * matrix.mean(dim=(-2, -1), keepdim=True).clamp(min=EPSILON)
+        for _ in range(ROUNDS):
+            matrix = matrix / matrix.sum(dim=-2, keepdim=True)
+            matrix = matrix / matrix.sum(dim=-1, keepdim=True)
+        ctx.save_for_backward(raw, matrix)
+        return matrix
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raw, matrix = ctx.saved_tensors
+        inside = gradient
+        for _ in range(TANGENT_ROUNDS):
+            for dim in (-2, -1):
+                inside = inside - (inside * matrix).sum(dim, keepdim=True) / matrix.sum(dim, keepdim=True)
+        return inside.masked_fill((raw <= 0) & (inside > 0), 0.0).to(raw.dtype)
+
+
+def penalty(matrix: Tensor) -> Tensor:
+    """Equation 19, for each of ... x I x I: 0 for a permutation, 2 (I - sqrt I) for the uniform matrix."""
+    of_columns, of_rows = ((matrix.abs().sum(dim=dim) - matrix.norm(dim=dim)).sum(-1) for dim in (-2, -1))
+    return of_rows + of_columns
+
+
+def require_scipy() -> None:
+    """Raise :class:`UserError` where scipy is not installed."""
+    try:
+        import scipy.optimize  # type: ignore[import-untyped]  # noqa: F401  # only whether it is there
+    except ImportError:
+        raise UserError("the learned order needs scipy; pip install 'fairseq-depthwise[analysis]'") from None
+
+
+def nearest_permutation(matrix: Tensor) -> Tensor:
+    """The permutation matrix at the least Frobenius distance, by the Hungarian algorithm.
+
+    Raises:
+        UserError: scipy is not installed.
+    """
+    require_scipy()
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(matrix.detach().cpu().numpy(), maximize=True)
+    result = torch.zeros_like(matrix)
+    result[torch.as_tensor(rows), torch.as_tensor(columns)] = 1
+    return result
+
+
+class UnitOrder(nn.Module):
+    """The matrix M of a layer.
+
+    Args:
+        units: I.
+        at_inference: ``soft`` uses M in evaluation too, ``hard`` the nearest permutation.
+    """
+
+    def __init__(self, *, units: int, at_inference: str = "soft") -> None:
+        super().__init__()
+        self.at_inference = at_inference
+        # The uniform matrix is a saddle: nothing would tell one unit from another there.
+        self.raw = nn.Parameter((1 + SPREAD * (2 * torch.rand(units, units) - 1)) / units)
+
+    def matrix(self) -> Tensor:
+        """M, I x I: M_ik is how much of unit i is at place k."""
+        return project(self.raw)
+
+    def distance(self) -> float:
+        """Frobenius distance of M from the nearest permutation."""
+        with torch.no_grad():
+            matrix = self.matrix()
+            return float((matrix - nearest_permutation(matrix)).norm())
+
+    def order(self) -> list[int]:
+        """The unit at each place of the nearest permutation, counted from 0."""
+        with torch.no_grad():
+            places: list[int] = nearest_permutation(self.matrix()).argmax(dim=0).tolist()
+        return places
+
+    def make_generation_fast_(self, name: str, **_: Any) -> None:
+        """fairseq's hook before generation: say which order a hard one is, and how far from the learned matrix."""
+        if self.at_inference == "hard":
+            places = " ".join(str(unit + 1) for unit in self.order())
+            log.info(f"{name}: units in the order {places}, {self.distance():.4f} from the learned matrix")
+
+    def forward(self, weights: Tensor) -> Tensor:
+        """The weight of each unit's output, c (I), for the weights alpha of the places (I)."""
+        return coefficients([self], weights.unsqueeze(0))[0]
+
+
+def coefficients(orders: Sequence[UnitOrder], weights: Tensor) -> Tensor:
+    """The weights of the units' outputs in several layers, c (L x I), for the weights alpha of their places (L x I).
+
+    As precise as M, since the differences between the weights are small.
+    """
+    matrices = project(torch.stack([order.raw for order in orders]))
+    if orders[0].at_inference == "hard" and not orders[0].training:
+        matrices = torch.stack([nearest_permutation(matrix) for matrix in matrices])
+    return (matrices * accumulated(weights.to(matrices.dtype)).unsqueeze(-2)).sum(-1)
+
+
+def accumulated(weights: Tensor) -> Tensor:
+    """``a_k = sum_{j>=k} alpha_j / j`` (... x I): how much the output at place k counts in Equation 15."""
+    shares = weights / torch.arange(1, weights.size(-1) + 1, device=weights.device, dtype=weights.dtype)
+    return shares.flip(-1).cumsum(-1).flip(-1)

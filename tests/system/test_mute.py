@@ -1,0 +1,215 @@
+"""The Multi-Unit Transformer through the commands that users type."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from training_states import assert_same_state
+
+from fairseq_compat import checkpoints
+
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+ModelOptions = Callable[[str], list[str]]
+
+LEARNING = [
+    "--share-all-embeddings", "--optimizer", "adam", "--lr", "5e-3", "--lr-scheduler", "inverse_sqrt",
+    "--warmup-updates", "100", "--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0.1",
+    "--max-tokens", "1000", "--cpu", "--no-epoch-checkpoints", "--log-format", "json", "--log-interval", "1",
+]  # fmt: skip
+MUTE, BIASED, SEQUENTIAL = "mute_transformer", "mute_transformer_biased", "mute_transformer_sequential"
+
+
+@pytest.fixture(scope="session")
+def train(run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions) -> Callable[..., str]:
+    """``train(arch, folder, *options)``: one call of the training command; returns its log, complaints last."""
+
+    def call(arch: str, folder: Path, *options: object, check: bool = True) -> str:
+        result = run_command(
+            "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *LEARNING, "--save-dir", folder,
+            *options, check=check,
+        )  # fmt: skip
+        assert check or result.returncode == 1
+        assert "Traceback" not in result.stderr + result.stdout
+        return result.stdout + result.stderr
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def sequential(train: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Folder and log of six updates of the full model."""
+    folder = tmp_path_factory.mktemp("sequential")
+    return folder, train(SEQUENTIAL, folder, "--max-update", 6, "--save-interval-updates", 3)
+
+
+def logged(log: str, tag: str) -> list[dict[str, float]]:
+    """The numbers of the log lines with this tag; fairseq writes some as text."""
+    found = [json.loads(line.rpartition(" | ")[2]) for line in log.splitlines() if f" | {tag} | " in line]
+    return [{key: float(value) for key, value in one.items()} for one in found]
+
+
+@pytest.mark.parametrize("arch", [MUTE, BIASED, SEQUENTIAL])
+def test_copy_and_reverse_is_memorised(
+    arch: str, train: Callable[..., str], run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
+) -> None:
+    epochs = 30
+    train(
+        arch, tmp_path, "--dropout", 0, "--activation-dropout", 0, "--max-epoch", epochs, "--save-interval", epochs,
+        "--disable-validation", "--label-smoothing", 0,
+    )  # fmt: skip
+    result = run_command(
+        "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "checkpoint_last.pt",
+        "--gen-subset", "train", "--beam", 4, "--quiet", "--cpu",
+    )  # fmt: skip
+    bleu = re.search(r"BLEU4 = ([\d.]+)", result.stdout)
+    assert bleu is not None
+    assert float(bleu[1]) >= 99
+
+
+@pytest.mark.xdist_group("sequential")
+def test_stopped_and_resumed_is_never_stopped(
+    sequential: tuple[Path, str], train: Callable[..., str], tmp_path: Path
+) -> None:
+    """In the middle of an epoch, with the noise on."""
+    for updates in (3, 6):
+        log = train(SEQUENTIAL, tmp_path, "--max-update", updates, "--save-interval-updates", 3)
+    assert "Loaded checkpoint" in log
+    assert_same_state(sequential[0] / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
+
+
+def test_every_layers_penalty_is_logged_and_counts(train: Callable[..., str], tmp_path: Path) -> None:
+    log = train(
+        SEQUENTIAL, tmp_path, "--permutation-penalty", 0.5, "--label-smoothing", 0, "--warmup-updates", 1,
+        "--update-freq", 2, "--max-update", 6,
+    )  # fmt: skip
+    updates, valid = logged(log, "train_inner"), logged(log, "valid")[-1]
+    assert len(updates) == 6
+    names = ["permutation_penalty_1", "permutation_penalty_2"]
+    for name in names:
+        # 4 is the uniform matrix's.
+        assert 3.9 < updates[0][name] < 4
+        assert updates[-1][name] < updates[0][name]
+    for one in (updates[0], {name.removeprefix("valid_"): value for name, value in valid.items()}):
+        # Losses are logged in bits.
+        added = 0.5 * sum(one[name] for name in names) / math.log(2)
+        assert one["loss"] == pytest.approx(one["nll_loss"] + added, abs=2e-3)
+
+
+def test_penalty_is_in_tensorboard(train: Callable[..., str], tmp_path: Path) -> None:
+    train(SEQUENTIAL, tmp_path, "--max-update", 2, "--tensorboard-logdir", tmp_path / "events")
+    written = b"".join(path.read_bytes() for path in (tmp_path / "events" / "train_inner").iterdir())
+    assert b"permutation_penalty_1" in written
+    assert b"permutation_penalty_2" in written
+
+
+@pytest.mark.xdist_group("sequential")
+def test_hard_order_at_inference(
+    sequential: tuple[Path, str], run_command: RunCommand, copy_reverse_data: Path
+) -> None:
+    """It is chosen when generating, and the log says how far it is from what was learned."""
+
+    def generate(*options: object) -> str:
+        result = run_command(
+            "fairseq-depthwise", "generate", copy_reverse_data, "--path", sequential[0] / "checkpoint_last.pt",
+            "--gen-subset", "test", "--cpu", *options,
+        )  # fmt: skip
+        return result.stderr + result.stdout
+
+    soft, hard = generate(), generate("--model-overrides", "{'permutation_at_inference': 'hard'}")
+    found = re.findall(r"encoder\.layers\.(\d)\.order: units in the order ([\d ]+), ([\d.]+) from", hard)
+    assert [layer for layer, _, _ in found] == ["0", "1"]
+    for _, order, distance in found:
+        assert sorted(order.split()) == ["1", "2", "3", "4"]
+        # Of the uniform matrix from any permutation: the root of 3.
+        assert float(distance) == pytest.approx(3**0.5, abs=0.1)
+    assert "units in the order" not in soft
+    scores = [re.findall(r"^H-\d+\t(\S+)", log, re.MULTILINE) for log in (soft, hard)]
+    assert scores[0] != scores[1]
+
+
+def test_encoder_grows(train: Callable[..., str], tmp_path: Path) -> None:
+    log = train(
+        SEQUENTIAL, tmp_path, "--task", "translation_layer_growth", "--growth-stages", "1:2u,2:2u,3:2u",
+        "--encoder-layers", 3, "--lr-scheduler", "inverse_sqrt_restart", "--max-update", 6,
+    )  # fmt: skip
+    assert "grew the encoder from 2 to 3 layers after 4 updates" in log
+    updates = logged(log, "train_inner")
+    assert [sum(key.startswith("permutation_penalty") for key in update) for update in updates] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_grown_layer_is_a_copy(run_command: RunCommand, sequential: tuple[Path, str], tmp_path: Path) -> None:
+    before, after = sequential[0] / "checkpoint_last.pt", tmp_path / "grown.pt"
+    run_command("fairseq-depthwise", "grow", before, after, "--layers", 4)
+    old, new = (checkpoints.load_checkpoint(path)["model"] for path in (before, after))
+    sources = (0, 1, 0, 1)
+    names = [name.removeprefix("encoder.layers.0.") for name in old if name.startswith("encoder.layers.0.")]
+    assert {"order.raw", "unit_weights", "inputs.mask_vector"} <= set(names)
+    for layer, source in enumerate(sources):
+        for name in names:
+            assert torch.equal(new[f"encoder.layers.{layer}.{name}"], old[f"encoder.layers.{source}.{name}"])
+
+
+def test_two_processes(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
+) -> None:
+    """Each has its own noise, and in some updates one of them has none."""
+    result = run_command(
+        "torchrun", "--standalone", "--nproc_per_node", 2, "-m", "fairseq_depthwise", "train", copy_reverse_data,
+        *tiny_model_options(SEQUENTIAL), *LEARNING, "--unit-noise-rate", 0.5, "--max-update", 6, "--update-freq", 2,
+        "--disable-validation", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path,
+    )  # fmt: skip
+    log = result.stderr + result.stdout
+    assert "done training" in log
+    saved = checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")
+    assert saved["optimizer_history"][-1]["num_updates"] == 6
+    assert all(tensor.isfinite().all() for tensor in saved["model"].values())
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (("--unit-inputs", "identity,swap"), ["--unit-inputs identity,swap", "2 names", "--encoder-units 4"]),
+            (("--unit-inputs", "identity,shuffle,mask,swap"), ["'shuffle'", "identity, swap, mask, disorder"]),
+            (("--encoder-units", 9), ["--encoder-units 9", "at least 1 and below 9"]),
+            (("--encoder-units", 1, "--unit-sharing", "ffn"), ["--unit-sharing ffn", "--encoder-units is 1"]),
+            (("--permutation-penalty", 0.1), ["--permutation-penalty 0.1", "without --unit-sequential"]),
+            (("--permutation-at-inference", "hard"), ["--permutation-at-inference hard", "--unit-sequential"]),
+            (("--unit-noise-rate", 1.5), ["--unit-noise-rate 1.5", "at most 1"]),
+            (
+                ("--unit-sequential", "--criterion", "label_smoothed_cross_entropy"),
+                ["--permutation-penalty 0.00025", "label_smoothed_cross_entropy_with_auxiliary"],
+            ),
+        ],
+    )
+    def test_options(
+        self, options: tuple[object, ...], words: list[str], train: Callable[..., str], tmp_path: Path
+    ) -> None:
+        sentence = train(MUTE, tmp_path, *options, check=False).strip().splitlines()[-1]
+        assert sentence.startswith("fairseq-train: error: ")
+        assert all(word in sentence for word in words), sentence
+
+    @pytest.mark.xdist_group("sequential")
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (("--encoder-units", 3, "--unit-inputs", "mask"), ["--encoder-units 4", "this one 3"]),
+            (("--unit-sharing", "attention"), ["--unit-sharing none", "this one attention"]),
+            (("--unit-inputs", "swap"), ["mask in --unit-inputs on", "this one off"]),
+        ],
+    )
+    def test_checkpoint_of_other_units(
+        self, options: tuple[object, ...], words: list[str], train: Callable[..., str], sequential: tuple[Path, str],
+        tmp_path: Path,
+    ) -> None:  # fmt: skip
+        checkpoint = sequential[0] / "checkpoint_last.pt"
+        log = train(SEQUENTIAL, tmp_path, "--restore-file", checkpoint, *options, check=False)
+        sentence = log.strip().splitlines()[-1]
+        assert all(word in sentence for word in (str(checkpoint), *words)), sentence
