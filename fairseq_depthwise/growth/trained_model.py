@@ -103,7 +103,8 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
         config = options_class("sdt_transformer").complete(SimpleNamespace(**options_of_sdt(given, named)))
         values, remarks = names_of_sdt(values, named)
         return TrainedModel(path, family, config, values, updates, remarks)
-    ours = ", ".join(sorted(name for name, one in MODEL_REGISTRY.items() if issubclass(one, StackModel)))
+    # The families; not what somebody's own program registered as a variant of one.
+    ours = ", ".join(sorted(name for name, one in MODEL_REGISTRY.items() if StackModel in one.__bases__))
     raise UserError(f"{named} holds a model of the architecture {arch}; it must be one of {ours}, or transformer")
 
 

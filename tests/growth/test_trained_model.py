@@ -100,8 +100,15 @@ def test_another_family(tmp_path: Path, arch: str | None) -> None:
         read_trained_model(path)
     assert str(error.value) == (
         f"{path} holds a model of the architecture {arch}; it must be one of depthwise_lstm_transformer, "
-        "sdt_transformer, or transformer"
+        "mute_transformer, sdt_transformer, or transformer"
     )
+
+
+def test_a_variant_somebody_registered_is_no_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = type("Variant", (MODEL_REGISTRY["sdt_transformer"],), {})
+    monkeypatch.setitem(MODEL_REGISTRY, "a_variant", variant)
+    with pytest.raises(UserError, match="^((?!a_variant).)*$"):
+        read_trained_model(save(tmp_path / "other.pt", checkpoint_of({}, {"_name": "lstm"})))
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
