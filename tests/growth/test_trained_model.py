@@ -106,9 +106,10 @@ def test_another_family(tmp_path: Path, arch: str | None) -> None:
 
 def test_a_variant_somebody_registered_is_no_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     variant = type("Variant", (MODEL_REGISTRY["sdt_transformer"],), {})
-    monkeypatch.setitem(MODEL_REGISTRY, "a_variant", variant)
-    with pytest.raises(UserError, match="^((?!a_variant).)*$"):
+    monkeypatch.setitem(MODEL_REGISTRY, "sdt_loop", variant)
+    with pytest.raises(UserError) as error:
         read_trained_model(save(tmp_path / "other.pt", checkpoint_of({}, {"_name": "lstm"})))
+    assert "sdt_loop" not in str(error.value)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
