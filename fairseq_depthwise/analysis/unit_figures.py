@@ -1,31 +1,20 @@
-"""Figures of units: their weights in each layer, and where they attend. The only file here that needs matplotlib."""
+"""Figures of units: their weights in each layer, and where they attend."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_depthwise.analysis.figures import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Suffix -> metadata left out, so that the same figure is the same file: when it was made.
-_FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-
 #: Weights below are not shown, as in the paper's Figure 5.
 SHOWN_FROM = 0.05
-
-_STYLE = {
-    "font.family": ["DejaVu Sans", "sans-serif"],  # the first comes with matplotlib: the same layout everywhere
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "units",  # ids are the same at every run
-}
 
 
 @dataclass(frozen=True)
@@ -58,27 +47,6 @@ class AttentionRow:
     maps: Tensor
 
 
-def require_figure_path(option: str, path: str, *, force: bool) -> None:
-    """Raise :class:`UserError` unless a figure can be written there; ask before a long computation.
-
-    Args:
-        option: the command line's, for the error.
-        path: of the figure.
-        force: the file may exist.
-    """
-    if _suffix(path) not in _FORMATS:
-        known = ", ".join(f".{suffix}" for suffix in _FORMATS)
-        raise UserError(f"{option} {path}: the name must end in one of {known}")
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        raise UserError(f"{option} {path}: the folder {os.path.dirname(path)} does not exist")
-    if os.path.exists(path) and not force:
-        raise UserError(f"{option} {path} exists; give another name, or --force to replace it")
-    try:
-        import matplotlib as mpl  # noqa: F401  # asks whether it is installed
-    except ImportError:
-        raise UserError(f"{option} needs matplotlib; pip install 'fairseq-depthwise[analysis]'") from None
-
-
 def write_weights(path: str, panels: Sequence[WeightsPanel]) -> None:
     """Draw a heat map of units and layers for each model, side by side with one scale of colours (Figure 3)."""
 
@@ -102,7 +70,7 @@ def write_weights(path: str, panels: Sequence[WeightsPanel]) -> None:
 
     widths = [1.2 + max(0.55 * len(panel.weights), 0.09 * len(panel.title)) for panel in panels]
     most = max(len(panel.weights[0]) for panel in panels)
-    _write(path, (1.0 + sum(widths), 1.3 + 0.5 * most), draw)
+    write_figure(path, (1.0 + sum(widths), 1.3 + 0.5 * most), draw)
 
 
 def write_attention(path: str, rows: Sequence[AttentionRow]) -> None:
@@ -133,32 +101,4 @@ def write_attention(path: str, rows: Sequence[AttentionRow]) -> None:
     side = min(1.0 + 0.22 * longest, 9.0)
     size = max(4, min(9, 130 * side / max(longest, 1) / 4))
     labels = 0.09 * max(len(word) for row in rows for word in row.words)
-    _write(path, (most * side + labels + 1.2, len(rows) * (side + labels + 0.8)), draw)
-
-
-def titles_of(paths: Sequence[str]) -> list[str]:
-    """What to call checkpoints: their names, or their paths from the folder that they have in common."""
-    names = [os.path.basename(path) for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    absolute = [os.path.abspath(path) for path in paths]
-    folder = os.path.commonpath([os.path.dirname(path) for path in absolute])
-    return [os.path.relpath(path, folder) for path in absolute]
-
-
-def _suffix(path: str) -> str:
-    return os.path.splitext(path)[1].lower().removeprefix(".")
-
-
-def _write(path: str, size: tuple[float, float], draw: Any) -> None:
-    """Without pyplot, a figure has matplotlib's Agg canvas and needs no display."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        draw(figure)
-        with written_whole(path) as file:
-            figure.savefig(file, format=_suffix(path), dpi=150, metadata=_FORMATS[_suffix(path)])
+    write_figure(path, (most * side + labels + 1.2, len(rows) * (side + labels + 0.8)), draw)

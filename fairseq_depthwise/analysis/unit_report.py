@@ -13,6 +13,7 @@ from fairseq_depthwise.analysis.recorded_units import measure_diversity
 from fairseq_depthwise.analysis.unit_diversity import LayerDiversity, mean_of_layers
 from fairseq_depthwise.analysis.unit_weights import LayerWeights, weights_of
 from fairseq_depthwise.modules.unit_layers import MultiUnitEncoderLayer
+from fairseq_depthwise.tables import aligned
 
 #: Column of the printed table -> what it shows.
 _DIVERSITIES = {
@@ -159,7 +160,7 @@ def as_text(report: UnitReport) -> str:
             cells += [_number(weights.distance), _number(weights.penalty)]
         lines.append(cells)
     lines.append(["mean", *_diversity_cells(report.mean)])
-    return head + _aligned(lines)
+    return head + aligned(lines)
 
 
 def _rows(report: UnitReport) -> Iterator[tuple[int, LayerDiversity, LayerWeights]]:
@@ -181,8 +182,3 @@ def _numbers(values: Iterable[float]) -> str:
 
 def _order(weights: LayerWeights) -> str:
     return " ".join(map(str, weights.order or ()))
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(line[column]) for line in lines if column < len(line)) for column in range(len(lines[0]))]
-    return "".join("  ".join(map(str.rjust, line, widths)) + "\n" for line in lines)

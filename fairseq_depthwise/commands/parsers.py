@@ -22,6 +22,28 @@ def add_parser(
     return parser
 
 
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Which sentences a model is looked at with."""
+    parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
+    parser.add_argument("--subset", default="valid", metavar="NAME", help="part of the data (default: valid)")
+    parser.add_argument(
+        "--max-sentences", type=positive_int, default=1000, metavar="N",
+        help="read the first N sentences (default: 1000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens", type=positive_int, default=4096, metavar="N",
+        help="tokens in a batch; the result does not depend on it (default: 4096)",
+    )  # fmt: skip
+
+
+def add_forms(parser: argparse.ArgumentParser, *others: str) -> None:
+    """``--json`` and ``--csv`` (or ``others``, as ``markdown``) in place of the table for people."""
+    form = parser.add_mutually_exclusive_group()
+    for name in ("json", *(others or ("csv",))):
+        title = "Markdown" if name == "markdown" else name.upper()
+        form.add_argument(f"--{name}", action="store_true", help=f"print the result as {title}")
+
+
 def positive_int(text: str) -> int:
     """An argparse type: a whole number of at least 1."""
     number = int(text) if text.isdecimal() else 0

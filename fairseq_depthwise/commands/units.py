@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import add_parser, positive_int
+from fairseq_depthwise.commands.parsers import add_data_options, add_forms, add_parser, positive_int
+from fairseq_depthwise.commands.progress import Progress
 
 if TYPE_CHECKING:
     from fairseq_depthwise.analysis.loaded_model import LoadedModel
@@ -27,16 +28,7 @@ def add_to(subcommands: Any) -> None:
         "  fairseq-depthwise units mute.pt biased.pt --data data-bin --sentence-index 3 --attention-output maps.pdf",
     )
     parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="checkpoints of mute_transformer models")
-    parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
-    parser.add_argument("--subset", default="valid", metavar="NAME", help="part of the data (default: valid)")
-    parser.add_argument(
-        "--max-sentences", type=positive_int, default=1000, metavar="N",
-        help="read the first N sentences (default: 1000)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-tokens", type=positive_int, default=4096, metavar="N",
-        help="tokens in a batch; the result does not depend on it (default: 4096)",
-    )  # fmt: skip
+    add_data_options(parser)
     parser.add_argument(
         "--include-self", action="store_true",
         help="average over all pairs, those of a unit with itself too, as the authors' program does",
@@ -50,22 +42,20 @@ def add_to(subcommands: Any) -> None:
     parser.add_argument("--attention-output", metavar="FIGURE", help="draw where the units attend in the sentence")
     parser.add_argument("--layer", type=positive_int, metavar="N", help="the layer of that figure (default: the last)")
     parser.add_argument("--force", action="store_true", help="replace figures that exist")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print the result as JSON")
-    form.add_argument("--csv", action="store_true", help="print the result as CSV")
+    add_forms(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
 
-    from fairseq_depthwise.analysis import unit_figures, unit_report
+    from fairseq_depthwise.analysis import figures, unit_figures, unit_report
     from fairseq_depthwise.analysis.loaded_model import fairseq_warnings_only
 
     for option in ("output", "attention_output"):
         if path := getattr(options, option):
-            unit_figures.require_figure_path(f"--{option.replace('_', '-')}", path, force=options.force)
+            figures.require_figure_path(f"--{option.replace('_', '-')}", path, force=options.force)
 
-    titles = unit_figures.titles_of(options.checkpoints)
+    titles = figures.titles_of(options.checkpoints)
     with fairseq_warnings_only():
         reports, attention = _look_at_all(options, titles)
 
@@ -109,7 +99,7 @@ def _look_at_all(options: argparse.Namespace, titles: Sequence[str]) -> tuple[li
             max_sentences=options.max_sentences,
             max_tokens=options.max_tokens,
             include_self=options.include_self,
-            progress=_say,
+            progress=Progress("batches"),
         )
         reports.append(report)
     return reports, attention
@@ -149,9 +139,3 @@ def _attention_row(loaded: LoadedModel, title: str, options: argparse.Namespace)
         tokens = loaded.sentence(options.subset, options.sentence_index)
     maps = attention_maps(loaded.model.encoder, tokens, layer - 1)
     return AttentionRow(f"{title}, layer {layer}", loaded.words(tokens), maps)
-
-
-def _say(done: int, batches: int) -> None:
-    """Ten lines at most."""
-    if done == batches or done * 10 // batches > (done - 1) * 10 // batches:
-        print(f"  {done} of {batches} batches", file=sys.stderr)
