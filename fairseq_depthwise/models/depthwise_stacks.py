@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,21 @@ from torch import Tensor, nn
 from fairseq_depthwise.models.assembly import build_attention
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.connections import DepthwiseConnection
-from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseRNNCell, Gates, HiddenNet
+from fairseq_depthwise.modules.depthwise_cell import (
+    DepthwiseLSTMCell,
+    DepthwiseRNNCell,
+    DepthwiseState,
+    Gates,
+    GateValues,
+    HiddenNet,
+)
 from fairseq_depthwise.modules.depthwise_layers import DepthwiseCell, DepthwiseDecoderLayer, DepthwiseEncoderLayer
 
 if TYPE_CHECKING:
     from fairseq_depthwise.models.depthwise_lstm_transformer import DepthwiseLSTMTransformerConfig
+
+#: Priority of the metrics of single layers: at the end of a line of the log, behind all that fairseq has.
+_OF_LAYERS = 100_000
 
 
 class DepthwiseStacks:
@@ -53,8 +64,9 @@ class DepthwiseStacks:
         """First to last."""
         config, heads = self.config, self.config.decoder_attention_heads
         concatenate = config.decoder_merge == "concat"
-        cell = self._cells("decoder", (3 if concatenate else 2) * self.width)
-        middle_cell = self._cells("decoder", 2 * self.width) if config.decoder_merge == "two-cells" else None
+        two_cells = config.decoder_merge == "two-cells"
+        cell = self._cells("decoder", (3 if concatenate else 2) * self.width, place="b" if two_cells else "")
+        middle_cell = self._cells("decoder", 2 * self.width, place="a") if two_cells else None
         return [
             DepthwiseDecoderLayer(
                 self_attention=self._attention(heads),
@@ -69,9 +81,13 @@ class DepthwiseStacks:
             for index in range(config.decoder_layers)
         ]
 
-    def _cells(self, side: str, input_dim: int) -> Callable[[], DepthwiseCell]:
-        """What makes the cells at one place of a stack, one call for each layer; they share what is to be shared."""
+    def _cells(self, side: str, input_dim: int, *, place: str = "") -> Callable[[], DepthwiseCell]:
+        """What makes the cells at one place of a stack, one call for each layer; they share what is to be shared.
+
+        ``place``: of two cells in a layer, "a" for the first and "b" for the second.
+        """
         config = self.config
+        numbers = itertools.count(1)
 
         def new_gates() -> Gates:
             return Gates(input_dim=input_dim, embed_dim=self.width)
@@ -99,7 +115,7 @@ class DepthwiseStacks:
             gates=gates or new_gates(),
             hidden_net=net or new_net(),
             kernel=config.depthwise_kernel,
-            observer=_GateMetrics(side) if config.log_gates else None,
+            observer=_GateMetrics(side, f"{next(numbers)}{place}") if config.log_gates else None,
         )
 
     def encoder_connection(self) -> DepthwiseConnection:
@@ -117,18 +133,28 @@ class DepthwiseStacks:
 
 
 class _GateMetrics:
-    """``--log-gates``: mean and standard deviation of each gate over a stack, as training metrics.
+    """``--log-gates``: what a cell does, as training metrics.
+
+    Mean and standard deviation of each gate over all its values, and the mean length of the cell state over positions:
+    ``encoder_forget_gate_layer2``, ``encoder_forget_gate_deviation_layer2``, ``encoder_cell_norm_layer2`` and so on.
+    Without the layer in its name, a metric is the mean of the stack's cells.
 
     Args:
-        side: "encoder" or "decoder"; the metrics are named ``encoder_forget_gate``, ``encoder_forget_gate_deviation``
-            and so on. Layers are averaged.
+        side: "encoder" or "decoder".
+        layer: the number of the cell's layer, followed by "a" or "b" where that has two cells.
     """
 
-    def __init__(self, side: str) -> None:
+    def __init__(self, side: str, layer: str) -> None:
         self.side = side
+        self.layer = layer
 
-    def __call__(self, input_gate: Tensor, forget_gate: Tensor, output_gate: Tensor) -> None:
-        for name, gate in (("input", input_gate), ("forget", forget_gate), ("output", output_gate)):
-            values = gate.detach().float()
-            metrics.log_scalar(f"{self.side}_{name}_gate", values.mean(), round=3)
-            metrics.log_scalar(f"{self.side}_{name}_gate_deviation", values.std(), round=3)
+    def __call__(self, gates: GateValues, state: DepthwiseState) -> None:
+        for name, gate in zip(("input", "forget", "output"), gates, strict=True):
+            values = gate.float()
+            self._log(f"{name}_gate", values.mean())
+            self._log(f"{name}_gate_deviation", values.std())
+        self._log("cell_norm", state.cell.float().norm(dim=-1).mean())
+
+    def _log(self, name: str, value: Tensor) -> None:
+        metrics.log_scalar(f"{self.side}_{name}", value, round=3)
+        metrics.log_scalar(f"{self.side}_{name}_layer{self.layer}", value, priority=_OF_LAYERS, round=3)

@@ -28,15 +28,19 @@ NORM_EPS = 1e-6
 #: What may follow the hidden net's norm, functions of :mod:`torch.nn.functional`. The GLU halves the width.
 ACTIVATIONS = ("glu", "gelu", "relu")
 
-#: Called with input, forget and output gate, T x B x d each, in training.
-GateObserver = Callable[[Tensor, Tensor, Tensor], None]
-
 
 class DepthwiseState(NamedTuple):
     """What runs up the stack: ``output`` and ``cell``, each T x B x d."""
 
     output: Tensor
     cell: Tensor
+
+
+#: Input, forget and output gate, T x B x d each.
+GateValues = tuple[Tensor, Tensor, Tensor]
+
+#: Called in training, without gradients, with the gates of a step and the state above.
+CellObserver = Callable[[GateValues, DepthwiseState], None]
 
 
 class Gates(nn.Module):
@@ -56,11 +60,11 @@ class Gates(nn.Module):
         self.norm_weight = nn.Parameter(torch.ones(3, embed_dim))
         self.norm_bias = nn.Parameter(torch.zeros(3, embed_dim))
 
-    def forward(self, joined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, joined: Tensor) -> GateValues:
         """``joined``, T x B x input_dim, to (input gate, forget gate, output gate), each T x B x d."""
         return self.activate(self.projection(joined))
 
-    def activate(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def activate(self, projected: Tensor) -> GateValues:
         """The gates from their projections, T x B x 3d."""
         if torch.is_grad_enabled():
             # Three norms have a shorter backward pass than one and its scale and shift.
@@ -136,11 +140,11 @@ class DepthwiseLSTMCell(nn.Module):
         gates: the gates, one object given to every layer that shares them.
         hidden_net: computes h from c.
         kernel: how it is computed, one of ``fused_cell.KERNELS``.
-        observer: is shown the gates of every training forward.
+        observer: is shown every training forward.
     """
 
     def __init__(
-        self, *, gates: Gates, hidden_net: HiddenNet, kernel: str = "auto", observer: GateObserver | None = None
+        self, *, gates: Gates, hidden_net: HiddenNet, kernel: str = "auto", observer: CellObserver | None = None
     ) -> None:
         super().__init__()
         self.gates = gates
@@ -155,15 +159,20 @@ class DepthwiseLSTMCell(nn.Module):
         kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible)
         if self._packed is not None and not torch.is_grad_enabled():
             return self._packed_step(kernel, self._packed(joined), state)
+        gates: GateValues | None = None
         if kernel != "eager":
-            if self.observer is not None and self.training:
-                with torch.no_grad():
-                    self.observer(*self.gates(joined))
-            return DepthwiseState(*run_fused(kernel, joined, state.cell, self.gates, self.hidden_net, NORM_EPS))
-        gates = self.gates(joined)  # Eqs 2-4
+            above = DepthwiseState(*run_fused(kernel, joined, state.cell, self.gates, self.hidden_net, NORM_EPS))
+        else:
+            gates = self.gates(joined)  # Eqs 2-4
+            above = _update(gates, self.hidden_net(joined), state)  # Eqs 5-8
         if self.observer is not None and self.training:
-            self.observer(*gates)
-        return _update(gates, self.hidden_net(joined), state)  # Eqs 5-8
+            with torch.no_grad():
+                self.observer(gates or self.gates(joined), above)
+        return above
+
+    def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
+        """The gates that :meth:`forward` has for the same arguments, whichever way it computes them."""
+        return self.gates(torch.cat([state.output, attended], dim=-1))
 
     @property
     def _fusible(self) -> bool:
@@ -184,7 +193,7 @@ class DepthwiseLSTMCell(nn.Module):
         return _update(gates, self.hidden_net.finish(projected[..., width:]), state)
 
 
-def _update(gates: tuple[Tensor, Tensor, Tensor], hidden: Tensor, state: DepthwiseState) -> DepthwiseState:
+def _update(gates: GateValues, hidden: Tensor, state: DepthwiseState) -> DepthwiseState:
     input_gate, forget_gate, output_gate = gates
     cell = torch.addcmul(state.cell * forget_gate, hidden, input_gate)  # Eq 7
     return DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8

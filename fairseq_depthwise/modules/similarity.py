@@ -15,23 +15,35 @@ from torch import Tensor
 _EPS = 1e-6
 
 
-def inter_similarity_of(state: Tensor, padding: Tensor | None = None) -> Tensor:
-    """One layer's Inter-Sim: how close a position is to the whole sentence, ``cos(x_i, mean_j x_j)``.
+def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Tensor:
+    """How close each position is to its whole sentence, ``cos(x_i, mean_j x_j)``.
 
     Args:
         state: T x B x C, the layer's output.
         padding: B x T, True at padding; None where there is none.
 
     Returns:
-        the mean over all real positions of the batch, each beside the mean over the real positions of its sentence. A
-        scalar, at least in float32; 1 for sentences of one token.
+        T x B, at least in float32; 0 at padding, 1 for sentences of one token.
     """
     # Sums over many positions lose what distinguishes these in 16 bits.
     state = state.to(torch.promote_types(state.dtype, torch.float32))
     if padding is not None:
         state = state.masked_fill(padding.transpose(0, 1)[:, :, None], 0)
     # The sum stands for the mean, as a cosine does not depend on lengths. At padding the vector and its cosine are 0.
-    similarity = F.cosine_similarity(state, state.sum(dim=0), dim=-1, eps=_EPS)
+    return F.cosine_similarity(state, state.sum(dim=0), dim=-1, eps=_EPS)
+
+
+def inter_similarity_of(state: Tensor, padding: Tensor | None = None) -> Tensor:
+    """One layer's Inter-Sim: the mean of :func:`similarities_to_sentence`.
+
+    Args:
+        state: T x B x C, the layer's output.
+        padding: B x T, True at padding; None where there is none.
+
+    Returns:
+        the mean over all real positions of the batch; a scalar, at least in float32.
+    """
+    similarity = similarities_to_sentence(state, padding)
     return similarity.mean() if padding is None else similarity.sum() / padding.logical_not().sum()
 
 

@@ -216,6 +216,11 @@ def test_activation_checkpointing_changes_memory_only(options: dict[str, Any]) -
 # --- gate metrics ----------------------------------------------------------------------------------------------------
 
 
+#: Of each stack, and of each layer.
+METRICS = [f"{gate}_gate{ending}" for gate in ("input", "forget", "output") for ending in ("", "_deviation")]
+METRICS += ["cell_norm"]
+
+
 def logged(model: FairseqEncoderDecoderModel) -> dict[str, float]:
     with metrics.aggregate() as aggregate:
         model(SOURCE, None, TARGET)
@@ -228,29 +233,59 @@ def test_gates_are_logged_in_training() -> None:
     assert logged(build_tiny().train()) == {}
     values = logged(model.train())
     assert set(values) == {
-        f"{side}_{gate}_gate{ending}"
+        f"{side}_{metric}{layer}"
         for side in ("encoder", "decoder")
-        for gate in ("input", "forget", "output")
-        for ending in ("", "_deviation")
+        for metric in METRICS
+        for layer in ("", "_layer1", "_layer2", "_layer3")
     }
-    assert all(0 < value < 1 for value in values.values())
+    assert all(0 < value < 1 for name, value in values.items() if "_gate" in name)
 
 
 @pytest.mark.parametrize("merge", ["add", "two-cells"])
 def test_what_is_logged_is_the_gates(merge: str) -> None:
     """Gates of two values each: no scale in their norms, so that the shift alone decides, a quarter of it larger."""
-    model = build_tiny(log_gates=True, decoder_merge=merge).train()
-    expected = {}
-    for side, shift, stack in (("encoder", 0.0, model.encoder), ("decoder", 0.5, model.decoder)):
+    model = build_tiny(log_gates=True, decoder_merge=merge, depthwise_sharing="none").train()
+    expected: dict[str, float] = {}
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        cells = [cell for name, cell in stack.named_modules() if name.endswith(("middle_cell", ".cell"))]
+        layers = ["1a", "1b", "2a", "2b", "3a", "3b"] if len(cells) == 6 else ["1", "2", "3"]
+        # The cell of a layer comes before its middle cell among the modules.
+        order = [1, 0, 3, 2, 5, 4] if len(cells) == 6 else [0, 1, 2]
         for number, gate in enumerate(("input", "forget", "output")):
-            for cell in (module for module in stack.modules() if hasattr(module, "gates")):
-                nn.init.zeros_(cell.gates.norm_weight)
-                nn.init.constant_(cell.gates.norm_bias[number], number + shift)
-                nn.init.constant_(cell.gates.norm_bias[number, ::4], number + shift + 3)
-            low, high = (1 / (1 + math.exp(-value)) for value in (number + shift, number + shift + 3))
-            expected[f"{side}_{gate}_gate"] = 0.75 * low + 0.25 * high
-            expected[f"{side}_{gate}_gate_deviation"] = (high - low) * math.sqrt(0.75 * 0.25)
-    assert logged(model) == pytest.approx(expected, abs=2e-3)
+            for layer, place in zip(layers, order, strict=True):
+                gates, shift = cells[place].gates, number + float(layer[0]) / 4 + (layer[1:] == "b") / 8
+                nn.init.zeros_(gates.norm_weight)
+                nn.init.constant_(gates.norm_bias[number], shift)
+                nn.init.constant_(gates.norm_bias[number, ::4], shift + 3)
+                low, high = (1 / (1 + math.exp(-value)) for value in (shift, shift + 3))
+                expected[f"{side}_{gate}_gate_layer{layer}"] = 0.75 * low + 0.25 * high
+                expected[f"{side}_{gate}_gate_deviation_layer{layer}"] = (high - low) * math.sqrt(0.75 * 0.25)
+            for metric in (f"{side}_{gate}_gate", f"{side}_{gate}_gate_deviation"):
+                expected[metric] = sum(expected[f"{metric}_layer{layer}"] for layer in layers) / len(layers)
+    values = {name: value for name, value in logged(model).items() if "_gate" in name}
+    assert values == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("kernel", ["eager", "compile"])
+def test_the_logged_norm_is_that_of_the_cell_state(kernel: str) -> None:
+    # Without dropout, as each forward would draw another one.
+    model = build_tiny(log_gates=True, depthwise_kernel=kernel, dropout=0.0, decoder_merge="two-cells").train()
+    norms: dict[str, float] = {}
+    for side in ("encoder", "decoder"):
+        for number, layer in enumerate(getattr(model, side).layers, start=1):
+            cells = {"": layer.cell} if side == "encoder" else {"a": layer.middle_cell, "b": layer.cell}
+            for place, cell in cells.items():
+
+                def keep(*found: Any, name: str = f"{side}_cell_norm_layer{number}{place}") -> None:
+                    lengths = [math.sqrt(sum(x * x for x in row)) for row in found[2].cell.flatten(0, 1).tolist()]
+                    norms[name] = sum(lengths) / len(lengths)
+
+                cell.register_forward_hook(keep)
+    values = {name: value for name, value in logged(model).items() if "norm" in name}
+    for side in ("encoder", "decoder"):
+        of_side = [value for name, value in norms.items() if name.startswith(side)]
+        norms[f"{side}_cell_norm"] = sum(of_side) / len(of_side)
+    assert values == pytest.approx(norms, abs=2e-3)
 
 
 def test_logging_gates_changes_no_gradient() -> None:

@@ -15,6 +15,7 @@ from fairseq_depthwise.modules.depthwise_cell import (
     DepthwiseRNNCell,
     DepthwiseState,
     Gates,
+    GateValues,
     HiddenNet,
 )
 
@@ -211,9 +212,9 @@ def test_the_packed_cell_follows_its_weights(dtype: torch.dtype) -> None:
 
 
 def test_a_packed_cell_can_be_trained_on() -> None:
-    seen: list[tuple[Tensor, ...]] = []
+    seen: list[tuple[GateValues, DepthwiseState]] = []
     cell = prepared(build_cell()).train()
-    cell.observer = lambda *gates: seen.append(gates)
+    cell.observer = lambda *shown: seen.append(shown)
     attended, state = random_state()
     cell(attended, state).output.sum().backward()
     assert len(seen) == 1
@@ -223,16 +224,18 @@ def test_a_packed_cell_can_be_trained_on() -> None:
 # --- what is shown and what is dropped -------------------------------------------------------------------------------
 
 
-def test_the_observer_sees_the_gates_of_training_forwards_only() -> None:
-    seen: list[tuple[Tensor, ...]] = []
+def test_the_observer_sees_training_forwards_only() -> None:
+    seen: list[tuple[GateValues, DepthwiseState]] = []
     cell = build_cell()
-    cell.observer = lambda *gates: seen.append(gates)
+    cell.observer = lambda *shown: seen.append(shown)
     attended, state = random_state()
     cell.eval()(attended, state)
     assert seen == []
     cell.train()(attended, state)
-    ((input_gate, forget_gate, output_gate),) = seen
-    new = cell(attended, state)
+    (((input_gate, forget_gate, output_gate), new),) = seen
+    assert torch.equal(new.output, cell(attended, state).output)
+    for shown, value in zip(seen[0][0], cell.gate_values(attended, state), strict=True):
+        assert torch.equal(shown, value)
     torch.testing.assert_close(new.output, new.cell * output_gate)
     joined = torch.cat([state.output, attended], dim=-1)
     torch.testing.assert_close(new.cell, state.cell * forget_gate + cell.hidden_net(joined) * input_gate)

@@ -136,6 +136,9 @@ def test_gates_are_in_the_log(trained: Callable[[str], Run]) -> None:
             (deviation,) = re.findall(rf"\| {side}_{gate}_gate_deviation ([\d.]+) ", log)
             assert 0.4 < float(mean) < 0.6
             assert 0 < float(deviation) < 0.5
+        assert len(re.findall(rf"\| {side}_cell_norm [\d.]+ ", log)) == 1
+    for layer in ("encoder_cell_norm_layer1", "decoder_forget_gate_layer1a", "decoder_forget_gate_layer1b"):
+        assert f"| {layer} " in log
 
 
 @pytest.mark.xdist_group("rnn")
