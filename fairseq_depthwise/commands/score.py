@@ -1,0 +1,166 @@
+"""``score``: BLEU and chrF of translations."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from fairseq_compat import UserError
+from fairseq_depthwise.commands.parsers import add_parser
+from fairseq_depthwise.evaluation.scores import (
+    METRICS,
+    Score,
+    TranslationMetric,
+    detokenise,
+    looks_tokenised,
+    require_same_length,
+)
+from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
+
+
+def add_to(subcommands: Any) -> None:
+    parser = add_parser(
+        subcommands,
+        "score",
+        run=run,
+        help="score translations, plain text or the output of fairseq-generate, with BLEU or chrF",
+        example="fairseq-depthwise score --ref test.de translated.de\n"
+        "  fairseq-depthwise score --ref test.tok.de --metric compound-split generate-test.txt\n"
+        "  fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -\n\n"
+        "Of fairseq's output the D- lines are scored in the order of their numbers, the first of several hypotheses.\n"
+        "The tokenised metrics take the H- lines where a --tokenizer has detokenised the D- lines.",
+    )
+    parser.add_argument(
+        "hypotheses", nargs="+", metavar="HYP",
+        help="text, one translation in each line, or what fairseq-generate or fairseq-interactive printed; - is stdin",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ref", action="append", metavar="REF",
+        help="the reference as text; once for each of several (default: the T- lines of fairseq-generate's output)",
+    )  # fmt: skip
+    add_metric_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON; a list if there are several HYP")
+
+
+def add_metric_options(parser: argparse.ArgumentParser) -> None:
+    """How translations are scored."""
+    parser.add_argument(
+        "--metric", choices=METRICS,
+        help="sacrebleu (default) and chrf take detokenised text; tokenized equals multi-bleu.perl of Moses, "
+        "tokenized-lc the same with -lc, compound-split the first with words split at hyphens: these three take text "
+        "that is already tokenised and never tokenise",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tokenize", metavar="NAME", help="tokenizer of sacrebleu, as zh for Chinese translations (default: 13a)"
+    )
+    parser.add_argument(
+        "--chrf-word-order", type=int, choices=range(3), metavar="N", help="2 makes chrf chrF++ (default: 0)"
+    )
+    parser.add_argument(
+        "--detokenize", metavar="LANG",
+        help="undo the tokenisation of Moses in the translations first, for sacrebleu and chrf; LANG as in de",
+    )  # fmt: skip
+
+
+def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
+    """The metric that is asked for. Raises UserError for options that do not go together."""
+    metric = options.metric or "sacrebleu"
+    if options.tokenize is not None and metric != "sacrebleu":
+        raise UserError(f"--tokenize {options.tokenize} is for --metric sacrebleu; {metric} has no tokenizer")
+    if options.chrf_word_order is not None and metric != "chrf":
+        raise UserError(f"--chrf-word-order {options.chrf_word_order} is for --metric chrf, and the metric is {metric}")
+    chosen = TranslationMetric(metric, tokenize=options.tokenize or "13a", chrf_word_order=options.chrf_word_order or 0)
+    if (language := options.detokenize) is not None:
+        if chosen.tokenised:
+            raise UserError(f"--detokenize {language} is for detokenised metrics, and {metric} needs tokenised text")
+        if not re.fullmatch("[a-z]{2,3}", language):
+            raise UserError(f"--detokenize {language} is no code of a language; give one as in de")
+    return chosen
+
+
+def require_one_stdin(paths: Sequence[str]) -> None:
+    if paths.count("-") > 1:
+        raise UserError(f"stdin (-) is given {paths.count('-')} times; it can be read once")
+
+
+def read_system(path: str, metric: TranslationMetric, detokenize: str | None) -> Translations:
+    """Read translations in the form that a metric takes, and warn of a form that it does not."""
+    system = read_translations(path, tokenised=metric.tokenised)
+    if kind := subwords_in(system.sentences):
+        warn(f"{path} is in subwords; add --post-process {kind} (or --remove-bpe {kind}) to fairseq-generate")
+    if detokenize is not None:
+        targets = None if system.targets is None else detokenise(system.targets, detokenize)
+        system = replace(system, sentences=detokenise(system.sentences, detokenize), targets=targets)
+    return system
+
+
+def score_system(
+    system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
+) -> Score:
+    """Score translations; ``paths`` are the references' names."""
+    for path, reference in zip(paths, references, strict=True):
+        require_same_length(system.path, system.sentences, path, reference)
+    if not metric.tokenised and looks_tokenised(system.sentences, references[0]):
+        warn(f"{system.path} looks tokenised; add --detokenize LANG, or choose --metric tokenized")
+    return metric.score(system.sentences, references)
+
+
+def warn(sentence: str) -> None:
+    print(f"fairseq-depthwise: warning: {sentence}", file=sys.stderr)
+
+
+def run(options: argparse.Namespace) -> int:
+    metric = chosen_metric(options)
+    require_one_stdin([*options.hypotheses, *(options.ref or ())])
+    references = [read_reference(path) for path in options.ref or ()]
+    documents = []
+    for path in options.hypotheses:
+        system = read_system(path, metric, options.detokenize)
+        paths, texts = (options.ref, references) if options.ref else _own_reference(system, metric)
+        score = score_system(system, paths, texts, metric)
+        documents.append(
+            {
+                "hypothesis": path,
+                "lines": system.lines,
+                "references": paths,
+                "metric": metric.name,
+                "score": score.score,
+                "signature": score.signature,
+                "sentences": score.sentences,
+                **(asdict(score.ngrams) if score.ngrams else {}),
+            }
+        )
+        if not options.json:
+            print(f"{path}: " if len(options.hypotheses) > 1 else "", _as_text(score), sep="")
+    if options.json:
+        print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
+    return 0
+
+
+def _own_reference(system: Translations, metric: TranslationMetric) -> tuple[list[str], list[list[str]]]:
+    """The T- lines of fairseq's output in place of a reference."""
+    if system.targets is None:
+        raise UserError(f"--ref is missing, and {system.path} has no T- lines in the form of its translations")
+    sentence = f"the reference is the T- lines of {system.path}"
+    if unknown := sum(line.split().count("<<unk>>") for line in system.targets):
+        sentence += f", where {unknown:,} words are <<unk>>"
+    if not metric.tokenised:
+        sentence += "; for a score that can be compared with others give the original text with --ref"
+    warn(sentence)
+    return [f"T- lines of {system.path}"], [system.targets]
+
+
+def _as_text(score: Score) -> str:
+    start = f"{score.name} = {score.score:.2f}"
+    if (parts := score.ngrams) is not None:
+        ratio = parts.hypothesis_length / parts.reference_length if parts.reference_length else 0
+        start += (
+            f" {'/'.join(f'{one:.1f}' for one in parts.precisions)} (BP = {parts.brevity_penalty:.3f} "
+            f"ratio = {ratio:.3f} hyp_len = {parts.hypothesis_length} ref_len = {parts.reference_length})"
+        )
+    return f"{start}  {score.signature}"

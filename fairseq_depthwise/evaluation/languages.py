@@ -1,0 +1,153 @@
+"""One score from many languages: BLEU94, BLEU4 and the win ratio of OPUS-100, or the mean over what there is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from fairseq_compat import UserError
+from fairseq_depthwise.evaluation.opus100 import FOUR, TESTED
+
+#: How the names of results end, and those of references.
+RESULT_ENDINGS = (".hyp", ".txt", ".json")
+REFERENCE_ENDINGS = (".ref", ".txt")
+
+
+class LanguageScore(NamedTuple):
+    """A system's score in one language, and how it was computed: scores of one signature can be compared."""
+
+    score: float
+    metric: str
+    signature: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A system's scores in many languages.
+
+    Attributes:
+        mean: over all languages.
+        bleu94: over the 94 of OPUS-100 that have a test set; None where :func:`why_no_bleu94` says so.
+        bleu4: over German, Chinese, Breton and Telugu; None where one of them is missing or the metric is another.
+        win_ratio: share of languages in which the system scores higher than the base, in per cent; None for the base.
+    """
+
+    mean: float
+    bleu94: float | None
+    bleu4: float | None
+    win_ratio: float | None
+
+
+def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
+    """The files of a folder by language: their names are a language and one of the endings.
+
+    Raises:
+        UserError: it is no folder, has no such file, or has two for one language.
+    """
+    if not os.path.isdir(folder):
+        raise UserError(f"{folder} is not a folder; with --languages give folders of files named LANG{endings[0]}")
+    files: dict[str, str] = {}
+    for name in sorted(os.listdir(folder)):
+        language, ending = os.path.splitext(name)
+        if ending not in endings:
+            continue
+        if language in files:
+            raise UserError(f"{folder} has {os.path.basename(files[language])} and {name}; keep one for each language")
+        files[language] = os.path.join(folder, name)
+    if not files:
+        raise UserError(f"{folder} has no file named LANG and one of {', '.join(endings)}")
+    return files
+
+
+def read_score(path: str) -> LanguageScore:
+    """Read what ``fairseq-depthwise score --json`` printed.
+
+    Raises:
+        UserError: the file is something else.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+        return LanguageScore(float(document["score"]), str(document["metric"]), str(document["signature"]))
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is not what `fairseq-depthwise score --json` prints for one file") from None
+
+
+def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]]) -> None:
+    """Raise UserError unless all systems have the languages of the first, scored in the same way.
+
+    Args:
+        systems: name and scores by language; the base first.
+    """
+    base, expected = systems[0]
+    for name, scores in systems:
+        for one, other, missing in (
+            (name, base, expected.keys() - scores.keys()),
+            (base, name, scores.keys() - expected.keys()),
+        ):
+            if missing:
+                raise UserError(f"{one} has no result for {', '.join(sorted(missing))}, which {other} has")
+        for language, score in scores.items():
+            if score.signature != expected[language].signature:
+                raise UserError(
+                    f"{language} is scored with {score.signature} in {name} and with {expected[language].signature} in "
+                    f"{base}; score both in the same way"
+                )
+    metrics = {score.metric: language for language, score in expected.items()}
+    if len(metrics) > 1:
+        named = " and ".join(f"{metric} for {language}" for metric, language in metrics.items())
+        raise UserError(f"{base} has scores of several metrics, {named}; use one for all languages")
+
+
+def why_no_bleu94(scores: Mapping[str, LanguageScore]) -> str | None:
+    """Why the mean over some languages is not BLEU94; None if it is."""
+    if reason := _other_bleu(scores):
+        return reason
+    if missing := [language for language in TESTED if language not in scores]:
+        return f"{len(missing)} of the 94 languages are missing: {_some(missing)}"
+    if others := sorted(scores.keys() - set(TESTED)):
+        return f"other languages are there: {_some(others)}"
+    return None
+
+
+def why_no_bleu4(scores: Mapping[str, LanguageScore]) -> str | None:
+    """Why there is no BLEU4; None if there is."""
+    if reason := _other_bleu(scores):
+        return reason
+    missing = [language for language in FOUR if language not in scores]
+    return f"{', '.join(missing)} missing" if missing else None
+
+
+def summarise(scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None) -> Summary:
+    """Summarise a system's scores.
+
+    Args:
+        scores: of the system, by language.
+        base: of the system it is compared with, in the same languages; None for the base itself.
+    """
+    mean = fmean(one.score for one in scores.values())
+    wins = None
+    if base is not None:
+        wins = 100 * fmean(one.score > base[language].score for language, one in scores.items())
+    return Summary(
+        mean=mean,
+        bleu94=None if why_no_bleu94(scores) else mean,
+        bleu4=None if why_no_bleu4(scores) else fmean(scores[language].score for language in FOUR),
+        win_ratio=wins,
+    )
+
+
+def _other_bleu(scores: Mapping[str, LanguageScore]) -> str | None:
+    """Both means are of sacreBLEU with its default tokenizer."""
+    for language, one in scores.items():
+        if one.metric != "sacrebleu" or "tok:13a" not in one.signature.split("|"):
+            return f"{language} is not scored with sacreBLEU's default, but {one.metric} {one.signature}"
+    return None
+
+
+def _some(languages: Sequence[str]) -> str:
+    return ", ".join(languages[:10]) + (" ..." if len(languages) > 10 else "")

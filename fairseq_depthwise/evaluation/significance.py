@@ -1,0 +1,94 @@
+"""Whether a system is better than another by more than chance: paired tests of sacreBLEU, and the spread over seeds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sacrebleu.significance import PairedTest, Result
+
+from fairseq_depthwise.evaluation.scores import TranslationMetric
+
+#: The tests' names, and those in sacreBLEU.
+TESTS = {"bootstrap": "bs", "approximate-randomisation": "ar"}
+
+#: How many samples or trials sacreBLEU takes.
+DEFAULT_SAMPLES = {"bootstrap": 1000, "approximate-randomisation": 10000}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Scores of one system, trained with several seeds.
+
+    Attributes:
+        scores: one for each file.
+        mean, lowest, highest: of them.
+        deviation: their standard deviation, as an estimate from a sample (n - 1); None for one score.
+    """
+
+    scores: tuple[float, ...]
+    mean: float
+    deviation: float | None
+    lowest: float
+    highest: float
+
+
+def spread(scores: Sequence[float]) -> Spread:
+    """Summarise the scores of a system's files."""
+    deviation = statistics.stdev(scores) if len(scores) > 1 else None
+    return Spread(tuple(scores), statistics.fmean(scores), deviation, min(scores), max(scores))
+
+
+def paired_test(
+    base: Sequence[str],
+    system: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metric: TranslationMetric,
+    *,
+    test: str = "bootstrap",
+    samples: int = 1000,
+    seed: int = 12345,
+) -> float:
+    """The p value of the difference of two systems: how often chance alone makes one as large, in either direction.
+
+    Args:
+        base, system: their translations of one test set.
+        references: one or several references.
+        metric: how they are scored.
+        test: paired bootstrap resampling (Koehn, 2004) or approximate randomisation; a key of :data:`TESTS`.
+        samples: how many resamples, or trials.
+        seed: of the random numbers, at least 1: sacreBLEU takes 0 for no seed.
+    """
+    systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
+    if systems[0][1] == systems[1][1]:
+        return 1.0  # sacreBLEU counts differences above the observed one; here there are none, and it would say 1 / N
+    prepared = [metric.prepare(reference) for reference in references]
+    with _sacrebleu(seed):
+        run = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)
+        _, results = run()
+    # Beside the systems' names there is one list, under the metric's name in full: of the base, then of the system.
+    (found,) = (values[1] for name, values in results.items() if name != "System")
+    assert isinstance(found, Result)
+    assert found.p_value is not None
+    return found.p_value
+
+
+@contextmanager
+def _sacrebleu(seed: int) -> Iterator[None]:
+    """sacreBLEU with a seed, which it reads from the environment, and without its lines about every step."""
+    logger = logging.getLogger("sacrebleu")
+    level, before = logger.level, os.environ.get("SACREBLEU_SEED")
+    logger.setLevel(logging.WARNING)
+    os.environ["SACREBLEU_SEED"] = str(seed)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if before is None:
+            del os.environ["SACREBLEU_SEED"]
+        else:
+            os.environ["SACREBLEU_SEED"] = before

@@ -1,0 +1,160 @@
+"""Translations and references from files: plain text, or what fairseq-generate and fairseq-interactive print."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fairseq_compat import UserError
+
+#: How an ``H-`` or ``D-`` line of fairseq begins: the sentence's number and a score.
+_HYPOTHESIS = re.compile(r"[HD]-\d+\t-?(?:\d[\d.e+-]*|inf|nan)(?:\t|$)")
+
+#: A line of fairseq that has a sentence's number; others (positional scores, logs) are of no use here.
+_NUMBERED = re.compile(r"([STHD])-(\d+)(?:\t(.*))?", re.DOTALL)
+
+#: Marks of subwords, and what takes them away.
+_SUBWORDS = {"subword_nmt": re.compile(r"@@(?: |$)"), "sentencepiece": re.compile("\u2581")}
+
+
+@dataclass(frozen=True)
+class Translations:
+    """A system's output, in the order of the test set.
+
+    Attributes:
+        path: the file.
+        sentences: one translation for each sentence.
+        lines: which of fairseq's lines they are, ``D-`` or ``H-``; None for plain text.
+        targets: the text of the ``T-`` lines; None where there are none or they are in another form than the sentences:
+            fairseq decodes them as it does the ``D-`` lines.
+    """
+
+    path: str
+    sentences: list[str]
+    lines: str | None = None
+    targets: list[str] | None = None
+
+
+def read_translations(path: str, *, tokenised: bool = False) -> Translations:
+    """Read a system's output, plain text or what fairseq printed.
+
+    ``H-`` lines have what the model said, after ``--post-process``; ``D-`` lines the same after the decoding of
+    ``--bpe`` and ``--tokenizer``. ``D-`` lines are taken, or ``H-`` lines where those alone are there. If tokens are
+    asked for, ``H-`` lines are taken instead, unless they are in subwords and the ``D-`` lines in the words these make.
+
+    Args:
+        path: the file; ``-`` is stdin.
+        tokenised: whether the sentences are to be tokens, as the tokenised metrics need them.
+
+    Raises:
+        UserError: the file cannot be read or is empty; sentences are missing or there twice; tokens are asked for and
+            there are only subwords and detokenised text.
+    """
+    lines = read_lines(path)
+    if not any(map(_HYPOTHESIS.match, lines)):
+        return Translations(path, lines)
+    found = _numbered_lines(path, lines)
+    order = range(1 + max(number for sentences in found.values() for number in sentences))
+    for kind in "THD":
+        if found[kind]:
+            _require_all(path, kind, found[kind], order)
+    text = {kind: [sentences[number] for number in order] for kind, sentences in found.items() if sentences}
+    kind = _kind(path, text, tokenised=tokenised)
+    same_form = text.get("D", text[kind]) == text[kind]
+    return Translations(path, text[kind], f"{kind}-", text.get("T") if same_form else None)
+
+
+def read_reference(path: str) -> list[str]:
+    """Read a reference, one sentence in each line.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or is fairseq's output.
+    """
+    lines = read_lines(path)
+    if any(map(_HYPOTHESIS.match, lines)):
+        raise UserError(f"--ref {path} is the output of fairseq-generate; give the reference as plain text")
+    return lines
+
+
+def read_lines(path: str) -> list[str]:
+    r"""The lines of a text file, which end in ``\n`` or ``\r\n`` and in nothing else; ``-`` is stdin.
+
+    ``str.splitlines`` and text files of Python end lines at characters that occur within sentences.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or is not UTF-8.
+    """
+    try:
+        if path == "-":
+            content = sys.stdin.buffer.read()
+        else:
+            with open(path, "rb") as file:
+                content = file.read()
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; give a text file") from None
+    if not content:
+        raise UserError(f"{path} is empty; it must have one line for each sentence")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path} is not UTF-8: line {line} has the byte 0x{content[error.start]:02x}") from None
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def subwords_in(sentences: Sequence[str]) -> str | None:
+    """The kind of subwords that sentences are still in, by its name in ``--post-process``; None if they are words."""
+    return next((name for name, mark in _SUBWORDS.items() if any(map(mark.search, sentences))), None)
+
+
+def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, dict[int, str]]:
+    """The text of the S-, T-, H- and D- lines by number; of several hypotheses (``--nbest``) the first, the best."""
+    found: dict[str, dict[int, str]] = {kind: {} for kind in "STHD"}
+    last: dict[str, int] = {}
+    for line in lines:
+        if (parts := _NUMBERED.fullmatch(line)) is None:
+            continue
+        kind, number, text = parts[1], int(parts[2]), parts[3] or ""
+        if number in found[kind]:
+            # The hypotheses of one sentence follow each other; its source and its reference are there once.
+            if kind in "ST" or last[kind] != number:
+                raise UserError(
+                    f"{path} has {kind}-{number} twice, not as one sentence's --nbest; give the output of one run"
+                )
+            continue
+        last[kind] = number
+        found[kind][number] = text.partition("\t")[2] if kind in "HD" else text
+    return found
+
+
+def _require_all(path: str, kind: str, sentences: Mapping[int, str], order: range) -> None:
+    """Raise UserError unless lines of a kind are there for every number from 0 on."""
+    if missing := [number for number in order if number not in sentences]:
+        named = ", ".join(map(str, missing[:3])) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise UserError(
+            f"{path} has no {kind}- line for sentence {named} of 0 to {order[-1]}: it is incomplete or one part of "
+            "several; give the whole output of a run, parts one after the other in one file"
+        )
+
+
+def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenised: bool) -> str:
+    """Which lines to take."""
+    if not tokenised or "H" not in text:
+        return "D" if "D" in text else "H"
+    kind = subwords_in(text["H"])
+    if kind is None or "D" not in text:
+        return "H"
+    if all(_words(line, kind) == other.split() for line, other in zip(text["H"], text["D"], strict=True)):
+        return "D"
+    raise UserError(
+        f"{path} has no tokens: its H- lines are in subwords and its D- lines detokenised; "
+        f"add --post-process {kind} to fairseq-generate, or choose --metric sacrebleu"
+    )
+
+
+def _words(line: str, kind: str) -> list[str]:
+    if kind == "sentencepiece":
+        return line.replace(" ", "").replace("\u2581", " ").split()
+    return _SUBWORDS[kind].sub("", line).split()
