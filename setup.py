@@ -57,7 +57,8 @@ setup(
     ],
     extras_require={
         "test": [
-            "pytest>=8,<10",
+            # From 9.2 on pytest-xdist 3.8 no longer keeps a group of tests on one worker, and says nothing.
+            "pytest>=8,<9.2",
             "pytest-xdist>=3.5,<4",
             "ruff>=0.17,<0.18",
             "mypy>=2,<3",
