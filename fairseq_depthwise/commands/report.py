@@ -1,0 +1,78 @@
+"""``report``: training runs as one page of figures and numbers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from fairseq_compat import UserError
+from fairseq_compat.files import written_whole
+from fairseq_depthwise.commands.parsers import add_parser
+from fairseq_depthwise.tables import aligned
+
+
+def add_to(subcommands: Any) -> None:
+    parser = add_parser(
+        subcommands,
+        "report",
+        run=run,
+        help="make one HTML page of training runs: loss, BLEU, rate, depth, gates, speed, options and versions",
+        example="fairseq-depthwise report checkpoints/train.log --output report.html\n"
+        "  fairseq-depthwise report baseline deeper/events --output both.html --json > both.json",
+    )
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN",
+        help="a log of fairseq-train, a folder of --tensorboard-logdir, or a folder that holds one of these",
+    )  # fmt: skip
+    parser.add_argument("--output", metavar="PAGE", help="the page to write: .html")
+    parser.add_argument("--force", action="store_true", help="replace PAGE if it exists")
+    parser.add_argument(
+        "--json", action="store_true", help="print all that was measured as JSON; without --output, that alone"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    _check(options)
+
+    from fairseq_depthwise.reports.find_runs import names_of, read_run
+    from fairseq_depthwise.reports.run_summary import as_json, summarise_run, table_of
+
+    names = names_of(options.runs)
+    runs = []
+    for path in options.runs:
+        print(f"reading {path}", file=sys.stderr)
+        runs.append(read_run(path))
+    if options.output:
+        from fairseq_depthwise.reports.page import make_page
+
+        page = make_page(names, runs).encode()
+        with written_whole(options.output) as file:
+            file.write(page)
+        print(f"{options.output} written, {len(page) / 1e6:.1f} MB", file=sys.stderr)
+    if options.json:
+        print(json.dumps({"runs": [as_json(name, run) for name, run in zip(names, runs, strict=True)]}, indent=2))
+    else:
+        rows = table_of([summarise_run(run) for run in runs])
+        print(aligned([["", *names], *([title, *cells] for title, cells in rows)]), end="")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse a page that could not be written, before anything is read."""
+    if not options.output:
+        if not options.json:
+            raise UserError("report needs --output PAGE.html, or --json for the numbers alone")
+        return
+    if not options.output.endswith((".html", ".htm")):
+        raise UserError(f"--output {options.output}: the name must end in .html")
+    if not os.path.isdir(os.path.dirname(options.output) or "."):
+        raise UserError(f"--output {options.output}: the folder {os.path.dirname(options.output)} does not exist")
+    if os.path.exists(options.output) and not options.force:
+        raise UserError(f"--output {options.output} exists; give another name, or --force to replace it")
+
+    from fairseq_depthwise.analysis.figures import require_matplotlib
+
+    require_matplotlib("--output")

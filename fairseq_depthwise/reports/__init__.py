@@ -1,0 +1,1 @@
+"""Training runs as a page: what their logs and event files say, in numbers and figures."""

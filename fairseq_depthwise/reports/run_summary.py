@@ -1,0 +1,197 @@
+"""The numbers of a run that are worth a table: best scores, length, time, speed; and all of it as JSON."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fairseq_depthwise.reports.logged_config import options_of
+from fairseq_depthwise.reports.run_record import RunRecord, Series
+
+#: Where a run stores what it writes; different in all runs and of no consequence.
+_PLACES = ("--save-dir", "--restore-file", "--tensorboard-logdir", "--log-file")
+
+
+@dataclass(frozen=True)
+class Best:
+    """A best value and the update behind which it was measured."""
+
+    value: float
+    update: int
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """None stands for what the files do not say.
+
+    Attributes:
+        architecture: as given with ``--arch``.
+        encoder_layers, decoder_layers: at the end.
+        depth: of a growing stack, at the end; there where the options are not known, too.
+        grown_after: updates behind which the model became deeper.
+        parameters: at the end.
+        updates: behind the last line.
+        seconds: of training, validation and saving included; pauses and repeated work are not.
+        words_per_second: target tokens in a second, the median.
+        loss: the lowest validation loss, in bits for each token.
+        perplexity: of that validation.
+        bleu: the highest.
+        learning_rate: the last.
+        not_finite: metrics of training that were nan or infinite -> how often.
+    """
+
+    architecture: str | None
+    encoder_layers: int | None
+    decoder_layers: int | None
+    depth: int | None
+    grown_after: tuple[int, ...]
+    parameters: int | None
+    updates: int
+    seconds: float | None
+    words_per_second: float | None
+    loss: Best | None
+    perplexity: float | None
+    bleu: Best | None
+    learning_rate: float | None
+    not_finite: dict[str, int]
+
+
+def summarise_run(run: RunRecord) -> RunSummary:
+    """Summarise a run."""
+    every = [series for split in run.series.values() for series in split.values()]
+    model = run.config.get("model")
+    model = model if isinstance(model, Mapping) else {}
+    loss = _best(run.of_validation("loss"), min)
+    speeds = [value for value in _finite(run.of_training("wps")) if value > 0]
+    last = _last(run.of_training("depth"))
+    depth = None if last is None else int(last)
+    task = run.config.get("task")
+    grows = task.get("growth_side") if depth is not None and isinstance(task, Mapping) else None
+    return RunSummary(
+        architecture=model.get("_name"),
+        encoder_layers=depth if grows in ("encoder", "both") else model.get("encoder_layers"),
+        decoder_layers=depth if grows in ("decoder", "both") else model.get("decoder_layers"),
+        depth=depth,
+        grown_after=tuple(run.grown),
+        parameters=run.parameters,
+        updates=max(series.updates[-1] for series in every),
+        seconds=max((seconds for series in every for seconds in series.seconds if seconds is not None), default=None),
+        words_per_second=statistics.median(speeds) if speeds else None,
+        loss=loss,
+        perplexity=None if loss is None else _at(run.of_validation("ppl"), loss.update),
+        bleu=_best(run.of_validation("bleu"), max),
+        learning_rate=_last(run.of_training("lr")),
+        not_finite=_not_finite(run),
+    )
+
+
+def table_of(summaries: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
+    """What each line of the table is about, and its cell for each run; lines that no run has are left out."""
+    lines = {
+        "architecture": [one.architecture or "" for one in summaries],
+        "layers": [_layers(one) for one in summaries],
+        "grown after updates": [", ".join(f"{update:,}" for update in one.grown_after) for one in summaries],
+        "parameters": [_whole(one.parameters) for one in summaries],
+        "updates": [_whole(one.updates) for one in summaries],
+        "time": ["" if one.seconds is None else duration(one.seconds) for one in summaries],
+        "target tokens per second": [_whole(one.words_per_second) for one in summaries],
+        "best validation loss, bits": [_best_text(one.loss, ".3f") for one in summaries],
+        "perplexity there": ["" if one.perplexity is None else f"{one.perplexity:.2f}" for one in summaries],
+        "best BLEU": [_best_text(one.bleu, ".2f") for one in summaries],
+        "last learning rate": ["" if one.learning_rate is None else f"{one.learning_rate:.3g}" for one in summaries],
+        "not finite": [
+            ", ".join(f"{metric} {times} x" for metric, times in one.not_finite.items()) for one in summaries
+        ],
+    }
+    return [(title, [cell or "-" for cell in cells]) for title, cells in lines.items() if any(cells)]
+
+
+def differing_options(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
+    """Options that are not the same in all runs, and each run's value; nothing where a run's options are not known."""
+    options = [options_of(run.config) for run in runs]
+    if len(runs) < 2 or not all(options):
+        return []
+    names = dict.fromkeys(name for one in options for name in one if name not in _PLACES)
+    rows = [(name, [one.get(name, "-") for one in options]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
+
+
+def as_json(name: str, run: RunRecord) -> dict[str, Any]:
+    """Everything that is known of a run; null stands for values that are not finite."""
+    return {
+        "name": name,
+        "source": run.source,
+        "summary": asdict(summarise_run(run)),
+        "command": run.command,
+        "options": options_of(run.config),
+        "versions": run.versions or None,
+        "grown_after": list(run.grown),
+        "continued_after": run.continued_at,
+        "notes": run.notes,
+        "series": {
+            split: {
+                metric: {
+                    "updates": series.updates,
+                    "seconds": series.seconds,
+                    "values": [value if math.isfinite(value) else None for value in series.values],
+                }
+                for metric, series in metrics.items()
+            }
+            for split, metrics in run.series.items()
+        },
+    }
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: "42 s", "3 min 20 s", "5 h 07 min"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _finite(series: Series | None) -> list[float]:
+    return [] if series is None else [value for value in series.values if math.isfinite(value)]
+
+
+def _best(series: Series | None, choose: Any) -> Best | None:
+    if not (values := _finite(series)) or series is None:
+        return None
+    value = choose(values)
+    return Best(value, series.updates[series.values.index(value)])
+
+
+def _last(series: Series | None) -> float | None:
+    return values[-1] if (values := _finite(series)) else None
+
+
+def _at(series: Series | None, update: int) -> float | None:
+    return None if series is None or update not in series.updates else series.values[series.updates.index(update)]
+
+
+def _not_finite(run: RunRecord) -> dict[str, int]:
+    found = {}
+    for metric in ("loss", "gnorm"):
+        series = run.of_training(metric)
+        if series is not None and (times := len(series.values) - len(_finite(series))):
+            found[metric] = times
+    return found
+
+
+def _layers(one: RunSummary) -> str:
+    if one.encoder_layers is not None and one.decoder_layers is not None:
+        return f"{one.encoder_layers} + {one.decoder_layers}"
+    return "" if one.depth is None else f"{one.depth} in the growing stack"
+
+
+def _whole(number: float | None) -> str:
+    return "" if number is None else f"{number:,.0f}"
+
+
+def _best_text(best: Best | None, form: str) -> str:
+    return "" if best is None else f"{best.value:{form}} after update {best.update:,}"

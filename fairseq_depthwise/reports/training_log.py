@@ -1,0 +1,174 @@
+"""Read what fairseq-train printed, or wrote with ``--log-file``: any ``--log-format``, one process or several."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
+
+from fairseq_compat import UserError
+from fairseq_depthwise.reports.logged_config import parse_config
+from fairseq_depthwise.reports.run_record import EPOCH, INNER, Process, Reading, RunRecord, joined
+
+#: What stands before a message: fairseq's own form and that of fairseq-hydra-train; with ``--log-file`` nothing does.
+_HEAD = re.compile(
+    r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? \| \w+ \| [^|]+ \| (?P<message>.*)"
+    r"|\[(?P<hydra_stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)?\]\[[^\]]*\]\[\w+\] - (?P<hydra_message>.*)"
+)
+_CONFIG = re.compile(r"\{'_name': |\{'common': |Namespace\(")
+#: ``--log-format simple`` and, on a terminal, ``tqdm``: within an epoch, and at its end or after a validation.
+_WITHIN_EPOCH = re.compile(r"epoch \d+:\s+\d+ / \d+ (\w+=.*)|epoch \d+:.*\[.*?, (\w+=.*)\]")
+_OF_EPOCH = re.compile(r"epoch \d+ \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>\w+ \S.*)")
+_PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
+_LOADED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
+_SAVED = re.compile(r"Saved checkpoint .* @ (\d+) updates, score ([^)]+)\)")
+_GREW = re.compile(r"grew the (.+ layers) after (\d+) updates in [\d.]+ s; ([\d,]+) parameters")
+
+#: Counted along with the metrics of a line, and none of them.
+_NO_METRICS = ("epoch", "update", "num_updates")
+
+
+def read_log(path: str) -> RunRecord:
+    """The run that a log tells of.
+
+    Raises:
+        UserError: the file is empty, is no log of fairseq-train, or has nothing that was measured.
+    """
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        processes = parse_log(file)
+    if not any(process.readings or process.config for process in processes):
+        with open(path, "rb") as beginning:
+            if not beginning.read(1):
+                raise UserError(f"{path} is empty; give the log of a training, its TensorBoard folder or its save-dir")
+        raise UserError(
+            f"{path} is not a log of fairseq-train: none of its lines has an update's loss or a training's options"
+        )
+    if not any(process.readings for process in processes):
+        raise UserError(
+            f"{path} has the options of a training and no loss: it ended before the first --log-interval, or it is "
+            "still ahead of it"
+        )
+    return joined(processes, path)
+
+
+def parse_log(lines: Iterable[str]) -> list[Process]:
+    """The processes that wrote a log, in their order; lines that are no news of the training are passed over."""
+    process = Process()
+    processes = [process]
+    now: float | None = None
+    walled: float | None = None  # the clock of logs without times: fairseq's own seconds
+    for line in _complete(lines):
+        stamp, message = _split(line)
+        now = now if stamp is None else stamp
+        if _CONFIG.match(message) and (config := parse_config(message)):
+            if process.readings or process.config:
+                process = Process()
+                processes.append(process)
+                walled = None
+            process.config, process.started = config, now
+            continue
+        reading = _reading(message)
+        if reading is None:
+            _note(process, message)
+            continue
+        split, update, values = reading
+        if process.readings and update < process.readings[-1].update:
+            # The line with the options is missing, and a process of its own it is.
+            process = Process(started=now)
+            processes.append(process)
+        walled = values.get("wall", walled)
+        process.readings.append(Reading(split, update, walled if now is None else now, values))
+    for one in processes:
+        _drop_scores_of_checkpoints(one)
+    return processes
+
+
+def _complete(lines: Iterable[str]) -> Iterator[str]:
+    """Lines, and what a progress bar wrote over one another in a line; a last one that is cut off is left out."""
+    for line in lines:
+        if line.endswith("\n") or line.endswith("}"):
+            yield from line.rstrip("\n").split("\r")
+
+
+def _split(line: str) -> tuple[float | None, str]:
+    """The seconds and the message of a line."""
+    head = _HEAD.match(line)
+    if head is None:
+        return None, line
+    stamp = head["stamp"] or head["hydra_stamp"]
+    # Local time, without a zone: differences are what counts, and a summer time's change is an hour in them.
+    seconds = datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+    return seconds, head["message"] if head["message"] is not None else head["hydra_message"]
+
+
+def _reading(message: str) -> tuple[str, int, dict[str, float]] | None:
+    """Split, update and values, where a message has them."""
+    if message.startswith('{"'):
+        return _from_json(message)
+    if match := _WITHIN_EPOCH.match(message):
+        pairs = (pair.partition("=") for pair in (match[1] or match[2]).split(", "))
+        return _from_pairs(INNER, {name: value for name, _, value in pairs})
+    if match := _OF_EPOCH.match(message):
+        pairs = (pair.strip().partition(" ") for pair in match["values"].split(" | "))
+        return _from_pairs(match["subset"] or EPOCH, {name: value for name, _, value in pairs})
+    if match := _SAVED.search(message):
+        return _from_pairs(_CHECKPOINTS, {"score": match[2], "num_updates": match[1]})
+    return None
+
+
+#: A split for the scores of saved checkpoints, until it is known whether the validations have lines of their own.
+_CHECKPOINTS = " checkpoints"
+
+
+def _from_json(message: str) -> tuple[str, int, dict[str, float]] | None:
+    """Keys of epochs and validations have their split's name before them; those within an epoch have none."""
+    try:
+        state = json.loads(message)
+    except ValueError:
+        return None
+    if "num_updates" in state:
+        return _from_pairs(INNER, state)
+    split = next((key.removesuffix("_num_updates") for key in state if key.endswith("_num_updates")), None)
+    if split is None:
+        return None
+    prefix = f"{split}_"
+    return _from_pairs(split, {key.removeprefix(prefix): value for key, value in state.items()})
+
+
+def _from_pairs(split: str, pairs: dict[str, object]) -> tuple[str, int, dict[str, float]] | None:
+    values = {}
+    for name, value in pairs.items():
+        try:
+            values[name] = float(value)  # type: ignore[arg-type]  # what is no number raises
+        except (TypeError, ValueError):
+            continue
+    if "num_updates" not in values or len(values) < 2:
+        return None
+    update = int(values["num_updates"])
+    return split, update, {name: value for name, value in values.items() if name not in _NO_METRICS}
+
+
+def _note(process: Process, message: str) -> None:
+    """What a message says of the whole process."""
+    if match := _PARAMETERS.search(message):
+        process.parameters = int(match[1].replace(",", ""))
+    elif match := _LOADED.search(message):
+        process.continued_from = int(match[1])
+    elif match := _GREW.search(message):
+        process.grown[int(match[2])] = match[1]
+        process.parameters = int(match[3].replace(",", ""))
+
+
+def _drop_scores_of_checkpoints(process: Process) -> None:
+    """Scores of checkpoints are all that ``--log-format none`` leaves of validations; elsewhere they are known."""
+    subset = str(process.config.get("dataset", {}).get("valid_subset") or "valid").split(",")[0]
+    metric = process.config.get("checkpoint", {}).get("best_checkpoint_metric") or "loss"
+    validated = {reading.split for reading in process.readings} - {INNER, EPOCH, _CHECKPOINTS}
+    process.readings = [
+        reading
+        if reading.split != _CHECKPOINTS
+        else Reading(subset, reading.update, reading.at, {str(metric): reading.values["score"]})
+        for reading in process.readings
+        if reading.split != _CHECKPOINTS or not validated
+    ]
