@@ -23,7 +23,7 @@ LEARNING = [
     "--warmup-updates", "100", "--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0.1",
     "--max-tokens", "1000", "--cpu", "--no-epoch-checkpoints", "--log-format", "json", "--log-interval", "1",
 ]  # fmt: skip
-MUTE, BIASED, SEQUENTIAL = "mute_transformer", "mute_transformer_biased", "mute_transformer_sequential"
+MUTE, SEQUENTIAL = "mute_transformer", "mute_transformer_sequential"
 
 
 @pytest.fixture(scope="session")
@@ -55,14 +55,16 @@ def logged(log: str, tag: str) -> list[dict[str, float]]:
     return [{key: float(value) for key, value in one.items()} for one in found]
 
 
-@pytest.mark.parametrize("arch", [MUTE, BIASED, SEQUENTIAL])
+@pytest.mark.parametrize("arch", [MUTE, SEQUENTIAL])
 def test_copy_and_reverse_is_memorised(
     arch: str, train: Callable[..., str], run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
 ) -> None:
-    epochs = 30
+    updates = 250
     train(
-        arch, tmp_path, "--dropout", 0, "--activation-dropout", 0, "--max-epoch", epochs, "--save-interval", epochs,
+        arch, tmp_path, "--dropout", 0, "--activation-dropout", 0, "--max-update", updates, "--save-interval", 100,
         "--disable-validation", "--label-smoothing", 0,
+        # The rate falls to nothing, so that no noise of the last updates stays in the model.
+        "--lr-scheduler", "polynomial_decay", "--total-num-update", updates,
     )  # fmt: skip
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "checkpoint_last.pt",
@@ -70,7 +72,7 @@ def test_copy_and_reverse_is_memorised(
     )  # fmt: skip
     bleu = re.search(r"BLEU4 = ([\d.]+)", result.stdout)
     assert bleu is not None
-    assert float(bleu[1]) >= 99
+    assert float(bleu[1]) >= 99, bleu[1]
 
 
 @pytest.mark.xdist_group("sequential")
