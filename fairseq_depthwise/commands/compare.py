@@ -37,8 +37,9 @@ def add_to(subcommands: Any) -> None:
         "  fairseq-depthwise compare --languages --ref references base deep\n\n"
         "With --languages BASE and SYSTEM are folders with a file for each language: LANG.hyp or LANG.txt with\n"
         "translations as `score` takes them, or LANG.json with what `score --json` printed. --ref is a folder of\n"
-        "LANG.ref or LANG.txt, not needed where all are LANG.json. BLEU94 is the mean over the 94 languages of OPUS-100\n"
-        "that have a test set, BLEU4 that over de, zh, br and te, WR the share of languages where a system scores higher.",
+        "LANG.ref or LANG.txt, not needed where all are LANG.json. BLEU94 is the mean over the 94 languages of\n"
+        "OPUS-100 that have a test set, BLEU4 that over de, zh, br and te, WR the share of languages in which a\n"
+        "system scores higher than the base.",
     )
     parser.add_argument("base", metavar="BASE", help="translations of the base; files of several seeds with commas")
     parser.add_argument("systems", nargs="+", metavar="SYSTEM", help="those of the systems that are compared with it")

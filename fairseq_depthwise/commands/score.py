@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
     metric = chosen_metric(options)
     require_one_stdin([*options.hypotheses, *(options.ref or ())])
     references = [read_reference(path) for path in options.ref or ()]
-    documents = []
+    documents, lines = [], []
     for path in options.hypotheses:
         system = read_system(path, metric, options.detokenize)
         paths, texts = (options.ref, references) if options.ref else _own_reference(system, metric)
@@ -135,10 +135,11 @@ def run(options: argparse.Namespace) -> int:
                 **(asdict(score.ngrams) if score.ngrams else {}),
             }
         )
-        if not options.json:
-            print(f"{path}: " if len(options.hypotheses) > 1 else "", _as_text(score), sep="")
+        lines.append((f"{path}: " if len(options.hypotheses) > 1 else "") + _as_text(score))
     if options.json:
         print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
+    else:
+        print("\n".join(lines))
     return 0
 
 

@@ -1,0 +1,243 @@
+"""Tokenised BLEU against multi-bleu.perl and against a reading of its definition; sacreBLEU's metrics as they are."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+import sacrebleu
+
+from fairseq_compat import UserError
+from fairseq_depthwise.evaluation.scores import (
+    METRICS,
+    TOKENISED,
+    TranslationMetric,
+    detokenise,
+    looks_tokenised,
+    require_same_length,
+)
+
+HYPOTHESES = [
+    "der Öffner lag in der Küche , nicht im Keller-Regal .",
+    "am 3-4-5 . Mai kam DIE E-Mail-Adresse .",
+    "zehn\u00a0000 Euro\u3000sind\u2028viel Geld\u0085für ein Rad",
+    "",
+    "sie sagte nichts\tund  ging nach Hause",
+    "ein kurzer Satz über Äpfel , ÄPFEL und a-b-c",
+]
+REFERENCE = [
+    "der Öffner lag in der Küche , nicht im Keller-Schrank .",
+    "am 3-4-5 . mai kam die E-Mail-adresse an .",
+    "zehn\u00a0000 Euro\u3000sind\u2028viel Geld\u0085für ein altes Rad",
+    "Stille .",
+    "sie sagte nichts und ging nach Haus",
+    "ein kurzer Satz über äpfel , äpfel und a-b-c",
+]
+SECOND_REFERENCE = [
+    "der öffner war in der Küche , nicht im Keller .",
+    "am 3-4-5 . Mai kam die E-Mail .",
+    "zehn 000 Euro sind viel Geld für ein Rad",
+    "",
+    "sie sagte nichts , sie ging nach Hause",
+    "ein Satz über Äpfel",
+]
+
+#: What multi-bleu.perl of Moses (perl 5.36) printed for these sentences: BLEU, precisions, BP, hyp_len, ref_len. For
+#: compound-split, after perl -pe 's{(?<=\S)-(?=\S)}{ ##AT##-##AT## }g'.
+PRINTED = {
+    ("tokenized", 1): ("53.44", "82.5/62.9/53.3/44.0", "0.905", 40, 44),
+    ("tokenized", 2): ("68.31", "90.0/77.1/66.7/52.0", "0.975", 40, 41),
+    ("tokenized-lc", 1): ("65.07", "90.0/74.3/66.7/60.0", "0.905", 40, 44),
+    ("tokenized-lc", 2): ("74.82", "95.0/82.9/73.3/60.0", "0.975", 40, 41),
+    ("compound-split", 1): ("63.09", "87.0/71.4/63.6/53.8", "0.929", 54, 58),
+    ("compound-split", 2): ("72.71", "92.6/81.6/72.7/59.0", "0.964", 54, 56),
+}
+
+
+@pytest.mark.parametrize(("metric", "references"), PRINTED)
+def test_the_same_as_multi_bleu(metric: str, references: int) -> None:
+    score = TranslationMetric(metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE][:references])
+    ngrams = score.ngrams
+    assert ngrams is not None
+    assert (
+        f"{score.score:.2f}",
+        "/".join(f"{one:.1f}" for one in ngrams.precisions),
+        f"{ngrams.brevity_penalty:.3f}",
+        ngrams.hypothesis_length,
+        ngrams.reference_length,
+    ) == PRINTED[metric, references]
+    assert score.sentences == 6
+
+
+def bleu_by_definition(hypotheses: Sequence[list[bytes]], references: Sequence[Sequence[list[bytes]]]) -> float:
+    """Papineni et al. (2002): clipped precisions of the corpus, their geometric mean, and the brevity penalty."""
+    matches, totals = [0] * 4, [0] * 4
+    length = closest = 0
+    for number, words in enumerate(hypotheses):
+        others = [reference[number] for reference in references]
+        length += len(words)
+        closest += min((abs(len(words) - len(other)), len(other)) for other in others)[1]
+        for n in range(1, 5):
+            grams, *clips = (
+                Counter(tuple(text[start : start + n]) for start in range(len(text) - n + 1))
+                for text in (words, *others)
+            )
+            matches[n - 1] += sum(min(count, max(clip[gram] for clip in clips)) for gram, count in grams.items())
+            totals[n - 1] += sum(grams.values())
+    if 0 in matches:
+        return 0.0
+    penalty = min(1.0, math.exp(1 - closest / length))
+    return 100 * penalty * math.prod(match / total for match, total in zip(matches, totals, strict=True)) ** 0.25
+
+
+def random_text(chance: random.Random) -> tuple[list[str], list[list[str]]]:
+    vocabulary = ["a", "B", "b", "ä", "Ä", "x\u00a0y", "\u3000", "q\u2028r", "e-f", "\x1cz", "-", "\u0085"]
+    hypotheses = [" ".join(chance.choices(vocabulary, k=chance.randint(0, 14))) for _ in range(4)]
+    references = [
+        [" ".join(w if chance.random() < 0.8 else chance.choice(vocabulary) for w in h.split(" ")) for h in hypotheses]
+        for _ in range(chance.randint(1, 3))
+    ]
+    return hypotheses, references
+
+
+@pytest.mark.parametrize("metric", ["tokenized", "tokenized-lc"])
+def test_the_same_as_the_definition(metric: str) -> None:
+    chance = random.Random(3)
+    above_zero = 0
+    for _ in range(100):
+        hypotheses, references = random_text(chance)
+        # Methods of bytes know ASCII only.
+        words, *others = (
+            [(line.encode().lower() if metric == "tokenized-lc" else line.encode()).split() for line in text]
+            for text in (hypotheses, *references)
+        )
+        expected = bleu_by_definition(words, others)
+        assert TranslationMetric(metric).score(hypotheses, references).score == pytest.approx(expected, abs=1e-9)
+        above_zero += expected > 0
+    assert above_zero > 80
+
+
+def test_python_would_split_and_lower_more() -> None:
+    """The sentences above hold the traps: without care the score is another."""
+    naive = sacrebleu.BLEU(tokenize="none", force=True, smooth_method="none")
+    assert naive.corpus_score(HYPOTHESES, [REFERENCE]).score != pytest.approx(53.44, abs=0.5)
+    lowered = [[line.lower() for line in text] for text in (HYPOTHESES, REFERENCE)]
+    assert naive.corpus_score(lowered[0], lowered[1:]).score != pytest.approx(65.07, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "split"),
+    [
+        ("a-b-c", "a ##AT##-##AT## b ##AT##-##AT## c"),
+        ("E-Mail-Adresse , 3-4", "E ##AT##-##AT## Mail ##AT##-##AT## Adresse , 3 ##AT##-##AT## 4"),
+        ("ö-ä", "ö ##AT##-##AT## ä"),
+        ("- a - -b b- \t-", "- a - -b b- \t-"),
+        ("a--b", "a ##AT##-##AT##  ##AT##-##AT## b"),
+        ("\u00a0-b", "\U000f00a0 ##AT##-##AT## b"),  # white space for Python only
+        ("a\u2010b", "a\u2010b"),
+    ],
+)
+def test_compounds_are_split_at_every_hyphen(sentence: str, split: str) -> None:
+    assert TranslationMetric("compound-split").prepare([sentence]) == [split]
+
+
+def test_tokenised_metrics_never_tokenise() -> None:
+    for metric in TOKENISED:
+        assert TranslationMetric(metric).score(["a b c d."], [["a b c d ."]]).score == 0
+    assert TranslationMetric("sacrebleu").score(["a b c d."], [["a b c d ."]]).score == pytest.approx(100)
+
+
+def test_case() -> None:
+    for metric, score in (("tokenized", 0), ("tokenized-lc", 100)):
+        assert TranslationMetric(metric).score(["A b c D"], [["a B c d"]]).score == pytest.approx(score)
+
+
+@pytest.mark.parametrize("tokenizer", ["13a", "intl", "zh", "char", "none"])
+def test_sacrebleu_with_a_tokenizer(tokenizer: str) -> None:
+    hypotheses, references = (
+        ["我喜欢 green tea, really.", "so-so (ok)"],
+        [["我很喜欢 green tea, really!", "so-so (OK)"]],
+    )
+    score = TranslationMetric(tokenize=tokenizer).score(hypotheses, references)
+    expected = sacrebleu.BLEU(tokenize=tokenizer, force=True).corpus_score(hypotheses, references)
+    assert (score.score, score.name) == (expected.score, "BLEU")
+    assert f"|tok:{tokenizer}|" in score.signature
+
+
+@pytest.mark.parametrize(("order", "name"), [(0, "chrF2"), (2, "chrF2++")])
+def test_chrf(order: int, name: str) -> None:
+    score = TranslationMetric("chrf", chrf_word_order=order).score(HYPOTHESES, [REFERENCE])
+    expected = sacrebleu.CHRF(word_order=order).corpus_score(HYPOTHESES, [REFERENCE])
+    assert (score.score, score.name, score.ngrams) == (expected.score, name, None)
+    assert f"|nc:6|nw:{order}|" in score.signature
+
+
+def test_chrf_by_hand() -> None:
+    """Both have three characters, "ab" in common: precision and recall 2/3, 1/2 and 0 for n = 1, 2 and 3."""
+    score = TranslationMetric("chrf").score(["abx"], [["aby"]])
+    assert score.score == pytest.approx(100 * (2 / 3 + 1 / 2 + 0) / 3)
+
+
+@pytest.mark.parametrize(
+    ("metric", "part"),
+    [
+        ("sacrebleu", "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp|version:"),
+        ("tokenized", "nrefs:2|case:mixed|eff:no|tok:none|smooth:none|version:"),
+        ("tokenized-lc", "nrefs:2|case:lc-ascii|eff:no|tok:none|smooth:none|version:"),
+        ("compound-split", "nrefs:2|case:mixed|eff:no|tok:compound-split|smooth:none|version:"),
+        ("chrf", "nrefs:2|case:mixed|eff:yes|nc:6|nw:0|space:no|version:"),
+    ],
+)
+def test_signatures_tell_the_metrics_apart(metric: str, part: str) -> None:
+    score = TranslationMetric(metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE])
+    assert score.signature == part + sacrebleu.__version__
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_empty_translations_score_zero(metric: str) -> None:
+    assert TranslationMetric(metric).score(["", ""], [["a b", "c"]]).score == 0
+    assert TranslationMetric(metric).score(["", ""], [["", ""]]).score == 0
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_reference_scores_100(metric: str) -> None:
+    assert TranslationMetric(metric).score(REFERENCE, [REFERENCE]).score == pytest.approx(100)
+
+
+def test_tokenizers_that_are_not_there() -> None:
+    with pytest.raises(UserError, match="--tokenize 14a is no tokenizer of sacreBLEU; it must be one of none, zh, 13a"):
+        TranslationMetric(tokenize="14a")
+
+
+def test_a_tokenizer_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sacrebleu.metrics import bleu
+
+    def fail(name: str) -> None:
+        raise RuntimeError(f"\n{name} needs more.\n\n    pip install sacrebleu[ja]\n")
+
+    monkeypatch.setattr(bleu, "_get_tokenizer", fail)
+    with pytest.raises(UserError) as refused:
+        TranslationMetric(tokenize="ja-mecab")
+    assert str(refused.value) == "--tokenize ja-mecab: ja-mecab needs more. pip install sacrebleu[ja]"
+
+
+def test_lengths() -> None:
+    require_same_length("hyp", ["a"], "ref", ["b"])
+    with pytest.raises(UserError, match=r"hyp has 1 sentences and the reference ref 1,200; give the whole translation"):
+        require_same_length("hyp", ["a"], "ref", ["b"] * 1200)
+
+
+def test_tokenised_text_is_noticed() -> None:
+    tokenised, written = ["ein Haus ."] * 2 + ["ein Baum"] * 8, ["ein Haus."] * 10
+    assert looks_tokenised(tokenised, written)
+    assert not looks_tokenised(tokenised, tokenised)
+    assert not looks_tokenised(written, written)
+    assert not looks_tokenised([*tokenised[1:], "ein Baum"], written)
+
+
+def test_detokenisation() -> None:
+    assert detokenise(["Hello , world ! I don 't know .", ""], "en") == ["Hello, world! I don't know.", ""]
+    assert detokenise(["L' homme &amp; lui"], "fr") == ["L'homme & lui"]

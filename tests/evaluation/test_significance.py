@@ -1,0 +1,111 @@
+"""Paired tests: equal to sacreBLEU's, of the right size, repeatable, and without traces in the environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU
+
+from fairseq_depthwise.evaluation.scores import TranslationMetric
+from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
+
+WORDS = [f"w{number}" for number in range(30)]
+
+
+def corpus(errors: float, seed: int = 1, sentences: int = 60) -> tuple[list[str], list[str]]:
+    """A reference, and a translation in which a share of the words is wrong."""
+    chance, noise = random.Random(0), random.Random(seed)
+    reference = [[chance.choice(WORDS) for _ in range(12)] for _ in range(sentences)]
+    translation = [[word if noise.random() >= errors else noise.choice(WORDS) for word in line] for line in reference]
+    return [" ".join(line) for line in reference], [" ".join(line) for line in translation]
+
+
+REFERENCE, GOOD = corpus(0.1)
+ALIKE = corpus(0.1, seed=2)[1]
+BAD = corpus(0.5)[1]
+
+
+@pytest.mark.parametrize("metric", ["sacrebleu", "tokenized-lc", "chrf"])
+@pytest.mark.parametrize("test", TESTS)
+def test_a_large_difference_is_significant_and_a_small_one_is_not(test: str, metric: str) -> None:
+    scorer = TranslationMetric(metric)
+    # The smallest value that n samples can give is 1 / (n + 1).
+    assert paired_test(GOOD, BAD, [REFERENCE], scorer, test=test, samples=99) == pytest.approx(0.01)
+    assert paired_test(BAD, GOOD, [REFERENCE], scorer, test=test, samples=99) == pytest.approx(0.01)
+    assert paired_test(GOOD, ALIKE, [REFERENCE], scorer, test=test, samples=99) > 0.05
+
+
+def test_the_same_as_a_bootstrap_of_its_own() -> None:
+    """Koehn's test, read from the scores of resampled corpora: the share of shifted differences above the observed."""
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+
+    def bleu(lines: list[str], chosen: np.ndarray) -> float:
+        return metric.corpus_score([lines[i] for i in chosen], [[REFERENCE[i] for i in chosen]]).score
+
+    everything = np.arange(len(REFERENCE))
+    observed = abs(bleu(GOOD, everything) - bleu(ALIKE, everything))
+    resamples = np.random.default_rng(5).choice(len(REFERENCE), size=(40, len(REFERENCE)), replace=True)
+    differences = np.array([abs(bleu(GOOD, one) - bleu(ALIKE, one)) for one in resamples])
+    above = int((differences - differences.mean() > observed).sum())
+    p_value = paired_test(GOOD, ALIKE, [REFERENCE], TranslationMetric("tokenized"), samples=40, seed=5)
+    assert p_value == pytest.approx((above + 1) / 41)
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_equal_translations_do_not_differ(test: str) -> None:
+    for metric in ("sacrebleu", "tokenized"):
+        assert paired_test(GOOD, list(GOOD), [REFERENCE], TranslationMetric(metric), test=test, samples=9) == 1
+    upper = [line.upper() for line in GOOD]
+    assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized-lc"), test=test, samples=9) == 1
+    assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized"), test=test, samples=9) < 1
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_a_seed_repeats_the_test_and_another_does_not(test: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def p_value(seed: int) -> float:
+        return paired_test(GOOD, ALIKE, [REFERENCE], TranslationMetric(), test=test, samples=200, seed=seed)
+
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    first = p_value(1)
+    monkeypatch.setenv("SACREBLEU_SEED", "99")
+    assert p_value(1) == first
+    assert len({p_value(seed) for seed in range(1, 5)}) > 1
+
+
+@pytest.mark.parametrize("before", [None, "7"])
+def test_the_environment_and_the_log_are_left_as_they_were(
+    before: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="sacrebleu")
+    if before is None:
+        monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    else:
+        monkeypatch.setenv("SACREBLEU_SEED", before)
+    paired_test(GOOD, ALIKE, [REFERENCE], TranslationMetric(), samples=5)
+    assert os.environ.get("SACREBLEU_SEED") == before
+    assert logging.getLogger("sacrebleu").level == logging.INFO
+    assert caplog.records == []
+
+
+def test_several_references() -> None:
+    """With the translation itself as a reference, one of the two is perfect."""
+    metric = TranslationMetric("tokenized")
+    assert paired_test(BAD, GOOD, [REFERENCE, BAD], metric, samples=99) == pytest.approx(0.01)
+
+
+def test_samples_are_those_of_sacrebleu() -> None:
+    from sacrebleu.significance import PairedTest
+
+    assert {TESTS[test]: samples for test, samples in DEFAULT_SAMPLES.items()} == PairedTest._DEFAULT_SAMPLES
+
+
+def test_spread() -> None:
+    several = spread([27.0, 28.0, 30.0])
+    assert (several.mean, several.lowest, several.highest) == (pytest.approx(85 / 3), 27.0, 30.0)
+    assert several.deviation == pytest.approx(((16 / 9 + 1 / 9 + 25 / 9) / 2) ** 0.5)
+    one = spread([27.5])
+    assert (one.scores, one.mean, one.deviation, one.lowest, one.highest) == ((27.5,), 27.5, None, 27.5, 27.5)

@@ -1,0 +1,199 @@
+"""Reading translations: lines that end where they should, fairseq's output in any order, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_compat import UserError
+from fairseq_depthwise.evaluation.translations import read_lines, read_reference, read_translations, subwords_in
+
+
+def write(folder: Path, text: str | bytes, name: str = "out.txt") -> str:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def generated(*sentences: tuple[str, str, str, str], numbers: list[int] | None = None) -> str:
+    """fairseq-generate's output: of every sentence the source, the reference, the H- text and the D- text."""
+    lines = ["2024-01-01 | INFO | fairseq.tasks.translation | [src] dictionary: 12 types"]
+    for number in numbers or range(len(sentences)):
+        source, target, tokens, text = sentences[number]
+        lines += [f"S-{number}\t{source}", f"T-{number}\t{target}"]
+        lines += [f"H-{number}\t-0.5123\t{tokens}", f"D-{number}\t-0.5123\t{text}", f"P-{number}\t-0.5 -0.4"]
+    return "\n".join([*lines, "Generate test with beam=5: BLEU4 = 12.00", ""])
+
+
+WORDS = tuple((f"src {n}", f"tgt {n}", f"tok {n} .", f"tok {n}.") for n in range(12))
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("a\nb\n", ["a", "b"]),
+        ("a\nb", ["a", "b"]),
+        ("a\r\nb\r\n", ["a", "b"]),
+        ("a\n\n\nb\n\n", ["a", "", "", "b", ""]),
+        ("\n", [""]),
+        ("a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei\rj\n", ["a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei\rj"]),
+    ],
+)
+def test_lines_end_at_line_feeds_only(content: str, lines: list[str], tmp_path: Path) -> None:
+    assert read_lines(write(tmp_path, content)) == lines
+
+
+def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("ä\nb\n".encode()), encoding="ascii"))
+    assert read_lines("-") == ["ä", "b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty; it must have one line for each sentence"),
+        (b"a\n\xc3\xa4\n\xe4b\n", "is not UTF-8: line 3 has the byte 0xe4"),
+    ],
+)
+def test_files_that_are_no_text(content: bytes, said: str, tmp_path: Path) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(UserError) as refused:
+        read_lines(path)
+    assert str(refused.value) == f"{path} {said}"
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder; give a text file"):
+        read_lines(str(tmp_path))
+
+
+# --- plain text and fairseq's output ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["D-1 is a street", "T-34\ttanks", "H-2\ttwo atoms", "P-1\t-0.5", "XD-1\t-0.5\tx"])
+def test_plain_text_that_looks_a_little_like_it(line: str, tmp_path: Path) -> None:
+    read = read_translations(write(tmp_path, f"{line}\nb\n"))
+    assert (read.sentences, read.lines, read.targets) == ([line, "b"], None, None)
+
+
+def test_output_is_sorted_by_number(tmp_path: Path) -> None:
+    numbers = list(range(12))
+    random.Random(5).shuffle(numbers)
+    read = read_translations(write(tmp_path, generated(*WORDS, numbers=numbers)))
+    assert read.sentences == [f"tok {n}." for n in range(12)]
+    assert read.targets == [f"tgt {n}" for n in range(12)]
+    assert read.lines == "D-"
+
+
+def test_the_first_of_several_hypotheses(tmp_path: Path) -> None:
+    lines = []
+    for number in (1, 0):
+        lines += [f"S-{number}\ts", f"T-{number}\tt"]
+        for rank in (1, 2):
+            lines += [f"H-{number}\t-{rank}\t{number} h{rank}", f"D-{number}\t-{rank}\t{number} d{rank}"]
+    path = write(tmp_path, "\n".join(lines))
+    assert read_translations(path).sentences == ["0 d1", "1 d1"]
+
+
+def test_empty_translations_and_tabs_within(tmp_path: Path) -> None:
+    path = write(tmp_path, "H-1\t-1e-05\t\nD-1\t-1e-05\t\nH-0\tnan\ta\tb\nD-0\tnan\ta\tb\nH-2\t-inf\nD-2\t-inf\n")
+    assert read_translations(path).sentences == ["a\tb", "", ""]
+
+
+@pytest.mark.parametrize("kind", ["D", "H"])
+def test_lines_of_one_kind(kind: str, tmp_path: Path) -> None:
+    read = read_translations(write(tmp_path, f"{kind}-1\t-0.5\tb\n{kind}-0\t-0.25\ta\n"))
+    assert (read.sentences, read.lines, read.targets) == (["a", "b"], f"{kind}-", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("D-0\t-1\ta\nD-3\t-1\tb\n", "has no D- line for sentence 1, 2 of 0 to 3"),
+        ("D-0\t-1\ta\nD-9\t-1\tb\n", "has no D- line for sentence 1, 2, 3 and 5 more of 0 to 9"),
+        ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "has no D- line for sentence 1 of 0 to 1: it is incomplete or one part of"),
+        ("H-0\t-1\ta\nD-0\t-1\ta\nH-1\t-1\tb\n", "has no D- line for sentence 1 of 0 to 1"),
+        ("H-0\t-1\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "has no H- line for sentence 1 of 0 to 1"),
+        ("T-0\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "has no T- line for sentence 1 of 0 to 1"),
+        (
+            "D-0\t-1\ta\nD-1\t-1\tb\nD-0\t-1\ta\n",
+            "has D-0 twice, not as one sentence's --nbest; give the output of one",
+        ),
+        ("T-0\ta\nD-0\t-1\ta\nT-0\ta\nD-0\t-1\ta\n", "has T-0 twice"),
+    ],
+)
+def test_missing_and_repeated_sentences(text: str, said: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UserError) as refused:
+        read_translations(path)
+    assert str(refused.value).startswith(f"{path} {said}")
+
+
+def test_parts_one_after_the_other(tmp_path: Path) -> None:
+    parts = generated(*WORDS, numbers=[0, 2, 4, 6, 8, 10]) + generated(*WORDS, numbers=[1, 3, 5, 7, 9, 11])
+    assert read_translations(write(tmp_path, parts)).sentences == [f"tok {n}." for n in range(12)]
+
+
+def test_a_reference_is_plain_text(tmp_path: Path) -> None:
+    assert read_reference(write(tmp_path, "a\n\nb\n")) == ["a", "", "b"]
+    path = write(tmp_path, generated(*WORDS))
+    with pytest.raises(UserError, match="is the output of fairseq-generate; give the reference as plain text"):
+        read_reference(path)
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "taken", "targets"),
+    [
+        ("ein Haus .", "ein Haus .", "H-", True),  # neither --bpe nor --tokenizer
+        ("ein Haus .", "ein Haus.", "H-", False),  # --post-process and --tokenizer
+        ("ein Ha@@ us .", "ein Haus .", "D-", True),  # --bpe alone
+        ("ein Haus@@", "ein Haus", "D-", True),
+        ("\u2581ein \u2581Ha us \u2581 .", "ein Haus .", "D-", True),
+    ],
+)
+def test_tokens_are_taken_where_they_are(tokens: str, text: str, taken: str, targets: bool, tmp_path: Path) -> None:
+    path = write(tmp_path, generated(("s", "t", tokens, text)))
+    read = read_translations(path, tokenised=True)
+    assert read.lines == taken
+    assert read.sentences == [tokens if taken == "H-" else text]
+    assert read.targets == (["t"] if targets else None)
+    detokenised = read_translations(path)
+    assert (detokenised.sentences, detokenised.lines, detokenised.targets) == ([text], "D-", ["t"])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kind"), [("ein Ha@@ us .", "subword_nmt"), ("\u2581ein \u2581Ha us \u2581.", "sentencepiece")]
+)
+def test_subwords_and_detokenised_text_have_no_tokens(tokens: str, kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path, generated(("s", "t", tokens, "ein Haus.")))
+    with pytest.raises(UserError) as refused:
+        read_translations(path, tokenised=True)
+    assert str(refused.value) == (
+        f"{path} has no tokens: its H- lines are in subwords and its D- lines detokenised; "
+        f"add --post-process {kind} to fairseq-generate, or choose --metric sacrebleu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
+    [
+        ("ein Ha@@ us", "subword_nmt"),
+        ("ein Haus@@", "subword_nmt"),
+        ("\u2581ein Haus", "sentencepiece"),
+        ("ein @-@ Haus", None),
+        ("a@@b", None),
+        ("_ein", None),
+    ],
+)
+def test_subwords_are_recognised(sentence: str, kind: str | None) -> None:
+    assert subwords_in(["ein Wort", sentence, ""]) == kind
