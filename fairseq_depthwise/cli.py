@@ -12,9 +12,9 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_depthwise.commands import average, doctor, fairseq_commands, grow, inspect, params, units
+from fairseq_depthwise.commands import average, compare, doctor, fairseq_commands, grow, inspect, params, score, units
 
-COMMANDS = (doctor, fairseq_commands, average, inspect, grow, params, units)
+COMMANDS = (doctor, fairseq_commands, average, inspect, grow, params, units, score, compare)
 
 
 def build_parser() -> argparse.ArgumentParser:
