@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from fairseq_compat import UserError
 
@@ -57,10 +58,10 @@ def read_translations(path: str, *, tokenised: bool = False) -> Translations:
         return Translations(path, lines)
     found = _numbered_lines(path, lines)
     order = range(1 + max(number for sentences in found.values() for number in sentences))
-    for kind in "THD":
-        if found[kind]:
-            _require_all(path, kind, found[kind], order)
-    text = {kind: [sentences[number] for number in order] for kind, sentences in found.items() if sentences}
+    text = {}
+    for kind in filter(found.get, "THD"):
+        _require_all(path, kind, found[kind], order)
+        text[kind] = [found[kind][number] for number in order]
     kind = _kind(path, text, tokenised=tokenised)
     same_form = text.get("D", text[kind]) == text[kind]
     return Translations(path, text[kind], f"{kind}-", text.get("T") if same_form else None)
@@ -131,8 +132,9 @@ def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, dict[int, str]
 
 def _require_all(path: str, kind: str, sentences: Mapping[int, str], order: range) -> None:
     """Raise UserError unless lines of a kind are there for every number from 0 on."""
-    if missing := [number for number in order if number not in sentences]:
-        named = ", ".join(map(str, missing[:3])) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    if missing := len(order) - len(sentences):
+        first = islice((number for number in order if number not in sentences), 3)
+        named = ", ".join(map(str, first)) + (f" and {missing - 3:,} more" if missing > 3 else "")
         raise UserError(
             f"{path} has no {kind}- line for sentence {named} of 0 to {order[-1]}: it is incomplete or one part of "
             "several; give the whole output of a run, parts one after the other in one file"

@@ -113,11 +113,16 @@ def test_lines_of_one_kind(kind: str, tmp_path: Path) -> None:
     assert (read.sentences, read.lines, read.targets) == (["a", "b"], f"{kind}-", None)
 
 
+def test_sources_are_of_no_use(tmp_path: Path) -> None:
+    assert read_translations(write(tmp_path, "S-1\tb\nD-1\t-1\tB\nD-0\t-1\tA\n")).sentences == ["A", "B"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("D-0\t-1\ta\nD-3\t-1\tb\n", "has no D- line for sentence 1, 2 of 0 to 3"),
         ("D-0\t-1\ta\nD-9\t-1\tb\n", "has no D- line for sentence 1, 2, 3 and 5 more of 0 to 9"),
+        ("D-0\t-1\ta\nD-99999999999\t-1\tb\n", "has no D- line for sentence 1, 2, 3 and 99,999,999,995 more of 0 to"),
         ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "has no D- line for sentence 1 of 0 to 1: it is incomplete or one part of"),
         ("H-0\t-1\ta\nD-0\t-1\ta\nH-1\t-1\tb\n", "has no D- line for sentence 1 of 0 to 1"),
         ("H-0\t-1\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "has no H- line for sentence 1 of 0 to 1"),
