@@ -12,9 +12,20 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_depthwise.commands import average, compare, doctor, fairseq_commands, grow, inspect, params, score, units
+from fairseq_depthwise.commands import (
+    average,
+    compare,
+    doctor,
+    fairseq_commands,
+    grow,
+    inspect,
+    params,
+    report,
+    score,
+    units,
+)
 
-COMMANDS = (doctor, fairseq_commands, average, inspect, grow, params, units, score, compare)
+COMMANDS = (doctor, fairseq_commands, average, inspect, grow, params, units, score, compare, report)
 
 
 def build_parser() -> argparse.ArgumentParser:

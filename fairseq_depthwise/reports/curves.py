@@ -169,8 +169,10 @@ class _Figures:
 
     def _by_layer(self, metric: str, title: str, unit: str) -> list[Chart]:
         curves = []
+        two_cells = False
         for place, run in enumerate(self.runs):
             layers = _layers_of(run, metric)
+            two_cells |= any(layer.endswith("b") for layer in layers)
             ends = [(number, series.values[-1]) for number, series in enumerate(layers.values(), start=1)]
             if ends:
                 xs, ys = ([float(one[0]) for one in ends], [one[1] for one in ends])
@@ -182,7 +184,9 @@ class _Figures:
                 curves.append(curve)
         if not curves:
             return []
-        return [Chart(f"{title} by layer, at the end", "layer's cell, from below", unit, curves)]
+        note = "Band: one standard deviation of the values." if any(curve.lows for curve in curves) else ""
+        x = "cells of the layers, from below" if two_cells else "layer"
+        return [Chart(f"{title} by layer, at the end", x, unit, curves, note=note)]
 
     def _others(self) -> list[Chart]:
         """Metrics that nothing else shows; those of single layers together."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from fairseq_compat import UserError
+from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.analysis.figures import titles_of
 from fairseq_depthwise.reports.event_files import event_files, read_events
 from fairseq_depthwise.reports.run_record import RunRecord
@@ -97,8 +97,6 @@ def _add_versions(record: RunRecord, folder: str) -> None:
     name = next((name for name in _CHECKPOINTS if os.path.isfile(os.path.join(folder, name))), None)
     if name is None:
         return
-    from fairseq_compat import checkpoints  # needs torch, which takes longer than all the rest
-
     try:
         state = checkpoints.load_checkpoint(os.path.join(folder, name), mapped=True)
     except (UserError, OSError) as problem:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Inches; a page shows the figure as wide as it has room.
-_SIZE = (5.2, 3.3)
+_SIZE = (4.7, 3.0)
 #: Markers on a curve, at most.
 _MARKED = 12
 #: Drawn in these colours, which nothing else has, and given to the page's style afterwards.
@@ -76,8 +76,8 @@ def _draw(figure: Figure, chart: Chart) -> None:
         axes.axvline(place, color=_colour(run), linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.8)
     if _wants_logarithm(chart):
         axes.set_yscale("log")
-    integers = chart.x == "updates" or chart.x.startswith("layer")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=integers))
+    integers = not chart.x.endswith("of training")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=integers, steps=[1, 2, 5, 10]))
     if chart.x == "updates":
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     if chart.y == "layers":

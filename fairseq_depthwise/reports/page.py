@@ -26,7 +26,8 @@ def make_page(names: Sequence[str], runs: Sequence[RunRecord]) -> str:
     """
     title = names[0] if len(names) == 1 else f"{len(names)} training runs"
     body = [f"<h1>{escape(title)}</h1>", _summary(names, runs), _differences(names, runs), *map(_about, names, runs)]
-    body.append(_legend(names))
+    if len(names) > 1:
+        body.append(_legend(names))
     number = 0
     for section in sections_of(runs):
         figures = []

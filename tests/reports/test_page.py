@@ -1,0 +1,280 @@
+"""The page of a report: figures, thinning, escaping, colours; and in a browser, where there is one."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairseq_depthwise.reports.curves import POINTS, sections_of, thinned, unit_of_time
+from fairseq_depthwise.reports.page import make_page
+from fairseq_depthwise.reports.page_style import DARK, LIGHT
+from fairseq_depthwise.reports.run_record import Process, Reading, RunRecord, joined
+from fairseq_depthwise.reports.run_summary import differing_options, duration, summarise_run, table_of
+
+BAD_NAME = "<script>document.title='taken'</script>&\"'"
+CHROMIUM = shutil.which("chromium")
+
+
+def a_run(updates: int = 40, *, config: dict[str, Any] | None = None, **metrics: float) -> RunRecord:
+    """A run with a reading at each update and a validation at every tenth."""
+    process = Process(config=config or {}, parameters=1234)
+    for update in range(1, updates + 1):
+        values = {"loss": 8 / update, "lr": 0.1 / update, "wps": 100.0, "gnorm": 1.0, "wall": float(update), **metrics}
+        process.readings.append(Reading("train_inner", update, float(update), values))
+        if update % 10 == 0:
+            valid = {"loss": 9 / update, "ppl": 2 ** (9 / update), "bleu": update / 2}
+            process.readings.append(Reading("valid", update, float(update), valid))
+    return joined([process], f"run of {updates}.log")
+
+
+def titles(*runs: RunRecord) -> list[str]:
+    return [chart.title for section in sections_of(runs) for chart in section.charts]
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_figures_follow_from_what_is_there() -> None:
+    assert titles(a_run()) == [
+        "Loss over updates", "Loss over time", "BLEU over updates", "BLEU over time", "Learning rate over updates",
+        "Norm of the gradient over updates", "Speed over updates",
+    ]  # fmt: skip
+    more = titles(a_run(), a_run(depth=2.0, nll_loss=1.0, loss_scale=128.0))
+    assert set(more) - set(titles(a_run())) == {
+        "Depth over updates", "Loss without smoothing and penalties over updates",
+        "Loss without smoothing and penalties over time", "Loss scale of half precision over updates",
+    }  # fmt: skip
+
+
+def test_gates_have_their_spread_and_their_layers() -> None:
+    gates = {"encoder_forget_gate": 0.5, "encoder_forget_gate_deviation": 0.2, "decoder_cell_norm": 3.0}
+    layers = {f"encoder_forget_gate_layer{n}": 0.4 + n / 10 for n in (1, 2, 10)}
+    layers |= {f"encoder_forget_gate_deviation_layer{n}": 0.1 for n in (1, 2, 10)}
+    (section,) = [one for one in sections_of([a_run(), a_run(**gates, **layers)]) if one.title.startswith("Gates")]
+    by_title = {chart.title: chart.curves for chart in section.charts}
+    assert list(by_title) == [
+        "Forget gate of the encoder over updates", "Forget gate of the encoder by layer, at the end",
+        "Cell norm of the decoder over updates",
+    ]  # fmt: skip
+    (curve,) = by_title["Forget gate of the encoder over updates"]
+    assert (curve.run, curve.lows[0], curve.highs[0]) == (1, pytest.approx(0.3), pytest.approx(0.7))
+    (curve,) = by_title["Forget gate of the encoder by layer, at the end"]
+    assert curve.xs == [1, 2, 3]
+    assert curve.ys == pytest.approx([0.5, 0.6, 1.4])
+    assert curve.lows == pytest.approx([0.4, 0.5, 1.3])
+
+
+def test_penalties_of_layers_are_one_figure() -> None:
+    run = a_run(permutation_penalty_1=2.0, permutation_penalty_2=4.0, inter_similarity_penalty=0.5)
+    (section,) = [one for one in sections_of([run]) if one.title == "Losses beside translation"]
+    assert [chart.title for chart in section.charts] == [
+        "Permutation penalty over updates",
+        "Inter similarity penalty over updates",
+    ]
+    (curve,) = section.charts[0].curves
+    assert (curve.lows[0], curve.ys[0], curve.highs[0]) == (2, 3, 4)
+
+
+def test_growth_is_a_border_in_updates_and_in_time() -> None:
+    process = Process(grown={20: "encoder from 2 to 3 layers"}, readings=[])
+    for update in (10, 20, 30):
+        process.readings.append(Reading("train_inner", update, update * 60.0, {"loss": 1.0, "wall": update * 60.0}))
+    charts = sections_of([joined([process], "x")])[0].charts
+    assert [chart.x for chart in charts] == ["updates", "minutes of training"]
+    assert [chart.borders for chart in charts] == [[(0, 20.0)], [(0, 20.0)]]
+
+
+def test_long_curves_are_means_and_gaps_stay() -> None:
+    assert thinned([1.0, 2.0, 3.0]) == [1, 2, 3]
+    assert thinned([]) == []
+    long = thinned([float(number) for number in range(100_000)])
+    assert len(long) <= POINTS
+    assert long[0] == pytest.approx(99.5)
+    assert thinned([1.0, 3.0, 5.0, 7.0, 9.0], points=3) == [2, 6, 9]
+    assert thinned([1.0, 3.0, 5.0, 7.0], points=2, last=True) == [3, 7]
+    gap = thinned([1.0, math.inf, 5.0, 7.0, math.nan, 1.0], points=3)
+    assert [math.isfinite(value) for value in gap] == [False, True, False]
+
+
+def test_pages_of_long_runs_stay_small() -> None:
+    page = make_page(["one", "two", "three"], [a_run(20_000) for _ in range(3)])
+    assert len(page) < 1_000_000
+
+
+def test_units() -> None:
+    assert [unit_of_time(seconds)[0] for seconds in (90, 5000, 20000)] == ["seconds", "minutes", "hours"]
+    assert [duration(seconds) for seconds in (5.4, 200, 18_420)] == ["5 s", "3 min 20 s", "5 h 07 min"]
+
+
+def test_training_that_diverged() -> None:
+    run = a_run(3)
+    for series in run.series["train_inner"].values():
+        series.values[1:] = [math.nan, math.inf]
+    assert summarise_run(run).not_finite == {"loss": 2, "gnorm": 2}
+    assert ("not finite", ["loss 2 x, gnorm 2 x"]) in table_of([summarise_run(run)])
+    page = make_page(["bad"], [run])
+    assert "not finite" in page
+    assert "Loss over updates" in page
+
+
+def test_options_that_differ() -> None:
+    configs = [{"model": {"_name": "a", "encoder_layers": depth, "dropout": 0.1}} for depth in (6, 12)]
+    assert differing_options([a_run(config=one) for one in configs]) == [("--encoder-layers", ["6", "12"])]
+    assert differing_options([a_run(), a_run()]) == []
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+class _Reader(HTMLParser):
+    """Elements that are open, ids, and whatever would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in ("meta", "br", "link", "img"):
+            self.open.append(tag)
+        self._look_at(attributes)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self._look_at(attributes)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def _look_at(self, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(str(value))
+            if name in ("src", "href"):
+                self.links.append(str(value))
+
+
+def read_page(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_a_page_is_whole_and_needs_nothing_else() -> None:
+    page = make_page(["one", "two"], [a_run(), a_run(depth=2.0)])
+    reader = read_page(page)
+    assert len(reader.ids) == len(set(reader.ids))
+    assert all(link.startswith("#") and link[1:] in reader.ids for link in reader.links)
+    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(reader.ids)
+    assert reader.tags.isdisjoint({"script", "link", "img", "iframe", "object"})
+    assert "@import" not in page
+    assert set(re.findall(r"https?://[^\"' ]+", page)) <= {"http://www.w3.org/2000/svg"}
+    assert page == make_page(["one", "two"], [a_run(), a_run(depth=2.0)])
+
+
+def test_what_logs_say_is_text() -> None:
+    run = a_run(config={"model": {"_name": BAD_NAME}})
+    run.command, run.source, run.notes, run.versions = BAD_NAME, BAD_NAME, [BAD_NAME], {BAD_NAME: BAD_NAME}
+    run.series["train_inner"]["<b>_penalty"] = run.series["train_inner"]["loss"]
+    page = make_page([BAD_NAME, "other"], [run, a_run()])
+    assert {"script", "b"}.isdisjoint(read_page(page).tags)
+    assert escape(BAD_NAME) in page
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_contrast(colours: dict[str, str]) -> None:
+    assert colours.keys() == LIGHT.keys()
+    for background in ("page", "card"):
+        for name, colour in colours.items():
+            if name.startswith("run"):
+                assert contrast(colour, colours[background]) >= 3, name
+        assert contrast(colours["text"], colours[background]) >= 7
+        assert contrast(colours["soft"], colours[background]) >= 4.5
+
+
+# --- in a browser ----------------------------------------------------------------------------------------------------
+
+#: Written into a frame of a phone's width: what the page looks like there.
+_MEASURE = """
+const page = document.querySelector('iframe').contentDocument;
+const style = (what, name) => page.defaultView.getComputedStyle(page.querySelector(what))[name];
+document.body.dataset.found = JSON.stringify({
+  width: page.documentElement.clientWidth, content: page.documentElement.scrollWidth, title: page.title,
+  background: style('body', 'backgroundColor'), text: style('figure text', 'fill'),
+  figures: [...page.querySelectorAll('figure > svg')].map(one => one.getBoundingClientRect().height),
+  fetched: page.defaultView.performance.getEntriesByType('resource').length,
+});
+"""
+
+
+def look(page: str, folder: Path, scheme: str) -> dict[str, Any]:
+    """The page as a browser without network shows it to a reader who prefers a scheme."""
+    assert CHROMIUM is not None
+    frame = f'<iframe style="width: 360px; height: 800px; border: 0" srcdoc="{escape(page)}"></iframe>'
+    wrapper = folder / "wrapper.html"
+    wrapper.write_text(
+        f'<!DOCTYPE html><meta charset="utf-8"><body>{frame}<script>onload = () => {{ {_MEASURE} }}</script>',
+        encoding="utf-8",
+    )
+    result = subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / scheme}", "--enable-logging=stderr",
+            f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}", "--dump-dom", wrapper.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "CONSOLE" not in result.stderr
+    match = re.search(r'data-found="([^"]*)"', result.stdout)
+    assert match is not None
+    found: dict[str, Any] = json.loads(match[1].replace("&quot;", '"'))
+    return found
+
+
+def as_hex(colour: str) -> str:
+    """As ``#rrggbb``, of ``rgb(r, g, b)``."""
+    return "#" + "".join(f"{int(number):02x}" for number in re.findall(r"\d+", colour)[:3])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
+def test_in_a_browser(tmp_path: Path) -> None:
+    long = "/very/long/path/" * 20
+    options = {"model": {"_name": "sdt_transformer", "path": long}}
+    runs = [a_run(config=options), a_run(depth=2.0, config={**options, "criterion": "other"})]
+    runs[0].command = "fairseq-train " + long
+    page = make_page([long, BAD_NAME], runs).replace("<details>", "<details open>")
+    seen = {scheme: look(page, tmp_path, scheme) for scheme in ("light", "dark")}
+    for scheme, colours in (("light", LIGHT), ("dark", DARK)):
+        found = seen[scheme]
+        assert found["title"] == "2 training runs"
+        assert (as_hex(found["background"]), as_hex(found["text"])) == (colours["page"], colours["text"])
+        assert found["content"] <= found["width"] <= 360
+        assert len(found["figures"]) == page.count("<figure>")
+        assert min(found["figures"]) > 100
+        assert found["fetched"] == 0
