@@ -146,7 +146,7 @@ def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenised: bool) -> s
     if not tokenised or "H" not in text:
         return "D" if "D" in text else "H"
     kind = subwords_in(text["H"])
-    if kind is None or "D" not in text:
+    if kind is None or text.get("D", text["H"]) == text["H"]:
         return "H"
     if all(_words(line, kind) == other.split() for line, other in zip(text["H"], text["D"], strict=True)):
         return "D"

@@ -161,6 +161,9 @@ def test_the_reference_within_the_output_is_tokenised(tmp_path: Path, capsys: py
     captured = capsys.readouterr()
     assert captured.out.startswith("BLEU = 100.00 ")
     assert captured.err == f"fairseq-depthwise: warning: the reference is the T- lines of {output}\n"
+    subwords = write(tmp_path, "bpe", generated(["ein Ha@@ us", "zwei"], ["ein Ha@@ us", "zwei"]))
+    assert score("--metric", "tokenized", subwords) == 0
+    assert f"warning: {subwords} is in subwords; add --post-process subword_nmt" in capsys.readouterr().err
 
 
 def test_tokens_of_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

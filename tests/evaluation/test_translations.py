@@ -160,6 +160,7 @@ def test_a_reference_is_plain_text(tmp_path: Path) -> None:
     ("tokens", "text", "taken", "targets"),
     [
         ("ein Haus .", "ein Haus .", "H-", True),  # neither --bpe nor --tokenizer
+        ("ein Ha@@ us .", "ein Ha@@ us .", "H-", True),  # nor --post-process
         ("ein Haus .", "ein Haus.", "H-", False),  # --post-process and --tokenizer
         ("ein Ha@@ us .", "ein Haus .", "D-", True),  # --bpe alone
         ("ein Haus@@", "ein Haus", "D-", True),
