@@ -157,8 +157,9 @@ class _Figures:
             deviation = f"{metric}_deviation"
             curves = self._curves(metric, "updates")
             for curve in curves:
-                if (spread := self._training(curve.run, deviation)) is not None:
-                    widths = thinned(spread.values)
+                spread = self.runs[curve.run].of_training(deviation)
+                widths = [] if spread is None else thinned(spread.values)
+                if len(widths) == len(curve.ys):
                     curve.lows = [y - width for y, width in zip(curve.ys, widths, strict=True)]
                     curve.highs = [y + width for y, width in zip(curve.ys, widths, strict=True)]
             banded = any(curve.lows for curve in curves)
@@ -174,7 +175,7 @@ class _Figures:
             layers = _layers_of(run, metric)
             two_cells |= any(layer.endswith("b") for layer in layers)
             ends = [(number, series.values[-1]) for number, series in enumerate(layers.values(), start=1)]
-            if ends:
+            if any(math.isfinite(value) for _, value in ends):
                 xs, ys = ([float(one[0]) for one in ends], [one[1] for one in ends])
                 spread = [series.values[-1] for series in _layers_of(run, f"{metric}_deviation").values()]
                 curve = Curve(place, "", xs, ys, style="points")
@@ -228,9 +229,6 @@ class _Figures:
         ]
         return list(dict.fromkeys(names))
 
-    def _training(self, place: int, metric: str) -> Series | None:
-        return self.runs[place].of_training(metric)
-
     def _curves(
         self, metric: str, axis: Axis, *, validation: bool = False, what: str = "", style: Style = "line"
     ) -> list[Curve]:
@@ -247,12 +245,12 @@ class _Figures:
                 points = [(x / self.unit_seconds, y) for x, y in timed if x is not None]
             last = style == "steps"
             xs, ys = (thinned([point[number] for point in points], last=last) for number in (0, 1))
-            if any(map(math.isfinite, ys)):
-                curves.append(Curve(place, what, xs, ys, style="points" if validation else style))
+            curves.append(Curve(place, what, xs, ys, style="points" if validation else style))
         return curves
 
     def _chart(self, title: str, y: str, axis: Axis, curves: list[Curve], note: str = "") -> list[Chart]:
-        """A figure over updates or time, if it has a curve."""
+        """A figure over updates or time, if it has a point."""
+        curves = [curve for curve in curves if any(map(math.isfinite, curve.ys))]
         if not curves:
             return []
         borders = [

@@ -171,7 +171,10 @@ def _last(series: Series | None) -> float | None:
 
 
 def _at(series: Series | None, update: int) -> float | None:
-    return None if series is None or update not in series.updates else series.values[series.updates.index(update)]
+    if series is None or update not in series.updates:
+        return None
+    value = series.values[series.updates.index(update)]
+    return value if math.isfinite(value) else None
 
 
 def _not_finite(run: RunRecord) -> dict[str, int]:

@@ -126,6 +126,14 @@ def test_training_that_diverged() -> None:
     assert "Loss over updates" in page
 
 
+def test_metrics_that_are_never_finite_have_no_figure() -> None:
+    nothing = dict.fromkeys(
+        ("encoder_input_gate", "encoder_input_gate_layer1", "permutation_penalty_1", "gnorm"), math.nan
+    )
+    assert titles(a_run(**nothing)) == [title for title in titles(a_run()) if "gradient" not in title]
+    assert "nan" not in re.sub(r"<style>.*</style>", "", make_page(["bad"], [a_run(**nothing)]))
+
+
 def test_options_that_differ() -> None:
     configs = [{"model": {"_name": "a", "encoder_layers": depth, "dropout": 0.1}} for depth in (6, 12)]
     assert differing_options([a_run(config=one) for one in configs]) == [("--encoder-layers", ["6", "12"])]
