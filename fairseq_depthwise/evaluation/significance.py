@@ -64,17 +64,17 @@ def paired_test(
         seed: of the random numbers, at least 1: sacreBLEU takes 0 for no seed.
     """
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
-    if systems[0][1] == systems[1][1]:
-        return 1.0  # sacreBLEU counts differences above the observed one; here there are none, and it would say 1 / N
     prepared = [metric.prepare(reference) for reference in references]
     with _sacrebleu(seed):
         run = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)
         _, results = run()
     # Beside the systems' names there is one list, under the metric's name in full: of the base, then of the system.
-    (found,) = (values[1] for name, values in results.items() if name != "System")
-    assert isinstance(found, Result)
-    assert found.p_value is not None
-    return found.p_value
+    ((of_base, of_system),) = (values for name, values in results.items() if name != "System")
+    assert isinstance(of_base, Result)
+    assert isinstance(of_system, Result)
+    assert of_system.p_value is not None
+    # Every difference is at least zero. sacreBLEU counts those above, and where two systems never differ finds none.
+    return 1.0 if of_base.score == of_system.score else of_system.p_value
 
 
 @contextmanager
