@@ -63,14 +63,14 @@ def loss_curve(log: str) -> list[Point]:
     updates = _updates(log)
     grown = {step.updates: step.seconds for step in growth_steps(log)}
     points, seconds, before = [], 0.0, 0
-    for validated, state in logged(log, "valid", "valid_num_updates", ("valid_loss",)).items():
+    for validated, state in logged(log, "valid", ("loss",)).items():
         inside = [updates[number] for number in sorted(updates) if before < number <= validated]
         timed = [(tokens, taken) for tokens, taken in inside[1:] if taken]
         if not timed:
             raise UserError(f"a training's log has too few updates between {before} and {validated}")
         pace = sum(taken for _, taken in timed) / sum(tokens for tokens, _ in timed)
         seconds += pace * sum(tokens for tokens, _ in inside) + grown.get(before, 0.0)
-        points.append(Point(validated, seconds, state["valid_loss"]))
+        points.append(Point(validated, seconds, state["loss"]))
         before = validated
     return points
 
@@ -115,5 +115,5 @@ def _updates(log: str) -> dict[int, tuple[float, float | None]]:
     """
     return {
         number: (state["wpb"], state["wpb"] / state["wps"] if state["wps"] else None)
-        for number, state in logged(log, "train_inner", "num_updates", ("wpb", "wps")).items()
+        for number, state in logged(log, "train_inner", ("wpb", "wps")).items()
     }

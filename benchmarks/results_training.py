@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from results_commands import Workplace
+
+from fairseq_depthwise.reports.training_log import parse_log
 
 LOG_EVERY = 10
 
@@ -99,26 +101,25 @@ def translation(program: str, name: str, max_tokens: int, target: str) -> list[s
 def read_training(log: Path) -> dict[str, Any]:
     """What a training's log says: its updates and validations by number, parameters, seconds and speed."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    updates = logged(text, "train_inner", "num_updates", ("loss", "gnorm", "wps", "train_wall"))
+    updates = logged(text, "train_inner", ("loss", "gnorm", "wps", "train_wall"))
     parameters = re.search(r"num\. shared model params: ([\d,]+)", text)
     return {
         "parameters": int(parameters[1].replace(",", "")) if parameters else 0,
         "seconds": sum(state["train_wall"] for state in updates.values()),
         "tokens_per_second": statistics.median([state["wps"] for state in updates.values()] or [0]),
         "train": {number: {key: state[key] for key in ("loss", "gnorm")} for number, state in updates.items()},
-        "valid": {
-            number: {"loss": state["valid_loss"], "nll_loss": state["valid_nll_loss"]}
-            for number, state in logged(text, "valid", "valid_num_updates", ("valid_loss", "valid_nll_loss")).items()
-        },
+        "valid": logged(text, "valid", ("loss", "nll_loss")),
     }
 
 
-def logged(text: str, kind: str, number: str, keys: Sequence[str]) -> dict[int, dict[str, float]]:
-    """The values of a kind of log line by update; of an update that was repeated after a stop, the later ones."""
-    found = {}
-    for values in re.findall(rf"\| {kind} \| (\{{.*\}})$", text, re.MULTILINE):
-        state = json.loads(values)
-        found[int(state[number])] = {key: float(state.get(key, "nan")) for key in keys}
+def logged(text: str, split: str, keys: Sequence[str]) -> dict[int, dict[str, float]]:
+    """The values of a split by update; of an update that was repeated after a stop, the later ones."""
+    found = {
+        reading.update: {key: reading.values.get(key, math.nan) for key in keys}
+        for process in parse_log(text.splitlines(keepends=True))
+        for reading in process.readings
+        if reading.split == split
+    }
     return dict(sorted(found.items()))
 
 

@@ -129,7 +129,12 @@ class _Figures:
             *self._of_training("wps", "Speed", "target tokens per second"),
         ]
         return [
-            Section("Loss", losses, "fairseq logs losses to base 2: bits, not nats."),
+            Section(
+                "Loss",
+                losses,
+                "fairseq logs losses to base 2: bits, not nats. Time counts from the start of fairseq's trainer, "
+                "validation and saving included.",
+            ),
             Section("BLEU", bleu, "Of the validation set, as --eval-bleu computes it."),
             Section("Learning rate and depth", rate_and_depth),
             Section("Gates and cell states", self._gates()),

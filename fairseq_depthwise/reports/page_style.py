@@ -26,7 +26,6 @@ h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
 p, figcaption, caption { color: var(--soft); margin: .25rem 0; }
 figcaption, summary, caption { font-size: .875rem; }
-a { color: inherit; }
 code { font: .8125rem/1.5 ui-monospace, monospace; white-space: pre-wrap; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
@@ -36,7 +35,6 @@ th, td { padding: .25rem .75rem .25rem 0; text-align: left; vertical-align: top;
 th { font-weight: 600; }
 tbody th { font-weight: 400; color: var(--soft); }
 td.long { overflow-wrap: anywhere; min-width: 9rem; }
-td.number { text-align: right; }
 .legend { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: .125rem 1.25rem; margin: 1rem 0;
   padding: .5rem 0; list-style: none; background: var(--page); border-bottom: 1px solid var(--rule);
   max-height: 30vh; overflow-y: auto; }
