@@ -2,8 +2,9 @@
 
 Importing this package registers, under their names on fairseq's command line:
 
-- architectures: ``depthwise_lstm_transformer``, ``mute_transformer``, ``sdt_transformer`` and their presets;
-- criterions: ``label_smoothed_cross_entropy_with_auxiliary``;
+- architectures: ``depthwise_lstm_transformer``, ``mute_transformer``, ``sdt_transformer`` and their presets, and
+  ``linearized_transformer``;
+- criterions: ``label_smoothed_cross_entropy_with_auxiliary``, ``linearization_probe``;
 - learning rate schedules: ``inverse_sqrt_restart``;
 - tasks: ``translation_layer_growth``.
 """

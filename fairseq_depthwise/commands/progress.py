@@ -7,9 +7,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-#: Lines of a log file, at most.
-_LINES = 10
-
 
 class Progress:
     """Called with how much is done, and of how much.
@@ -17,11 +14,13 @@ class Progress:
     Args:
         unit: what is counted, in the plural.
         title: what is being done; nothing where it was said before.
+        lines: how many lines of a log file, at most; 0 leaves it to what is said of each result.
     """
 
-    def __init__(self, unit: str, title: str = "") -> None:
+    def __init__(self, unit: str, title: str = "", *, lines: int = 10) -> None:
         self.unit = unit
         self.title = title
+        self.lines = lines
         self._bar: Any = None
         self._said = 0
 
@@ -29,8 +28,8 @@ class Progress:
         if sys.stderr.isatty():
             self._move_bar(done, total)
             return
-        if (tenths := done * _LINES // total) > self._said:
-            self._said = tenths
+        if (reached := done * self.lines // total) > self._said:
+            self._said = 0 if done == total else reached  # the next work of the kind begins anew
             print(f"  {self.title + ': ' if self.title else ''}{done:,} of {total:,} {self.unit}", file=sys.stderr)
 
     def _move_bar(self, done: int, total: int) -> None:

@@ -1,5 +1,5 @@
 """Criterions: what is minimised."""
 
-from fairseq_depthwise.criterions import label_smoothed_cross_entropy_with_auxiliary
+from fairseq_depthwise.criterions import label_smoothed_cross_entropy_with_auxiliary, linearization_probe
 
-__all__ = ["label_smoothed_cross_entropy_with_auxiliary"]
+__all__ = ["label_smoothed_cross_entropy_with_auxiliary", "linearization_probe"]

@@ -21,6 +21,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.modules.connections import Connection
 from fairseq_depthwise.modules.decoding_cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
+from fairseq_depthwise.modules.encoder_layer import prepare_layers
 from fairseq_depthwise.modules.packed_linear import pack
 
 #: Where a decoder's cache lies in fairseq's incremental state.
@@ -83,8 +84,7 @@ class StackEncoder(FairseqEncoder):
         state = self.connection.start(embedded)
         states = [embedded] if return_all_hiddens else []
         recompute = self.checkpoint_activations and self.training
-        kind: Any = type(self.layers[0])
-        prepared = kind.prepare(list(self.layers), embedded, layer_padding)
+        prepared = prepare_layers(self.layers, embedded, layer_padding)
         for index, layer, kept in _layers_to_run(self):
             below = self.connection.below(state, index)
             output = below

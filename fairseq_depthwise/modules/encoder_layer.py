@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,3 +26,17 @@ class EncoderLayer(nn.Module):
             padding: B x T, True at padding; None where there is none.
         """
         return [()] * len(layers)
+
+
+def prepare_layers(
+    layers: Iterable[nn.Module], embedded: Tensor, padding: Tensor | None
+) -> list[tuple[Tensor | None, ...]]:
+    """:meth:`EncoderLayer.prepare` of the layers of each class; none for a class that has no such method."""
+    kinds: dict[type[nn.Module], list[nn.Module]] = {}
+    for layer in layers:
+        kinds.setdefault(type(layer), []).append(layer)
+    prepared: dict[nn.Module, tuple[Tensor | None, ...]] = {}
+    for kind, alike in kinds.items():
+        if issubclass(kind, EncoderLayer):
+            prepared.update(zip(alike, kind.prepare(alike, embedded, padding), strict=True))
+    return [prepared.get(layer, ()) for layer in layers]

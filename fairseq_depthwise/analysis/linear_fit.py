@@ -1,0 +1,133 @@
+"""The linear map that comes nearest to a layer, in closed form from sums over the data.
+
+Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
+Depth-Wise LSTMs"), Section 4, Equation 12, with the squared error as the distance. What is kept has a fixed size, so
+the data may be of any length; sums of several processes are added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: Added to the variance of each feature, as a share of it: settles what the data leaves open (fewer positions than
+#: features, features that vary together) without moving the rest. By the precision of the products, whose own errors
+#: must be smaller.
+RIDGES = {torch.float64: 1e-8, torch.float32: 1e-5}
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """``y = W x + b``, and how near it comes.
+
+    Attributes:
+        weight: W, width x width, float64.
+        bias: b, width, float64.
+        error: mean over positions and features of the squared error.
+        unexplained: the same as a share of the outputs' variance: 0 for a linear layer, 1 for what the mean alone does.
+        positions: how many were seen.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    error: float
+    unexplained: float
+    positions: int
+
+
+class LayerMoments:
+    """Means and co-moments of a layer's inputs x and outputs y.
+
+    Batches are centred before they are multiplied, and combined with the pairwise formulas of Chan, Golub and LeVeque
+    (1983), so that large means cost no precision.
+
+    Args:
+        width: of x, and of y.
+        precision: in which a batch is multiplied; sums are always in float64.
+        device: where the sums are.
+    """
+
+    def __init__(
+        self, width: int, *, precision: torch.dtype = torch.float64, device: torch.device | str = "cpu"
+    ) -> None:
+        self.width = width
+        self.precision = precision
+        #: Positions seen; means of x and y, side by side (2w); centred sums x'[x y] (w x 2w) and y'y's diagonal (w).
+        self.count = 0
+        self.mean = torch.zeros(2 * width, dtype=torch.float64, device=device)
+        self.products = torch.zeros(width, 2 * width, dtype=torch.float64, device=device)
+        self.squares = torch.zeros(width, dtype=torch.float64, device=device)
+
+    def add(self, below: Tensor, above: Tensor) -> None:
+        """Take in positions: x and y, N x width each."""
+        if not len(below):
+            return
+        both = torch.cat([below, above], dim=1).to(self.precision)
+        mean = both.mean(dim=0, dtype=torch.float64)
+        both -= mean.to(self.precision)
+        products = both[:, : self.width].t() @ both
+        squares = both[:, self.width :].square().sum(dim=0)
+        self._combine(len(below), mean, products.double(), squares.double())
+
+    def merge(self, other: LayerMoments) -> None:
+        """Take in what another process has seen."""
+        if other.count:
+            self._combine(other.count, other.mean, other.products, other.squares)
+
+    def move_to(self, device: torch.device | str) -> None:
+        """Keep the sums there from now on."""
+        self.mean, self.products, self.squares = (one.to(device) for one in (self.mean, self.products, self.squares))
+
+    def _combine(self, count: int, mean: Tensor, products: Tensor, squares: Tensor) -> None:
+        total = self.count + count
+        difference = mean - self.mean
+        share = self.count * count / total
+        self.products += products
+        self.products.addr_(difference[: self.width], difference, alpha=share)
+        self.squares += squares + difference[self.width :].square() * share
+        self.mean += difference * (count / total)
+        self.count = total
+
+    def of_first(self, width: int) -> LayerMoments:
+        """The moments of the first ``width`` features of x and of y, as if only they had been seen."""
+        part = LayerMoments(width, precision=self.precision, device=self.mean.device)
+        columns = torch.cat([torch.arange(width), self.width + torch.arange(width)]).to(self.mean.device)
+        part.count = self.count
+        part.mean = self.mean[columns]
+        part.products = self.products[:width, columns]
+        part.squares = self.squares[:width]
+        return part
+
+    def fit(self, ridge: float | None = None) -> LinearFit:
+        """The map with the least squared error.
+
+        Args:
+            ridge: added to the variance of each feature of x, as a share of it; the bias is free. ``RIDGES`` unless
+                given.
+
+        Raises:
+            ValueError: no position was seen, or a number is not finite.
+        """
+        if not self.count:
+            raise ValueError("no position was seen, so there is nothing to fit")
+        covariance, cross = self.products.split(self.width, dim=1)
+        if not (covariance.isfinite().all() and cross.isfinite().all()):
+            raise ValueError("a layer's input or output is not finite")
+        ridges = covariance.diagonal() * (RIDGES[self.precision] if ridge is None else ridge)
+        ridges[ridges == 0] = 1  # a feature that never varies has no cross products either: its weights become 0
+        transposed = torch.linalg.solve(covariance + torch.diag(ridges), cross)
+        mean_below, mean_above = self.mean.split(self.width)
+        bias = mean_above - mean_below @ transposed
+        # |Y - X V|^2 = y'y - 2 tr(V' X'Y) + tr(V' X'X V) with V the transposed weight
+        error = self.squares.sum() - 2 * (transposed * cross).sum() + (transposed * (covariance @ transposed)).sum()
+        error = error.clamp_min(0)
+        variance = float(self.squares.sum())
+        return LinearFit(
+            weight=transposed.t().contiguous(),
+            bias=bias,
+            error=float(error) / (self.count * self.width),
+            unexplained=float(error) / variance if variance else 0.0,
+            positions=self.count,
+        )
