@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ from torch import multiprocessing
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.linear_fit import LinearFit
-from fairseq_depthwise.analysis.loaded_model import LoadedModel, fairseq_warnings_only, load_model
+from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.probe_fit import Moments, collect_moments
 from fairseq_depthwise.analysis.translating import SearchOptions, Translator
 from fairseq_depthwise.models.linearized_transformer import ARCHITECTURE, LinearizedTransformer
@@ -112,9 +114,14 @@ class Workers:
             )
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise UserError(
+                f"one of the --processes {self.processes} died, perhaps for want of memory; try fewer, or a smaller "
+                "--max-tokens"
+            ) from error
 
     def collect(self, batches: Sequence[Sequence[int]], progress: Callable[[int], None]) -> list[Moments]:
         """The moments of each process's share of the batches, always cut alike.
@@ -192,8 +199,8 @@ def _start(work: Work, numbers: Any, done: Any, threads: int) -> None:
     with numbers.get_lock():
         number = numbers.value
         numbers.value += 1
-    with fairseq_warnings_only():
-        _worker, _done = Worker(work, load_trained(work.checkpoint, work.data), number), done
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    _worker, _done = Worker(work, load_trained(work.checkpoint, work.data), number), done
 
 
 def _collect(batches: Sequence[Sequence[int]]) -> Moments:

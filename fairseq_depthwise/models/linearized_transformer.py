@@ -254,7 +254,8 @@ def width_of(model: nn.Module, side: str) -> int:
     if isinstance(model, StackModel):
         return int(stack.embedding.tokens.embedding_dim)
     if isinstance(model, TransformerModelBase):
-        return int(stack.layers[0].embed_dim)
+        layer = stack.layers[0]
+        return int(getattr(layer, "intact", layer).embed_dim)
     raise UserError(
         f"a {type(model).__name__} cannot be linearized; only models of this plugin's families and fairseq's own "
         "transformer can"
