@@ -11,7 +11,8 @@ import os
 import pickle
 import pickletools
 import zipfile
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import torch
@@ -83,6 +84,26 @@ def require_checkpoint(state: Any, name: str) -> None:
         isinstance(one, torch.Tensor) for one in state["model"].values()
     ):
         raise UserError(f"{name} is not a fairseq checkpoint: its entry 'model' is no dictionary of tensors")
+
+
+def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
+    """The options of a part of fairseq in a checkpoint; none where the part has none.
+
+    Args:
+        state: a checkpoint as fairseq writes it now (``cfg``) or wrote it before (``args``, without parts).
+        part: "model", "task", "lr_scheduler" and so on.
+    """
+    cfg = state.get("cfg") or {part: state.get("args")}
+    given = cfg.get(part) if isinstance(cfg, Mapping) else None
+    if isinstance(given, Namespace):
+        return dict(vars(given))
+    return dict(given) if isinstance(given, Mapping) else {}
+
+
+def updates_in(state: Mapping[str, Any]) -> int:
+    """Updates that the model in a checkpoint was trained for."""
+    history = state.get("optimizer_history") or [{}]
+    return int(history[-1].get("num_updates", 0))
 
 
 def save(state: Any, path: str | os.PathLike[str]) -> None:

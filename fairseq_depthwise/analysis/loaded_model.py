@@ -17,7 +17,6 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.growth.trained_model import options_in
 
 #: What a word embedding is called: in our models, and in fairseq's own.
 _TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
@@ -196,7 +195,7 @@ class _FirstSentences(BaseWrapperDataset):
 
 def _architecture(path: str, family: str | None) -> str:
     """The architecture, before anything large is read."""
-    options = options_in(checkpoints.load_checkpoint(path, mapped=True))
+    options = checkpoints.options_in(checkpoints.load_checkpoint(path, mapped=True))
     architecture = options.get("_name") or options.get("arch")
     if family is not None and ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture) != family:
         raise UserError(f"{path} holds a model of the architecture {architecture}; it must be {family} or a preset")

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
 
-from fairseq_compat import UserError
+from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.evaluation.model_sizes import count_parameters, depths_in
 from fairseq_depthwise.growth.resuming import last_epoch, stages_in
 from fairseq_depthwise.growth.stages import parse_stages
-from fairseq_depthwise.growth.trained_model import options_in, updates_in
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def summarise(state: Mapping[str, Any], name: str) -> CheckpointSummary:
     Raises:
         UserError: it has no options of a model, or its growth stages cannot be understood.
     """
-    options = options_in(state)
+    options = checkpoints.options_in(state)
     if not options:
         raise UserError(f"{name} is not a fairseq checkpoint: it has no options of a model")
     values = state["model"]
@@ -108,7 +107,7 @@ def summarise(state: Mapping[str, Any], name: str) -> CheckpointSummary:
         **_sizes("decoder", depths, options),
         **counted._asdict(),
         dtype=", ".join(sorted({_name_of(one.dtype) for one in values.values() if one.is_floating_point()})),
-        updates=updates_in(state) if state.get("optimizer_history") else None,
+        updates=checkpoints.updates_in(state) if state.get("optimizer_history") else None,
         epoch=last_epoch(state) if iterator else None,
         mid_epoch=bool(iterator and iterator.get("iterations_in_epoch")),
         **_schedule(state),
@@ -136,9 +135,9 @@ def _sizes(side: str, depths: Mapping[str, int], options: Mapping[str, Any]) -> 
 
 
 def _schedule(state: Mapping[str, Any]) -> dict[str, Any]:
-    options = options_in(state, "lr_scheduler")
+    options = checkpoints.options_in(state, "lr_scheduler")
     # A rate for each epoch; the triangular schedule begins at --lr and names its peak apart.
-    rates = options.get("max_lr") or options.get("lr") or options_in(state, "optimization").get("lr")
+    rates = options.get("max_lr") or options.get("lr") or checkpoints.options_in(state, "optimization").get("lr")
     history = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state") or {}
     return {
         "lr_scheduler": options.get("_name") or options.get("lr_scheduler"),
@@ -174,5 +173,5 @@ def _validation(state: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str,
     scores = {name: extra.get(key) for name, key in (("val_score", "val_loss"), ("best_score", "best"))}
     if all(score is None for score in scores.values()):
         return {"metric": None, **scores}
-    metric = options_in(state, "checkpoint").get("best_checkpoint_metric", "loss")
+    metric = checkpoints.options_in(state, "checkpoint").get("best_checkpoint_metric", "loss")
     return {"metric": metric, **{name: None if score is None else float(score) for name, score in scores.items()}}

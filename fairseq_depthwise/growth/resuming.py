@@ -9,7 +9,6 @@ from typing import Any
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.stages import GrowthPlan
-from fairseq_depthwise.growth.trained_model import options_in, updates_in
 
 #: fairseq's default of ``--restore-file``: the newest checkpoint of the run's own folder, where there is one.
 _LAST = "checkpoint_last.pt"
@@ -85,7 +84,7 @@ def depth_to_resume(path: str, side: str, plan: GrowthPlan, restoring: Restoring
             message says both.
     """
     state = checkpoints.load_checkpoint(path, mapped=True)
-    options = options_in(state)
+    options = checkpoints.options_in(state)
     blocks = options.get("encoder_block_size", block_size)
     if None not in (blocks, block_size) and blocks != block_size:
         raise UserError(
@@ -120,7 +119,7 @@ def _origin(state: Mapping[str, Any], plan: GrowthPlan) -> str:
 
 def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """``--growth-stages``, ``-side`` and ``-strategy`` of the run that wrote a checkpoint; None for other runs."""
-    given = options_in(state, "task")
+    given = checkpoints.options_in(state, "task")
     if not given.get("growth_stages"):
         return None
     return given["growth_stages"], given["growth_side"], given["growth_strategy"]
@@ -142,6 +141,6 @@ def _numbers_around(state: Mapping[str, Any], plan: GrowthPlan, restoring: Resto
     if restoring.counts_anew:
         return 0, 1
     if plan.in_updates:
-        updates = 0 if restoring.reset_optimizer else updates_in(state)
+        updates = 0 if restoring.reset_optimizer else checkpoints.updates_in(state)
         return updates, updates + 1
     return (0, 1) if restoring.reset_dataloader else (last_epoch(state), int(_iterator(state)["epoch"]))

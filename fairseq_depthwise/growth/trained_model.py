@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -90,11 +89,11 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
     if not os.path.isfile(path):
         raise UserError(f"{named}: there is no such file; give the path of a checkpoint")
     state = checkpoints.load_checkpoint(path, mapped=True)
-    given = options_in(state)
+    given = checkpoints.options_in(state)
     arch = given.get("_name") or given.get("arch")
     family = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
     values: Mapping[str, Tensor] = state["model"]
-    updates = updates_in(state)
+    updates = checkpoints.updates_in(state)
     if family is not None and issubclass(family, StackModel):
         config = options_class(arch).complete(SimpleNamespace(**given))
         return TrainedModel(path, family, config, values, updates)
@@ -169,26 +168,6 @@ def require_same_shapes(trained: TrainedModel, own: Mapping[str, Tensor], source
         raise UserError(
             f"--growth-from {trained.path} has {unused[0]}, which this model has no place for; give the same options"
         )
-
-
-def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
-    """The options of a part of fairseq in a checkpoint; none where the part has none.
-
-    Args:
-        state: a checkpoint as fairseq writes it now (``cfg``) or wrote it before (``args``, without parts).
-        part: "model", "task", "lr_scheduler" and so on.
-    """
-    cfg = state.get("cfg") or {part: state.get("args")}
-    given = cfg.get(part) if isinstance(cfg, Mapping) else None
-    if isinstance(given, Namespace):
-        return dict(vars(given))
-    return dict(given) if isinstance(given, Mapping) else {}
-
-
-def updates_in(state: Mapping[str, Any]) -> int:
-    """Updates that the model in a checkpoint was trained for."""
-    history = state.get("optimizer_history") or [{}]
-    return int(history[-1].get("num_updates", 0))
 
 
 def _name_of(family: type[StackModel]) -> str:

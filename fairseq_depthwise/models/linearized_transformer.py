@@ -21,7 +21,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.growth.trained_model import options_in
 from fairseq_depthwise.models.config import check_values, option
 from fairseq_depthwise.models.stack_model import StackModel
 from fairseq_depthwise.modules.depthwise_layers import DepthwiseEncoderLayer
@@ -64,6 +63,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str], which: str = "pair") -> None:
+        depths_of(model)  # refuses other kinds
         super().__init__(model.encoder, model.decoder)
         self.full_context_alignment = getattr(model, "full_context_alignment", False)
         model.requires_grad_(False)
@@ -192,7 +192,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
 
 def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a checkpoint's model, as far as JSON can hold them."""
-    options = {name: value for name, value in options_in(state).items() if _is_plain(value)}
+    options = {name: value for name, value in checkpoints.options_in(state).items() if _is_plain(value)}
     options.setdefault("_name", options.get("arch"))
     return options
 
@@ -209,7 +209,16 @@ def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
 
 
 def depths_of(model: nn.Module) -> dict[str, int]:
-    """Side -> number of layers."""
+    """Side -> number of layers.
+
+    Raises:
+        UserError: the model is of no kind that is known here.
+    """
+    if not isinstance(model, StackModel | TransformerModelBase):
+        raise UserError(
+            f"a {type(model).__name__} cannot be linearized; only models of this plugin's families and fairseq's own "
+            "transformer can"
+        )
     return {side: len(getattr(model, side).layers) for side in SIDES}
 
 
@@ -245,21 +254,12 @@ def passes_pairs(model: nn.Module) -> bool:
 
 
 def width_of(model: nn.Module, side: str) -> int:
-    """d, the width of a stack.
-
-    Raises:
-        UserError: the model is of no kind that is known here.
-    """
+    """d, the width of a stack."""
     stack = getattr(model, side)
     if isinstance(model, StackModel):
         return int(stack.embedding.tokens.embedding_dim)
-    if isinstance(model, TransformerModelBase):
-        layer = stack.layers[0]
-        return int(getattr(layer, "intact", layer).embed_dim)
-    raise UserError(
-        f"a {type(model).__name__} cannot be linearized; only models of this plugin's families and fairseq's own "
-        "transformer can"
-    )
+    layer = stack.layers[0]
+    return int(getattr(layer, "intact", layer).embed_dim)
 
 
 def _linearize(model: nn.Module, side: str, layer: nn.Module, *, width: int, which: str) -> LinearizedLayer:

@@ -285,3 +285,13 @@ def test_torch_load_itself_is_not_replaced() -> None:
     assert torch.load.__module__ == "torch.serialization"
     assert checkpoint_utils.torch.load is not torch.load
     assert checkpoint_utils.torch.save is torch.save
+
+
+def test_options_and_updates() -> None:
+    assert checkpoints.options_in({"cfg": {"model": argparse.Namespace(a=1)}, "args": None}) == {"a": 1}
+    assert checkpoints.options_in({"cfg": {"model": {"a": 1}}}) == {"a": 1}
+    assert checkpoints.options_in({"cfg": None, "args": argparse.Namespace(a=1)}) == {"a": 1}
+    assert checkpoints.options_in({"args": argparse.Namespace(a=1)}) == {"a": 1}
+    for untrained in ({}, {"optimizer_history": []}, {"optimizer_history": [{}]}):
+        assert checkpoints.updates_in(untrained) == 0
+    assert checkpoints.updates_in({"optimizer_history": [{"num_updates": 5}, {"num_updates": 9}]}) == 9

@@ -18,11 +18,9 @@ from fairseq_depthwise.growth.trained_model import (
     TrainedModel,
     build_like,
     options_class,
-    options_in,
     read_trained_model,
     require_same_kind,
     require_same_shapes,
-    updates_in,
 )
 from fairseq_depthwise.models.config import EncoderDecoderConfig
 
@@ -257,16 +255,7 @@ def test_nothing_of_the_trained_model_may_be_left_over() -> None:
     )
 
 
-# --- parts of a checkpoint -------------------------------------------------------------------------------------------
-
-
-def test_options_and_updates() -> None:
-    assert options_in({"cfg": {"model": Namespace(a=1)}, "args": None}) == {"a": 1}
-    assert options_in({"cfg": {"model": {"a": 1}}}) == {"a": 1}
-    assert options_in({"cfg": None, "args": Namespace(a=1)}) == {"a": 1}
-    assert options_in({"args": Namespace(a=1)}) == {"a": 1}
-    assert updates_in({}) == updates_in({"optimizer_history": []}) == updates_in({"optimizer_history": [{}]}) == 0
-    assert updates_in({"optimizer_history": [{"num_updates": 5}, {"num_updates": 9}]}) == 9
+# --- options ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_class_of_the_options_of_an_architecture() -> None:
