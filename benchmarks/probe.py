@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from depthwise_options import command_of, file_to_write, whole_number
+from depthwise_options import command_of, fairseq_options, file_to_write, whole_number
 from fairseq.tasks.translation import TranslationTask
 from machine import machine
 from page_sections import section, write_section
@@ -74,7 +74,7 @@ def measure(name: str, side: Side, options: argparse.Namespace, batches: Sequenc
     """Seconds of both for every round, and what the maps then cost."""
     torch.manual_seed(1)
     dictionary = dictionary_of(options.vocabulary)
-    cfg = side.configuration(options.device)
+    cfg = Side(side.arch, (*side.options, *options.model_overrides)).configuration(options.device)
     built = TranslationTask(cfg.task, dictionary, dictionary).build_model(cfg.model)
     widths = {side: width_of(built, side) for side in SIDES}
     layers = layers_named("all", depths_of(built), "", name)
@@ -111,15 +111,16 @@ def page(setup: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "# Fitting linear maps to every layer",
         "",
-        f"Made by `{setup['command']}`: a forward pass (tokens to the scores of every word) and the fit's pass (the",
-        "same model without the output projection, and the moments of all layers) over the same batches by turns.",
-        f"Given are medians, and quartiles in brackets, of {setup['rounds']} rounds; the maps are solved for once,",
-        "after all data.",
+        f"Made by `{setup['command']}`:",
+        "a forward pass (tokens to the scores of every word) and the fit's pass (the same model without the output",
+        "projection, and the moments of all layers) over the same batches by turns. Given are medians, and quartiles",
+        f"in brackets, of {setup['rounds']} rounds; the maps are solved for once, after all data.",
         "",
         f"- Machine: {setup['machine']}; device {setup['device']}, threads of PyTorch: {setup['threads']}.",
         f"- Versions: {setup['versions']}.",
         f"- Batches of {', '.join(map(str, setup['tokens']))} target tokens by turns; vocabulary of "
         f"{setup['vocabulary']}.",
+        *([f"- Options of all models: `{setup['options']}`."] if setup["options"] else []),
         "",
         "| model | layers | forward pass, s | fit, s | fit by forward pass | bar | solving, s |",
         "|---|---|---|---|---|---|---|",
@@ -147,6 +148,7 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
     add("--batches", type=whole_number(1), default=3, metavar="N", help="different batches (default: %(default)s)")
     add("--tokens", type=whole_number(1), default=2000, metavar="N", help="target tokens of one (default: %(default)s)")
     add("--vocabulary", type=whole_number(16), default=32768, metavar="N", help="entries (default: %(default)s)")
+    add("--model-overrides", type=fairseq_options, default=(), metavar="OPTIONS", help="fairseq options for all models")
     add("--output", type=file_to_write, metavar="FILE", help="write the section into this page as well")
     add("--json", type=file_to_write, metavar="FILE", help="write all numbers here")
     options = parser.parse_args(given)
@@ -172,6 +174,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
         "rounds": options.rounds,
         "tokens": [int(batch["ntokens"]) for batch in batches],
         "vocabulary": options.vocabulary,
+        "options": " ".join(options.model_overrides),
     }
     results = [measure(name, side, options, batches) for name, side in SIDES_MEASURED.items()]
     text = page(setup, results)
