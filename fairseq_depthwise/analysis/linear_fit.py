@@ -17,6 +17,9 @@ from torch import Tensor
 #: must be smaller.
 RIDGES = {torch.float64: 1e-8, torch.float32: 1e-5}
 
+#: How many units in the last place a mean of equal numbers may be off.
+_ROUNDING = 16
+
 
 @dataclass(frozen=True)
 class LinearFit:
@@ -97,7 +100,7 @@ class LayerMoments:
         part.count = self.count
         part.mean = self.mean[columns]
         part.products = self.products[:width, columns]
-        part.squares = self.squares[:width]
+        part.squares = self.squares[:width].clone()
         return part
 
     def fit(self, ridge: float | None = None) -> LinearFit:
@@ -115,10 +118,13 @@ class LayerMoments:
         covariance, cross = self.products.split(self.width, dim=1)
         if not (covariance.isfinite().all() and cross.isfinite().all()):
             raise ValueError("a layer's input or output is not finite")
-        ridges = covariance.diagonal() * (RIDGES[self.precision] if ridge is None else ridge)
-        ridges[ridges == 0] = 1  # a feature that never varies has no cross products either: its weights become 0
-        transposed = torch.linalg.solve(covariance + torch.diag(ridges), cross)
         mean_below, mean_above = self.mean.split(self.width)
+        # A feature that varies by no more than its mean is rounded does not vary; its weights become 0.
+        variances, levels = covariance.diagonal(), self.count * mean_below.square()
+        constant = variances <= levels * (_ROUNDING * torch.finfo(self.precision).eps) ** 2
+        ridges = torch.where(constant, levels, variances * (RIDGES[self.precision] if ridge is None else ridge))
+        ridges[constant & (levels == 0)] = 1
+        transposed = torch.linalg.solve(covariance + torch.diag(ridges), cross)
         bias = mean_above - mean_below @ transposed
         # |Y - X V|^2 = y'y - 2 tr(V' X'Y) + tr(V' X'X V) with V the transposed weight
         error = self.squares.sum() - 2 * (transposed * cross).sum() + (transposed * (covariance @ transposed)).sum()

@@ -7,9 +7,10 @@ Depth-Wise LSTMs"), Sections 4 and 5.5, Tables 6 and 7.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
+from fairseq_compat import UserError
 from fairseq_depthwise.analysis.linear_fit import LinearFit
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.analysis.probe_checkpoint import write_linearized
@@ -100,53 +101,116 @@ class Progress:
         return lambda done, total: None
 
 
-def probe(
-    checkpoint: str, folder: str, options: ProbeOptions, *, force: bool = False, progress: Progress | None = None
-) -> ProbedModel:
-    """Probe a model; what an earlier call finished in the folder is not done again.
+@dataclass(frozen=True)
+class PreparedProbe:
+    """A model and its data, of which is known that they can be probed.
+
+    Attributes:
+        checkpoint: the file.
+        options: what to do.
+        loaded: the model with the data.
+        depths: layers of each side.
+        layers: names of those to replace.
+        states: what of their states to map, each in rows of its own.
+        search: how to translate.
+        metric: how to score.
+        references: of the sentences to translate.
+    """
+
+    checkpoint: str
+    options: ProbeOptions
+    loaded: LoadedModel
+    depths: dict[str, int]
+    layers: tuple[str, ...]
+    states: tuple[str, ...]
+    search: SearchOptions
+    metric: TranslationMetric
+    references: list[str]
+
+    def open(self, folder: str, *, force: bool = False) -> ProbeRecord:
+        """Begin in a folder, or go on in one that an earlier call left.
+
+        Args:
+            folder: where everything is written.
+            force: forget what an earlier call left there.
+
+        Raises:
+            UserError: the folder cannot be used.
+        """
+        return ProbeRecord.open(folder, _settings(self.checkpoint, self.options, self.search), force=force)
+
+
+def prepare(checkpoint: str, options: ProbeOptions) -> PreparedProbe:
+    """Load a model and its data; all that is wrong with them is found here, before hours of work.
 
     Args:
         checkpoint: of one of our families, or of fairseq's own ``transformer``.
-        folder: where everything is written.
         options: what to do.
-        force: forget what an earlier call with other settings left there.
-        progress: is told of the steps.
 
     Raises:
-        UserError: the checkpoint, the data or the folder cannot be used, or a layer does not exist.
+        UserError: the checkpoint or the data cannot be used, or a layer does not exist.
     """
-    told = progress or Progress()
     loaded = load_trained(checkpoint, options.data)
     depths = depths_of(loaded.model)
     layers = layers_named(options.layers, depths, f"--layers {options.layers}", checkpoint)
-    states = options.states if passes_pairs(loaded.model) else ("",)
+    try:
+        loaded.sentences(options.train_subset)
+    except UserError as error:
+        raise UserError(str(error).replace("--subset", "--train-subset", 1)) from error
     search = _search(loaded, options)
-    metric = TranslationMetric(options.metric, tokenize=options.tokenize)
-    loaded.sentences(options.subset)
-    record = ProbeRecord.open(folder, _settings(checkpoint, options, search), force=force)
+    return PreparedProbe(
+        checkpoint=checkpoint,
+        options=options,
+        loaded=loaded,
+        depths=depths,
+        layers=tuple(layers),
+        states=options.states if passes_pairs(loaded.model) else ("",),
+        search=search,
+        metric=TranslationMetric(options.metric, tokenize=options.tokenize),
+        references=references_of(loaded, search),
+    )
 
-    work = Work(checkpoint, options.data, tuple(layers), options.train_subset, search, options.cpu)
-    wanted = [(NONE, ""), *((layer, state) for state in states for layer in layers)]
+
+def probe(ready: PreparedProbe, record: ProbeRecord, progress: Progress | None = None) -> ProbedModel:
+    """Probe a model; what an earlier call finished in the folder is not done again.
+
+    Args:
+        ready: what to probe.
+        record: of its folder.
+        progress: is told of the steps.
+
+    Raises:
+        UserError: the model computes what is not a number, or a process died.
+    """
+    told = progress or Progress()
+    options, loaded = ready.options, ready.loaded
+    work = Work(ready.checkpoint, options.data, ready.layers, options.train_subset, ready.search, options.cpu)
+    wanted = [(NONE, ""), *((layer, state) for state in ready.states for layer in ready.layers)]
     with Workers(work, loaded, options.processes) as workers:
-        fits = _fit(record, loaded, workers, options, layers, told)
+        fits = _fit(record, loaded, workers, options, ready.layers, told)
         if options.checkpoints:
-            _write_checkpoints(record, checkpoint, {key: fits[key] for key in wanted[1:]}, told)
-        references = references_of(loaded, search)
+            _write_checkpoints(record, ready.checkpoint, {key: fits[key] for key in wanted[1:]}, told)
         missing = [key for key in wanted if record.row(*key) is None]
         rows = [(None if layer == NONE else layer, state, fits.get((layer, state))) for layer, state in missing]
         for number, hypotheses in workers.translate(rows, told.counter("sentences", lines=0)):
             layer, state = missing[number]
             record.write_hypotheses(layer, state, hypotheses)
-            score = metric.score(hypotheses, [references])
-            row = _row(layer, state, score, fits.get((layer, state)))
-            record.add(row)
+            score = ready.metric.score(hypotheses, [ready.references])
+            record.add(_row(layer, state, score, fits.get((layer, state))))
             told.say(f"{layer}{f', {state}' if state else ''}: {score.name} {score.score:.2f}")
     found = [record.row(*key) for key in wanted]
-    return ProbedModel(checkpoint, loaded.architecture, depths, tuple(row for row in found if row is not None))
+    return ProbedModel(
+        ready.checkpoint, loaded.architecture, ready.depths, tuple(row for row in found if row is not None)
+    )
 
 
 def _fit(
-    record: ProbeRecord, loaded: LoadedModel, workers: Workers, options: ProbeOptions, layers: list[str], told: Progress
+    record: ProbeRecord,
+    loaded: LoadedModel,
+    workers: Workers,
+    options: ProbeOptions,
+    layers: Sequence[str],
+    told: Progress,
 ) -> Fits:
     """The maps, from the folder or from one pass over the data."""
     fits = record.fits()
@@ -161,7 +225,7 @@ def _fit(
     counter = told.counter("tokens", lines=10)
     moments = merge_moments(workers.collect(batches, lambda tokens: counter(tokens, total)))
     widths = {side: width_of(loaded.model, side) for side in SIDES}
-    fits |= fits_of(moments, widths, loaded.path)
+    fits = fits_of(moments, widths, loaded.path) | fits  # finished rows are of the earlier maps
     record.write_fits(fits)
     return fits
 

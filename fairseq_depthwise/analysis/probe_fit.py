@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import FairseqDataset
+from fairseq.data.data_utils import numpy_seed
 from torch import Tensor
 
 from fairseq_compat import UserError
@@ -41,11 +42,13 @@ def choose_batches(loaded: LoadedModel, subset: str, *, max_tokens_used: int, ma
     """
     dataset: Any = loaded.sentences(subset)
     limits = utils.resolve_max_positions(loaded.task.max_positions(), loaded.model.max_positions())
-    indices = loaded.task.filter_indices_by_size(dataset.ordered_indices(), dataset, limits, ignore_invalid_inputs=True)
+    with numpy_seed(_SEED):  # sentences of one length come in random order
+        indices = dataset.ordered_indices()
+    indices = loaded.task.filter_indices_by_size(indices, dataset, limits, ignore_invalid_inputs=True)
     if not len(indices):
         raise UserError(
-            f"--subset {subset} of {loaded.data}: no sentence is short enough for {loaded.path}, which takes up to "
-            f"{loaded.model.max_positions()} tokens"
+            f"--train-subset {subset} of {loaded.data}: no sentence is short enough for {loaded.path}, which takes "
+            f"up to {loaded.model.max_positions()} tokens"
         )
     if max_tokens_used:
         shuffled = np.random.default_rng(_SEED).permutation(np.sort(indices))

@@ -75,21 +75,21 @@ class ProbeRecord:
             UserError: the folder has something else in it, or a probe with other settings.
         """
         path = os.path.join(folder, _RECORD)
-        if force and os.path.isfile(path):
-            for name in (_HYPOTHESES, _CHECKPOINTS):
-                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-            for name in (_MAPS, _RECORD):
-                if os.path.exists(os.path.join(folder, name)):
-                    os.remove(os.path.join(folder, name))
         record = cls(folder, settings)
         if os.path.isfile(path):
-            record.rows = _rows_of(path, settings, folder)
-            return record
-        if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-            raise UserError(f"--output {folder} exists and holds no probe; give a new folder")
+            if force:
+                _forget(folder)
+                record._write()
+            else:
+                record.rows = _rows_of(path, settings, folder)
+        else:
+            if os.path.exists(folder) and not _is_free(folder):
+                raise UserError(f"--output {folder} exists and holds no probe; give a new folder")
+            os.makedirs(folder, exist_ok=True)
+            record._write()
+        # After the record, so that a folder with anything in it is known as a probe's whenever it was killed.
         for name in (_HYPOTHESES, _CHECKPOINTS):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
-        record._write()
         return record
 
     def row(self, layer: str, state: str) -> ProbeRow | None:
@@ -138,11 +138,24 @@ def digest_of(path: str) -> str:
     return digest.hexdigest()
 
 
+def _is_free(folder: str) -> bool:
+    """Whether there is nothing in it but what a probe left that was killed at once."""
+    return os.path.isdir(folder) and set(os.listdir(folder)) <= {f"{_RECORD}.tmp"}
+
+
+def _forget(folder: str) -> None:
+    """Remove all that was found, but not the record, by which the folder is known."""
+    for name in (_HYPOTHESES, _CHECKPOINTS):
+        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    if os.path.exists(os.path.join(folder, _MAPS)):
+        os.remove(os.path.join(folder, _MAPS))
+
+
 def _rows_of(path: str, settings: Mapping[str, Any], folder: str) -> list[ProbeRow]:
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        there, rows = found["settings"], [ProbeRow(**row) for row in found["rows"]]
+        there, rows = dict(found["settings"]), [ProbeRow(**row) for row in found["rows"]]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is no record of a probe, or is damaged; give another --output, or --force") from error
     for name, value in settings.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -108,7 +109,7 @@ class Workers:
             context = multiprocessing.get_context("spawn")
             self._done = context.Value("q", 0)
             numbers = context.Value("i", 0)
-            threads = max(1, (os.cpu_count() or 1) // self.processes)
+            threads = max(1, torch.get_num_threads() // self.processes)
             self._pool = ProcessPoolExecutor(
                 self.processes, context, initializer=_start, initargs=(self.work, numbers, self._done, threads)
             )
@@ -142,11 +143,14 @@ class Workers:
         shares = [batches[number :: self.processes] for number in range(self.processes)]
         waiting = [self._pool.submit(_collect, share) for share in shares if share]
         open_: set[Future[Moments]] = set(waiting)
+        told = 0
         while open_:
             finished, open_ = wait(open_, timeout=_POLL, return_when=FIRST_COMPLETED)
             for one in finished:
                 one.result()  # raises what the process raised
-            progress(self._done.value)
+            if (done := self._done.value) > told:
+                told = done
+                progress(done)
         return [one.result() for one in waiting]
 
     def translate(
@@ -195,12 +199,21 @@ _done: Any
 
 def _start(work: Work, numbers: Any, done: Any, threads: int) -> None:
     global _worker, _done  # a process of the pool has one model for all that it is given
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     torch.set_num_threads(threads)
     with numbers.get_lock():
         number = numbers.value
         numbers.value += 1
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     _worker, _done = Worker(work, load_trained(work.checkpoint, work.data), number), done
+
+
+def _end_with_the_parent() -> None:
+    """A parent that is killed cannot tell its processes, which would wait for it for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _collect(batches: Sequence[Sequence[int]]) -> Moments:

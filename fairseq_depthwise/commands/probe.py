@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis import probe_report
     from fairseq_depthwise.analysis.figures import require_matplotlib, titles_of
     from fairseq_depthwise.analysis.loaded_model import fairseq_warnings_only
-    from fairseq_depthwise.analysis.probe import ProbeOptions, Progress, probe
+    from fairseq_depthwise.analysis.probe import ProbeOptions, Progress, prepare, probe
 
     class Telling(Progress):
         def say(self, text: str) -> None:
@@ -99,9 +99,11 @@ def run(options: argparse.Namespace) -> int:
     folders = (options.output, os.path.join(options.output, "compared"))
     models = []
     with fairseq_warnings_only():
-        for path, folder in zip(checkpoints, folders, strict=False):
-            print(f"probing {path}", file=sys.stderr)
-            models.append(probe(path, folder, settings, force=options.force, progress=Telling()))
+        ready = [prepare(path, settings) for path in checkpoints]
+        records = [one.open(folder, force=options.force) for one, folder in zip(ready, folders, strict=False)]
+        for one, record in zip(ready, records, strict=True):
+            print(f"probing {one.checkpoint}", file=sys.stderr)
+            models.append(probe(one, record, Telling()))
 
     forms = {
         "table.txt": probe_report.as_text(models),

@@ -106,8 +106,10 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
 
 
 def _require_linearized(model: nn.Module) -> None:
-    """``model`` may be inside a data parallel wrapper, which is found by its attribute."""
-    inner = getattr(model, "module", model)
+    """``model`` may be inside fairseq's wrapper around a data parallel one, which are found by their attribute."""
+    inner = model
+    while isinstance(wrapped := getattr(inner, "module", None), nn.Module):
+        inner = wrapped
     if not isinstance(inner, LinearizedTransformer):
         raise UserError(
             f"--criterion linearization_probe trains the maps of --arch linearized_transformer; the model is a "
