@@ -17,15 +17,32 @@ from fairseq_depthwise.commands import (
     compare,
     doctor,
     fairseq_commands,
+    gates,
     grow,
     inspect,
     params,
+    probe,
     report,
     score,
+    similarity,
     units,
 )
 
-COMMANDS = (doctor, fairseq_commands, average, inspect, grow, params, units, score, compare, report)
+COMMANDS = (
+    doctor,
+    fairseq_commands,
+    average,
+    inspect,
+    grow,
+    params,
+    units,
+    probe,
+    similarity,
+    gates,
+    score,
+    compare,
+    report,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

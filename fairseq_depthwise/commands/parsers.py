@@ -36,6 +36,14 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_side(parser: argparse.ArgumentParser, *, default: str) -> None:
+    """Which of a model's stacks to look at."""
+    parser.add_argument(
+        "--side", choices=("encoder", "decoder", "both"), default=default,
+        help=f"which stack; the decoder reads the reference (default: {default})",
+    )  # fmt: skip
+
+
 def add_forms(parser: argparse.ArgumentParser, *others: str) -> None:
     """``--json`` and ``--csv`` (or ``others``, as ``markdown``) in place of the table for people."""
     form = parser.add_mutually_exclusive_group()

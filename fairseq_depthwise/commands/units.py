@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_data_options, add_forms, add_parser, positive_int
 from fairseq_depthwise.commands.progress import Progress
+from fairseq_depthwise.commands.results import print_reports
 
 if TYPE_CHECKING:
     from fairseq_depthwise.analysis.loaded_model import LoadedModel
@@ -59,14 +59,7 @@ def run(options: argparse.Namespace) -> int:
     with fairseq_warnings_only():
         reports, attention = _look_at_all(options, titles)
 
-    if options.json:
-        checkpoints = [unit_report.as_json(report) for report in reports]
-        print(json.dumps({"data": options.data, "checkpoints": checkpoints}, indent=2))
-    elif options.csv:
-        print(unit_report.as_csv(reports), end="")
-    else:
-        print("\n".join(map(unit_report.as_text, reports)), end="")
-
+    print_reports(options, reports, as_json=unit_report.as_json, as_csv=unit_report.as_csv, as_text=unit_report.as_text)
     if options.output:
         panels = [
             unit_figures.WeightsPanel(title, [one.weights for one in report.weights], of_places=report.sequential)
