@@ -7,6 +7,7 @@ file it came from is not needed again.
 """
 
 import json
+import os
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -74,7 +75,9 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         for name in names:
             side, number = name.split(".")
             layers, place = getattr(self, side).layers, int(number) - 1
-            layers[place] = _linearize(model, side, layers[place], width=widths[side], which=which)
+            # Attention weights, and in fairseq's own decoder the padding mask, are returned beside the state.
+            besides = 0 if side == "encoder" else 1 if isinstance(model, StackModel) else 2
+            layers[place] = LinearizedLayer(layers[place], width=widths[side], which=which, returned_besides=besides)
             self.linearized[name] = layers[place]
         self.eval()
 
@@ -199,10 +202,8 @@ def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
     """A trained model's architecture from its options, without its parameters."""
-    free = {"encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
-    completed = {**options, **free}
-    # A hydra file has a group of options for each side.
-    grouped = any(isinstance(value, Mapping) for value in completed.values())
+    completed = {**options, "encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
+    grouped = any(isinstance(value, Mapping) for value in completed.values())  # by side, as in a hydra file
     cfg = OmegaConf.create(completed) if grouped else Namespace(**completed)
     model: nn.Module = build_model(cfg, task, from_checkpoint=True)
     return model
@@ -262,16 +263,12 @@ def width_of(model: nn.Module, side: str) -> int:
     return int(getattr(layer, "intact", layer).embed_dim)
 
 
-def _linearize(model: nn.Module, side: str, layer: nn.Module, *, width: int, which: str) -> LinearizedLayer:
-    # Attention weights, and in fairseq's own decoder the padding mask, are returned beside the state.
-    besides = 0 if side == "encoder" else 1 if isinstance(model, StackModel) else 2
-    return LinearizedLayer(layer, width=width, which=which, returned_besides=besides)
-
-
 def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[str, Any]]:
     """The model with its parameters, and its options as far as JSON can hold them."""
     if not path:
         raise UserError("--arch linearized_transformer needs --probe-path, the checkpoint of the trained model")
+    if not os.path.isfile(path):
+        raise UserError(f"--probe-path {path}: there is no such file; give the path of a checkpoint")
     state = checkpoints.load_checkpoint(path)
     options = plain_options(state)
     if options["_name"] == ARCHITECTURE:

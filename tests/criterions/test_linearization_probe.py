@@ -1,0 +1,254 @@
+"""The loss of the maps: of their layers' outputs, or of the translations made with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
+from fairseq.logging import metrics
+from omegaconf import OmegaConf
+from probe_checkpoints import KINDS, model_and_options
+from tiny_models import EOS, PAD, SOURCE, TARGET, build_tiny, task_of
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fairseq_compat import UserError
+from fairseq_depthwise.criterions.linearization_probe import (
+    LinearizationProbeCriterion,
+    LinearizationProbeCriterionConfig,
+)
+from fairseq_depthwise.models.linearized_transformer import LinearizedTransformer
+from fairseq_depthwise.modules.depthwise_cell import DepthwiseState
+
+DEPTHWISE = "depthwise_lstm_transformer"
+
+#: What is to follow each position of ``TARGET``.
+EXPECTED = torch.tensor([[6, 5, EOS, PAD], [9, 8, 7, EOS], [4, 11, EOS, PAD]])
+
+#: Real positions of all three sentences on each side.
+POSITIONS = {"encoder": 12, "decoder": 10}
+
+LAYERS = ("encoder.1", "encoder.2", "decoder.2")
+
+
+def batch(*rows: int) -> dict[str, Any]:
+    """Some of the sentences, without the padding that only longer ones need."""
+    chosen = list(rows or range(3))
+    source, target, expected = SOURCE[chosen], TARGET[chosen], EXPECTED[chosen]
+    length, width = int(source.ne(PAD).sum(1).max()), int(target.ne(PAD).sum(1).max())
+    return {
+        "id": torch.tensor(chosen),
+        "net_input": {
+            "src_tokens": source[:, -length:],
+            "src_lengths": source.ne(PAD).sum(1),
+            "prev_output_tokens": target[:, :width],
+        },
+        "target": expected[:, :width],
+        "ntokens": int(target.ne(PAD).sum()),
+        "nsentences": len(chosen),
+    }
+
+
+def criterion_of(objective: str = "distill", **options: Any) -> LinearizationProbeCriterion:
+    values = {"sentence_avg": False, "label_smoothing": 0.1, **options}
+    return LinearizationProbeCriterion(task_of(), objective, **values)
+
+
+def linearized(kind: str = DEPTHWISE, which: str = "pair", **options: Any) -> LinearizedTransformer:
+    """With maps of random numbers, in float64."""
+    model = LinearizedTransformer(model_and_options(kind, **options)[0], LAYERS, which).double()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for layer in model.linearized.values():
+            for parameter in layer.linear.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return model.train()
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Of all parameters that have one; they are taken away."""
+    found = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+    model.zero_grad()
+    return found
+
+
+def errors_by_hand(model: LinearizedTransformer, kind: str, which: str, sample: dict[str, Any]) -> dict[str, float]:
+    """Sum over real positions of the mean squared error: the trained model made anew, one sentence at a time."""
+    trained = model_and_options(kind)[0].double()
+    sums = dict.fromkeys(LAYERS, 0.0)
+
+    def watch(name: str, layer: nn.Module) -> None:
+        linear = model.linearized[name].linear
+
+        def hook(_: nn.Module, inputs: tuple[Any, ...], returned: Any) -> None:
+            below, above = inputs[0], returned[0] if type(returned) is tuple else returned
+            if isinstance(below, DepthwiseState):
+                below, above = (
+                    torch.cat(state, dim=-1) if which == "pair" else state.output for state in (below, above)
+                )
+            for x, y in zip(below[:, 0], above[:, 0], strict=True):
+                difference = linear.weight.mv(x) + linear.bias - y
+                sums[name] += (difference.dot(difference) / len(y)).item()
+
+        layer.register_forward_hook(hook)
+
+    for name in LAYERS:
+        side, number = name.split(".")
+        watch(name, getattr(trained, side).layers[int(number) - 1])
+    inputs = sample["net_input"]
+    for source, target in zip(inputs["src_tokens"], inputs["prev_output_tokens"], strict=True):
+        trained(source[source != PAD][None], None, target[target != PAD][None])
+    return sums
+
+
+def logged(logs: list[dict[str, Any]]) -> dict[str, float]:
+    """What a run would log."""
+    with metrics.aggregate(new_root=True) as meters:
+        LinearizationProbeCriterion.reduce_metrics(logs)
+    return {name: float(value) for name, value in meters.get_smoothed_values().items()}
+
+
+# --- distill ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "which"), [*((kind, "pair") for kind in KINDS), (DEPTHWISE, "output")])
+def test_the_mean_squared_error_over_real_positions(kind: str, which: str) -> None:
+    model, sample = linearized(kind, which), batch()
+    loss, sample_size, log = criterion_of()(model, sample)
+    expected = errors_by_hand(model, kind, which, sample)
+    assert sample_size == sum(POSITIONS[name.split(".")[0]] for name in LAYERS) == 34
+    assert loss.item() == pytest.approx(sum(expected.values()), rel=1e-5)
+    assert (log["ntokens"], log["nsentences"], log["sample_size"]) == (10, 3, 34)
+
+    found = logged([log])
+    assert found["loss"] == pytest.approx(loss.item() / 34, abs=1e-5)
+    for name in LAYERS:
+        assert found[f"mse_{name}"] == pytest.approx(expected[name] / POSITIONS[name.split(".")[0]], abs=1e-5)
+
+    loss.backward()
+    assert set(gradients(model)) == {
+        f"{side}.layers.{int(number) - 1}.linear.{part}"
+        for side, number in (name.split(".") for name in LAYERS)
+        for part in ("weight", "bias")
+    }
+
+
+def test_layers_are_fed_by_the_trained_model() -> None:
+    """What the map of one layer is has no part in the loss of another."""
+    model = linearized()
+    before = logged([criterion_of()(model, batch())[2]])
+    nn.init.zeros_(model.linearized["encoder.1"].linear.weight)
+    after = logged([criterion_of()(model, batch())[2]])
+    assert after["mse_encoder.1"] != before["mse_encoder.1"]
+    assert after["mse_encoder.2"] == before["mse_encoder.2"]
+    assert after["mse_decoder.2"] == before["mse_decoder.2"]
+
+
+@pytest.mark.parametrize("cut", [[(0,), (1, 2)], [(0,), (1,), (2,)]])
+def test_batches_may_be_cut_in_any_way(cut: list[tuple[int, ...]]) -> None:
+    """Of an accumulated update, or of several processes: sums over the parts, divided by the sum of sizes."""
+    model, criterion = linearized(), criterion_of()
+    found = []
+    for samples in ([batch()], [batch(*rows) for rows in cut]):
+        logs, sizes = [], 0
+        for sample in samples:
+            loss, size, log = criterion(model, sample)
+            loss.backward()
+            logs.append(log)
+            sizes += size
+        found.append((logged(logs), {name: one / sizes for name, one in gradients(model).items()}))
+    assert found[1][0] == pytest.approx(found[0][0], abs=2e-6)
+    torch.testing.assert_close(found[1][1], found[0][1])
+
+
+def test_logging_outputs_can_be_summed() -> None:
+    """As fairseq does between processes, of which one may have nothing left to do."""
+    assert LinearizationProbeCriterion.logging_outputs_can_be_summed()
+    model = linearized()
+    logs = [criterion_of()(model, sample)[2] for sample in (batch(0), batch(1, 2))]
+    assert list(logs[0]) == list(logs[1])
+    nothing = dict.fromkeys(logs[0], 0)
+    summed = {key: sum(log[key] for log in (*logs, nothing)) for key in logs[0]}
+    assert logged([summed]) == pytest.approx(logged(logs))
+
+
+def test_sixteen_bits_do_not_overflow() -> None:
+    """The square of 300 is more than float16 has."""
+    model = linearized().half()
+    with torch.no_grad():
+        model.linearized["encoder.1"].linear.bias.fill_(300)
+    loss = criterion_of()(model, batch())[0]
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(12 * 300**2, rel=0.05)
+
+
+# --- task, and around it ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [DEPTHWISE, "transformer"])
+def test_task_is_the_label_smoothed_translation_loss(kind: str) -> None:
+    """Through all maps."""
+    model, sample = linearized(kind), batch()
+    loss, sample_size, log = criterion_of("task", report_accuracy=True)(model, sample)
+    scores = model(**sample["net_input"])[0].log_softmax(-1)
+    real = EXPECTED != PAD
+    likely = scores.gather(2, EXPECTED[..., None])[..., 0][real]
+    spread = 0.1 / 11
+    expected = -((1 - 0.1 - spread) * likely.sum() + spread * scores[real].sum())
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert sample_size == 10
+    assert {"nll_loss", "n_correct"} <= set(log)
+    assert set(logged([log])) >= {"loss", "nll_loss", "ppl", "accuracy"}
+    loss.backward()
+    assert len(gradients(model)) == 6
+
+
+def test_fairseqs_own_criterion_trains_the_same_as_task() -> None:
+    model, sample = linearized(), batch()
+    other = LabelSmoothedCrossEntropyCriterion(task_of(), sentence_avg=False, label_smoothing=0.1)
+    assert other(model, sample)[0].item() == criterion_of("task")(model, sample)[0].item()
+
+
+@pytest.mark.parametrize("objective", ["distill", "task"])
+def test_other_models_are_refused(objective: str) -> None:
+    with pytest.raises(UserError) as error:
+        criterion_of(objective)(build_tiny(), batch())
+    assert str(error.value) == (
+        "--criterion linearization_probe trains the maps of --arch linearized_transformer; the model is a "
+        "DepthwiseLSTMTransformer"
+    )
+
+
+def test_other_objectives_are_refused() -> None:
+    cfg = OmegaConf.structured(LinearizationProbeCriterionConfig(probe_objective="both", sentence_avg=False))
+    with pytest.raises(UserError, match="--probe-objective both"):
+        LinearizationProbeCriterion.build_criterion(cfg, task_of())
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[Any]:
+    """This process alone."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    yield torch.distributed.group.WORLD
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("wrapper", [LegacyDistributedDataParallel, DistributedDataParallel])
+@pytest.mark.parametrize("objective", ["distill", "task"])
+def test_inside_fairseqs_wrappers(objective: str, wrapper: Any, process_group: Any) -> None:
+    model, criterion = linearized(), criterion_of(objective)
+    loss = criterion(model, batch())[0]
+    loss.backward()
+    expected = gradients(model)
+    wrapped = ModuleProxyWrapper(wrapper(model, process_group=process_group))
+    found = criterion(wrapped, batch())[0]
+    found.backward()
+    assert found.item() == pytest.approx(loss.item())
+    torch.testing.assert_close(gradients(model), expected)
+    with pytest.raises(UserError, match="the model is a DepthwiseLSTMTransformer"):
+        criterion(ModuleProxyWrapper(wrapper(build_tiny(), process_group=process_group)), batch())
