@@ -70,7 +70,6 @@ def stack_batches(
                 f"{loaded.path} holds a model of the architecture {loaded.architecture}, whose {side} is no stack of "
                 "Transformer layers; give a model of this plugin, or a transformer of fairseq's"
             )
-    _leave_fast_path(loaded.model.encoder)
     dictionaries = {"encoder": loaded.task.source_dictionary, "decoder": loaded.task.target_dictionary}
     for batch in batches:
         tokens = {"encoder": batch["net_input"]["src_tokens"], "decoder": batch["net_input"].get("prev_output_tokens")}
@@ -81,9 +80,3 @@ def stack_batches(
             )
         padding = {side: tokens[side].eq(dictionaries[side].pad()) for side in sides}
         yield StackBatch(loaded.model, batch["net_input"], padding)
-
-
-def _leave_fast_path(encoder: Any) -> None:
-    """fairseq's encoder layers have a fast path without gradients, whose outputs are B x T x C or nested tensors."""
-    for layer in encoder.layers:
-        layer.can_use_fastpath = False
