@@ -116,7 +116,8 @@ def run(options: argparse.Namespace) -> int:
     for name, text in forms.items():
         with written_whole(os.path.join(options.output, name)) as file:
             file.write(text.encode())
-    probe_report.write_probe(os.path.join(options.output, "figure.svg"), models, titles_of(checkpoints))
+    for form in ("svg", "pdf", "png"):
+        probe_report.write_probe(os.path.join(options.output, f"figure.{form}"), models, titles_of(checkpoints))
     print(forms["table.json" if options.json else "table.csv" if options.csv else "table.txt"], end="")
     print(f"table and figure are in {options.output}", file=sys.stderr)
     return 0
