@@ -46,7 +46,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     )
     attention_bias: bool = option(False, "give the attention projections biases")
     depthwise_kernel: str = option("auto", "how the cell is computed", one_of=KERNELS)
-    log_gates: bool = option(False, "log mean and deviation of the gates, and the norm of the cell, as training metrics")
+    log_gates: bool = option(False, "log mean and deviation of the gates, and the norm of the cell, in training")
 
     def check(self) -> None:
         super().check()
