@@ -1,0 +1,176 @@
+"""Linear maps in trained models, through the commands that users type."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from training_states import assert_same_state
+
+from fairseq_compat import checkpoints
+
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+ModelOptions = Callable[[str], list[str]]
+
+#: All tests here share one trained model and one probe of it.
+pytestmark = pytest.mark.xdist_group("probed")
+
+LEARNING = ["--optimizer", "adam", "--cpu", "--no-epoch-checkpoints", "--log-format", "json", "--log-interval", "1"]
+
+#: What the maps are trained for.
+MAPS = [
+    "--arch", "linearized_transformer", "--criterion", "linearization_probe", "--probe-layers", "encoder.1,decoder.1",
+    "--lr-scheduler", "fixed", "--disable-validation",
+]  # fmt: skip
+
+#: Short trainings of them.
+STEPS = ["--lr", "1e-3", "--batch-size", "100"]
+
+
+@pytest.fixture(scope="module")
+def trained(
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:  # fmt: skip
+    """A depth-wise model that has learned a little."""
+    folder = tmp_path_factory.mktemp("trained")
+    run_command(
+        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options("depthwise_lstm_transformer"), *LEARNING,
+        "--criterion", "label_smoothed_cross_entropy", "--lr", 5e-3, "--lr-scheduler", "inverse_sqrt",
+        "--warmup-updates", 20, "--max-tokens", 1000, "--max-update", 60, "--disable-validation",
+        "--share-all-embeddings", "--dropout", 0, "--max-target-positions", 30, "--save-dir", folder,
+    )  # fmt: skip
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def probed(run_command: RunCommand, trained: Path, copy_reverse_data: Path) -> Path:
+    folder = trained.parent / "probe"
+    result = run_command(
+        "fairseq-depthwise", "probe", trained, "--data", copy_reverse_data, "--output", folder, "--cpu", "--layers",
+        "encoder.1,decoder.1", "--probe-state", "pair", "--processes", 2, "--max-tokens", 300, "--json",
+        "--train-subset", "valid",
+    )  # fmt: skip
+    assert result.stdout == (folder / "table.json").read_text()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def train(run_command: RunCommand, copy_reverse_data: Path, trained: Path) -> Callable[..., str]:
+    """``train(folder, *options)`` trains the maps; returns the log."""
+
+    def call(folder: Path, *options: object, program: tuple[object, ...] = ("fairseq-depthwise", "train")) -> str:
+        result = run_command(
+            *program, copy_reverse_data, *MAPS, *LEARNING, "--probe-path", trained, "--save-dir", folder, *options
+        )
+        return result.stdout + result.stderr
+
+    return call
+
+
+def logged(log: str) -> list[dict[str, float]]:
+    """The numbers of each update; fairseq writes some as text."""
+    lines = [json.loads(line.rpartition(" | ")[2]) for line in log.splitlines() if " | train_inner | " in line]
+    return [{key: float(value) for key, value in one.items()} for one in lines]
+
+
+def hypotheses(output: str) -> list[str]:
+    found = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
+    return [found[str(number)] for number in range(len(found))]
+
+
+def test_checkpoints_of_the_table_are_ordinary_ones(
+    probed: Path, trained: Path, run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
+) -> None:
+    """Generation repeats the rows' translations; averaging and inspecting work."""
+    rows = json.loads((probed / "table.json").read_text())["models"][0]["rows"]
+    assert [row["layer"] for row in rows] == ["none", "encoder.1", "decoder.1"]
+    files = [trained, *(probed / f"checkpoints/{layer}.pt" for layer in ("encoder.1", "decoder.1"))]
+    for row, file in list(zip(rows, files, strict=True))[1:]:
+        result = run_command(
+            "fairseq-depthwise", "generate", copy_reverse_data, "--path", file, "--beam", 4, "--lenpen", 0.6,
+            "--max-tokens", 4096, "--cpu",
+        )  # fmt: skip
+        expected = (probed / f"hypotheses/{row['layer']}.txt").read_text().splitlines()
+        assert hypotheses(result.stdout) == expected
+    run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", files[1], files[1])
+    states = [checkpoints.load_checkpoint(path)["model"] for path in (files[1], tmp_path / "mean.pt")]
+    torch.testing.assert_close(states[1], states[0])
+    summary = json.loads(run_command("fairseq-depthwise", "inspect", files[1], "--json").stdout)
+    text = json.dumps(summary)
+    assert "linearized_transformer" in text
+    assert "60" in text
+
+
+def test_distill_comes_near_the_closed_form(train: Callable[..., str], probed: Path, tmp_path: Path) -> None:
+    updates = logged(
+        train(tmp_path, "--lr", 1e-2, "--lr-scheduler", "polynomial_decay", "--total-num-update", 200, "--max-update",
+              200, "--max-tokens", 100000, "--train-subset", "valid")
+    )  # fmt: skip
+    rows = json.loads((probed / "table.json").read_text())["models"][0]["rows"]
+    for row in rows[1:]:
+        error = updates[-1][f"mse_{row['layer']}"]
+        assert row["error"] * 0.999 < error < row["error"] * 1.1
+        assert error < 0.5 * updates[0][f"mse_{row['layer']}"]
+
+
+def test_task_through_the_maps_and_the_commands_that_decode(
+    train: Callable[..., str], run_command: RunCommand, copy_reverse_data: Path, copy_reverse_text: Path,
+    trained: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    from fairseq_depthwise.models.linearized_transformer import LinearizedTransformer
+
+    plugin = Path(__file__).parents[2] / "fairseq_depthwise"
+    log = train(
+        tmp_path, "--probe-objective", "task", "--label-smoothing", 0.1, "--lr", 2e-3, "--max-tokens", 1000,
+        "--max-update", 6, "--bf16", program=("fairseq-train", "--user-dir", plugin),
+    )  # fmt: skip
+    updates = logged(log)
+    assert updates[-1]["loss"] < updates[0]["loss"]
+    saved, before = (checkpoints.load_checkpoint(path) for path in (tmp_path / "checkpoint_last.pt", trained))
+    frozen = {name: value for name, value in saved["model"].items() if ".linear." not in name}
+    for name, value in before["model"].items():
+        found = frozen.pop(re.sub(r"(layers\.0)\.", r"\1.intact.", name))
+        assert torch.equal(found.float(), value.to(torch.bfloat16).float()), name
+    assert not frozen
+    options = ("--path", tmp_path / "checkpoint_last.pt", "--beam", 4, "--cpu")
+    generated = hypotheses(run_command("fairseq-depthwise", "generate", copy_reverse_data, *options).stdout)
+    sources = (copy_reverse_text / "test.src").read_text()
+    interactive = run_command("fairseq-depthwise", "interactive", copy_reverse_data, *options, stdin=sources)
+    assert hypotheses(interactive.stdout) == generated
+    model = LinearizedTransformer.from_pretrained(str(tmp_path), "checkpoint_last.pt", str(copy_reverse_data))
+    assert model.translate(sources.splitlines()[:3], beam=4) == generated[:3]
+
+
+@pytest.fixture(scope="module")
+def whole(train: Callable[..., str], trained: Path) -> tuple[Path, str]:
+    """Folder and log of three updates of two batches each."""
+    folder = trained.parent / "whole"
+    return folder, train(folder, *STEPS, "--update-freq", 2, "--max-update", 3)
+
+
+def test_stopped_and_resumed_is_never_stopped(
+    whole: tuple[Path, str], train: Callable[..., str], tmp_path: Path
+) -> None:
+    for updates in (2, 3):
+        log = train(tmp_path, *STEPS, "--update-freq", 2, "--max-update", updates)
+    assert "Loaded checkpoint" in log
+    assert_same_state(*(folder / "checkpoint_last.pt" for folder in (whole[0], tmp_path)))
+
+
+def test_two_processes_are_one(whole: tuple[Path, str], train: Callable[..., str], tmp_path: Path) -> None:
+    log = train(
+        tmp_path, *STEPS, "--max-update", 3, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+        program=("torchrun", "--standalone", "--nproc_per_node", 2, "-m", "fairseq_depthwise", "train"),
+    )  # fmt: skip
+    for first, second in zip(logged(whole[1]), logged(log), strict=True):
+        for name in ("loss", "mse_encoder.1", "mse_decoder.1"):
+            assert first[name] == pytest.approx(second[name], rel=1e-3), name
+    models = [checkpoints.load_checkpoint(folder / "checkpoint_last.pt")["model"] for folder in (whole[0], tmp_path)]
+    for name, value in models[0].items():
+        torch.testing.assert_close(value, models[1][name], rtol=1e-4, atol=2e-5)
