@@ -132,7 +132,7 @@ def page(setup: Mapping[str, Any], trainings: Mapping[str, str], read: Callable[
 def _lines(setup: Mapping[str, Any], trainings: Mapping[str, str], read: Callable[[str], str]) -> Iterator[str]:
     source, target = setup["languages"]
     yield HEAD
-    yield f"- Text: `$CORPORA/{setup['corpus']}`, {source} -> {target}; {setup['train']:,} pairs to train, "
+    yield f"- Text: `$CORPORA/{setup['corpus']}`, {source} -> {target}; {setup['train']:,} pairs to train,"
     yield f"  {setup['valid']:,} to validate, {setup['test']:,} to test; joined dictionary of {setup['dictionary']:,}."
     layers = f"{setup['layers']} + {setup['layers']} layers"
     yield f"- Models: {layers}, width {setup['width']}, {setup['updates']} updates of at most {setup['max-tokens']}"
