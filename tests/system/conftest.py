@@ -11,10 +11,11 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from command_server import CommandServer
 
 #: Seconds after which a command is killed and its test fails.
 TIMEOUT = 240
@@ -27,6 +28,9 @@ SYMBOLS = [f"w{number}" for number in range(20)]
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
 
+_server = CommandServer()
+
+
 def _run_command(
     *args: object,
     stdin: str | None = None,
@@ -36,17 +40,21 @@ def _run_command(
 ) -> subprocess.CompletedProcess[str]:
     name, *options = (str(argument) for argument in args)
     program = Path(sys.executable).parent / name
-    result = subprocess.run(
-        [str(program), *options],
-        # No `stdin` means end of file at once, never the terminal of whoever runs the tests.
-        input=stdin or "",
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-        cwd=cwd,
-    )
+    # No `stdin` means end of file at once, never the terminal of whoever runs the tests.
+    given = stdin or ""
+    if name.startswith("fairseq") and not env and _server.serves(os.environ):
+        result = _server.run(program, options, stdin=given, folder=cwd or Path.cwd(), seconds=TIMEOUT)
+    else:
+        result = subprocess.run(
+            [str(program), *options],
+            input=given,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+            cwd=cwd,
+        )
     if check and result.returncode != 0:
         raise AssertionError(
             f"{name} {' '.join(options)}\nended with status {result.returncode}\n"
@@ -56,14 +64,16 @@ def _run_command(
 
 
 @pytest.fixture(scope="session")
-def run_command() -> RunCommand:
+def run_command() -> Iterator[RunCommand]:
     """``run_command(*args, stdin=None, env=None, check=True, cwd=None)`` runs a command of this environment.
 
     The first argument is a name in the environment's folder of programs (``fairseq-train``, ``python``), the others
     are turned into text. ``env`` is added to this process's environment. With ``check`` a status other than 0 is a
-    failure that shows what was printed. The result's ``stdout`` and ``stderr`` are text.
+    failure that shows what was printed. The result's ``stdout`` and ``stderr`` are text. Without ``env`` it is run in a
+    fork of an interpreter that has imported fairseq (``command_server.py``).
     """
-    return _run_command
+    yield _run_command
+    _server.stop()
 
 
 def _tiny_model_options(arch: str) -> list[str]:
