@@ -118,10 +118,10 @@ def _become(request: dict[str, Any]) -> None:
             print(ended.code, file=sys.stderr)
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]  # there is an exception
+        sys.excepthook(*sys.exc_info())
         status = 1
     finally:
-        threading._shutdown()  # type: ignore[attr-defined]  # what Python does at the end: wait for threads,
+        threading._shutdown()  # what Python does at the end: wait for threads,
         atexit._run_exitfuncs()  # and run what was registered
         sys.stdout.flush()
         sys.stderr.flush()

@@ -78,8 +78,8 @@ def _processes(files: list[_EventFile]) -> list[Process]:
 def _read(path: str, split: str) -> _EventFile:
     """What is in one file; a tail that is cut off, as after a kill, is left out."""
     try:
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-        from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no types
+        from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]  # has no types
     except ImportError:
         raise UserError(
             f"{path} is an event file, and reading it needs tensorboardX: pip install tensorboardX"
@@ -107,7 +107,7 @@ class _DamagedError(Exception):
 
 
 def _records(path: str) -> Iterator[bytes]:
-    from tensorboardX.record_writer import masked_crc32c  # type: ignore[import-untyped]
+    from tensorboardX.record_writer import masked_crc32c  # type: ignore[import-untyped]  # has no types
 
     size = os.path.getsize(path)
     with open(path, "rb") as file:
