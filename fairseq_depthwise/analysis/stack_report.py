@@ -96,7 +96,7 @@ def as_json(report: StackReport[Row]) -> dict[str, Any]:
         "subset": report.subset,
         "sentences": report.sentences,
         **{
-            side: {"tokens": report.tokens[side], "layers": [asdict(row) for row in rows]}  # type: ignore[call-overload]
+            side: {"tokens": report.tokens[side], "layers": [asdict(row) for row in rows]}  # type: ignore[call-overload]  # dataclasses
             for side, rows in report.rows.items()
         },
     }
