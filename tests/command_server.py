@@ -1,8 +1,9 @@
 """Runs console scripts in forks of an interpreter that has imported fairseq already.
 
 Each command of the tests would otherwise import PyTorch and fairseq anew, which takes longer than what most of them do.
-A fork runs the script itself, with arguments, standard streams, folder and exit status of its own. Commands that need
-an environment of their own are started as usual, and so are those of the tests that are about starting.
+A fork runs the script itself, with arguments, environment, standard streams, folder and exit status of its own.
+Commands for which a test sets variables, which may be read while Python or fairseq start, are started as usual, and so
+are those of the tests that are about starting.
 
 As a program it reads requests, a JSON object in each line, and answers each with the status. A request has the path of
 the ``program``, its ``arguments``, a ``folder``, the paths of its three ``streams`` and the ``seconds`` it may take.
@@ -19,17 +20,16 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
 class CommandServer:
-    """A server that is started when it is first needed, with the environment of that moment."""
+    """A server that is started when it is first needed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self.environment: dict[str, str] | None = None
 
     def run(
         self, program: Path, arguments: Sequence[str], *, stdin: str, folder: Path, seconds: int
@@ -43,8 +43,8 @@ class CommandServer:
             streams = [os.path.join(place, name) for name in ("stdin", "stdout", "stderr")]
             Path(streams[0]).write_text(stdin, encoding="utf-8")
             request = {
-                "program": str(program), "arguments": list(arguments), "folder": str(folder), "streams": streams,
-                "seconds": seconds,
+                "program": str(program), "arguments": list(arguments), "environment": _environment(),
+                "folder": str(folder), "streams": streams, "seconds": seconds,
             }  # fmt: skip
             process = self._started()
             assert process.stdin is not None
@@ -58,10 +58,6 @@ class CommandServer:
             raise subprocess.TimeoutExpired(command, seconds, stdout, stderr)
         return subprocess.CompletedProcess(command, status, stdout, stderr)
 
-    def serves(self, environment: Mapping[str, str]) -> bool:
-        """Whether a command with this environment can be run here."""
-        return self.environment is None or self.environment == _lasting(environment)
-
     def stop(self) -> None:
         """End the server; it ends by itself when its input does."""
         if self._process is not None and self._process.stdin is not None:
@@ -70,17 +66,15 @@ class CommandServer:
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
-            self.environment = _lasting(os.environ)
             self._process = subprocess.Popen(
                 [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                env={**self.environment, "OMP_NUM_THREADS": "1"},
+                env=_environment(),
             )  # fmt: skip
         return self._process
 
 
-def _lasting(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what pytest sets for each test."""
-    return {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def serve() -> None:
@@ -104,6 +98,8 @@ def _become(request: dict[str, Any]) -> None:
         os.close(opened)
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115  # until the end
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115  # until the end
+    os.environ.clear()
+    os.environ.update(request["environment"])
     os.chdir(request["folder"])
     program = request["program"]
     sys.argv = [program, *request["arguments"]]
