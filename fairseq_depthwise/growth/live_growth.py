@@ -32,7 +32,7 @@ def require_growable_trainer(trainer: Trainer, keep_moments: bool) -> None:
     }
     for option, given in impossible.items():
         if given:
-            raise UserError(f"{option} cannot be used with --task translation_layer_growth; leave it out")
+            raise UserError(f"{option} cannot be used with --growth-stages; leave it out")
     if keep_moments and cfg.distributed_training.zero_sharding != "none":
         raise UserError(
             f"--zero-sharding {cfg.distributed_training.zero_sharding} contradicts --growth-optimizer-state keep: no "

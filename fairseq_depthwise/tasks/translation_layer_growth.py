@@ -1,51 +1,19 @@
-"""Translation with a model that becomes deeper while it is trained.
+"""Translation from one language to another with a model that becomes deeper while it is trained."""
 
-Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4. ``--growth-stages 6:2,12:2,18:`` trains 6
-layers for two epochs, copies layers, trains 12 for two, and so on, all in one command. What is copied where, and when,
-is in :mod:`fairseq_depthwise.growth`; this file connects it to fairseq's hooks.
-"""
-
-import gc
-import logging
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
-from fairseq import utils
-from fairseq.data import FairseqDataset
-from fairseq.logging import metrics
-from fairseq.models import ARCH_CONFIG_REGISTRY, BaseFairseqModel
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from fairseq.trainer import Trainer
-from omegaconf import II, DictConfig, open_dict
+from omegaconf import II
 
-from fairseq_compat import UserError
-from fairseq_depthwise.growth.layer_sources import STRATEGIES, layer_sources
-from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
-from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume
-from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
-from fairseq_depthwise.growth.trained_model import options_class
-from fairseq_depthwise.growth.warm_start import start_from
-from fairseq_depthwise.models.config import EncoderDecoderConfig, check_values, option
-from fairseq_depthwise.tasks.trainer_access import give_tasks_their_trainer
-
-logger = logging.getLogger(__name__)
+from fairseq_depthwise.tasks.growing_task import GrowingTask, GrowthConfig
 
 
 @dataclass
-class TranslationLayerGrowthConfig(TranslationConfig):
+class TranslationLayerGrowthConfig(GrowthConfig, TranslationConfig):
     """Options of ``translation_layer_growth``; the interpolated ones are fairseq's own, which say what is restored."""
 
-    growth_stages: str = option(
-        "", "the model's depth and how long it is trained at it: 6:2,12:2,18: in epochs, 6:5000u in updates, "
-        "6:2@4096x2 with the stage's max-tokens and update-freq; the last length may be empty = until training ends"
-    )  # fmt: skip
-    growth_side: str = option("encoder", "which stack grows", one_of=("encoder", "decoder", "both"))
-    growth_strategy: str = option("top-most", "which layers are copied", one_of=STRATEGIES)
-    growth_from: Optional[str] = option(None, "start from this shallower checkpoint")  # noqa: UP045  # read by fairseq
-    growth_optimizer_state: str = option(
-        "reset", "the optimizer's state when the model grows", one_of=("reset", "keep")
-    )
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
     continue_once: Optional[str] = II("checkpoint.continue_once")  # noqa: UP045  # read by fairseq
@@ -55,236 +23,12 @@ class TranslationLayerGrowthConfig(TranslationConfig):
 
 
 @register_task("translation_layer_growth", dataclass=TranslationLayerGrowthConfig)
-class TranslationLayerGrowthTask(TranslationTask):
-    """Grows the model at the borders of its stages.
+class TranslationLayerGrowthTask(GrowingTask, TranslationTask):
+    """fairseq's ``translation`` whose model grows."""
 
-    A border between epochs is met in :meth:`begin_epoch`, one between updates at the first batch of the update, in
-    :meth:`train_step`. A checkpoint that is saved at a border has the depth it was trained with; whoever goes on from
-    it grows it then.
-    """
-
+    name = "translation_layer_growth"
     cfg: TranslationLayerGrowthConfig
 
-    def __init__(self, cfg: TranslationLayerGrowthConfig, src_dict: Any, tgt_dict: Any) -> None:
-        super().__init__(cfg, src_dict, tgt_dict)
-        check_values(TranslationLayerGrowthConfig, cfg)
-        both = cfg.growth_side == "both"
-        self.sides: tuple[str, ...] = ("encoder", "decoder") if both else (cfg.growth_side,)
-        self.plan: GrowthPlan | None = None
-        self.block_size = 0
-        self._trainer: Trainer | None = None
-        self._warm_start_step: int | None = None
-        self._max_tokens_of_batches: int | None = None
-
-    # --- the model, before training -----------------------------------------------------------------------------------
-
-    def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """The model at the depth it has when training starts or goes on; at its own depth ``from_checkpoint``.
-
-        Raises:
-            UserError: the stages are wrong or contradict the model, what is restored, or what is grown from.
-        """
-        if from_checkpoint:
-            return super().build_model(cfg, from_checkpoint)
-        give_tasks_their_trainer()
-        dataclass_of_model = options_class(cfg._name)
-        if not (isinstance(dataclass_of_model, type) and issubclass(dataclass_of_model, EncoderDecoderConfig)):
-            raise UserError(
-                f"--arch {cfg._name} cannot be grown; the models of this plugin can, and a trained transformer can be "
-                "given with --growth-from to --arch sdt_transformer"
-            )
-        if not self.cfg.growth_stages:
-            raise UserError("--task translation_layer_growth needs --growth-stages, such as 6:2,12:2,18:")
-        self.block_size = (getattr(cfg, "encoder_block_size", 0) or 0) if "encoder" in self.sides else 0
-        self.plan = parse_stages(self.cfg.growth_stages, strategy=self.cfg.growth_strategy, block_size=self.block_size)
-        for side in self.sides:
-            self._require_no_other_depth(cfg, side)
-        path = self._restoring.path
-        depth = self.plan.depths[0]
-        if path is not None:
-            blocks = getattr(cfg, "encoder_block_size", None)
-            depth = depth_to_resume(path, self.sides[0], self.plan, self._restoring, blocks)
-        with open_dict(cfg):
-            for side in self.sides:
-                cfg[f"{side}_layers"] = depth
-        model = super().build_model(cfg, from_checkpoint)
-        if path is None and self.cfg.growth_from:
-            self._warm_start_step = start_from(
-                self.cfg.growth_from,
-                model,
-                dataclass_of_model.complete(cfg),
-                sides=self.sides,
-                strategy=self.cfg.growth_strategy,
-                block_size=self.block_size,
-            )
-        return model
-
     @property
-    def _restoring(self) -> Restoring:
-        cfg = self.cfg
-        return Restoring(
-            cfg.save_dir,
-            cfg.restore_file,
-            cfg.continue_once,
-            cfg.finetune_from_model,
-            cfg.reset_dataloader,
-            cfg.reset_optimizer,
-        )
-
-    def _require_no_other_depth(self, cfg: DictConfig, side: str) -> None:
-        """A depth that is neither the architecture's own nor the first or last of the stages was given by hand."""
-        assert self.plan is not None
-        given = cfg[f"{side}_layers"]
-        if given not in (_depth_of_architecture(cfg._name, side), self.plan.depths[0], self.plan.depths[-1]):
-            raise UserError(
-                f"--{side}-layers {given} contradicts --growth-stages {self.plan.text}, which decides the depth; leave "
-                f"--{side}-layers out"
-            )
-
-    # --- the trainer, before training ---------------------------------------------------------------------------------
-
-    def set_trainer(self, trainer: Trainer) -> None:
-        """Called once, by a new trainer: give fairseq the lengths and the batches of the stages.
-
-        Raises:
-            UserError: training would not end, or an option cannot be used with a model that grows.
-        """
-        plan = self.plan
-        if plan is None:
-            return
-        require_growable_trainer(trainer, self.cfg.growth_optimizer_state == "keep")
-        self._trainer = trainer
-        optimization, common = trainer.cfg.optimization, trainer.cfg.common
-        limit = "max_update" if plan.in_updates else "max_epoch"
-        if plan.length is not None:
-            given = optimization[limit] or plan.length
-            optimization[limit] = min(given, plan.length)
-        elif not (
-            optimization.max_update
-            or optimization.max_epoch
-            or optimization.stop_time_hours > 0
-            or optimization.stop_min_lr > 0
-            or trainer.cfg.checkpoint.patience > 0
-        ):
-            raise UserError(
-                f"--growth-stages {plan.text}: the last stage has no end; give it a length, or --max-epoch, "
-                "--max-update, --stop-time-hours, --stop-min-lr or --patience"
-            )
-        reached = plan.stage_of(optimization[limit]) if optimization[limit] else len(plan.stages) - 1
-        if reached < len(plan.stages) - 1:
-            logger.warning(
-                "training ends with %d layers: --%s %d is over before the later stages of --growth-stages %s",
-                plan.depths[reached], limit.replace("_", "-"), optimization[limit], plan.text,
-            )  # fmt: skip
-        frequencies = plan.update_freqs(optimization.update_freq)
-        if frequencies is not None:
-            if common.fp16_scale_window is None:
-                # What fairseq takes for one frequency; for several it wants to be told.
-                world = trainer.cfg.distributed_training.distributed_world_size
-                common.fp16_scale_window = int(2**14 / world / frequencies[0])
-            optimization.update_freq = frequencies
-        present = plan.stage_with(self._depth(trainer))
-        if present is not None:
-            logger.info(plan.describe(present))
-
-    # --- training -----------------------------------------------------------------------------------------------------
-
-    def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
-        """Grow where a stage begins with this epoch."""
-        super().begin_epoch(epoch, model)
-        if self.plan is None or self._trainer is None:
-            return
-        updates = self._trainer.get_num_updates()
-        if self._warm_start_step is not None and updates == 0:
-            start_at = getattr(self._trainer.lr_scheduler, "start_at", None)
-            if start_at is not None:
-                start_at(self._warm_start_step)
-                self._trainer.lr_step_update()
-        self._enter(self.plan.stage_of(updates + 1 if self.plan.in_updates else epoch))
-
-    def train_step(
-        self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False,
-        **options: Any,
-    ) -> Any:  # fmt: skip
-        """Forward and backward; grow before, where a stage begins with this update."""
-        trainer, plan = self._trainer, self.plan
-        if trainer is not None and plan is not None:
-            if plan.in_updates and self._enter(plan.stage_of(update_num + 1)):
-                # The trainer handed over what it had before.
-                model, criterion, optimizer = trainer.model, trainer.criterion, trainer.optimizer
-                optimizer.zero_grad()
-                criterion.train()
-            self._log_stage(trainer)
-        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad, **options)
-
-    def _enter(self, stage: int) -> bool:
-        """Grow to the depth of a stage, if the model has not got it; whether it was grown."""
-        assert self._trainer is not None
-        assert self.plan is not None
-        trainer, depth = self._trainer, self.plan.depths[stage]
-        present = self._depth(trainer)
-        if present >= depth:
-            return False
-        grow_trainer(
-            trainer,
-            # Without the generator for --eval-bleu, which goes on with the model it has.
-            lambda: FairseqTask.build_model(self, trainer.cfg.model),
-            dict.fromkeys(self.sides, depth),
-            {
-                side: layer_sources(
-                    present, depth, self.cfg.growth_strategy, self.block_size if side == "encoder" else 0
-                )
-                for side in self.sides
-            },
-            block_size=self.block_size,
-            keep_moments=self.cfg.growth_optimizer_state == "keep",
-        )
-        logger.info(self.plan.describe(stage))
-        return True
-
-    def _depth(self, trainer: Trainer) -> int:
-        return len(getattr(trainer.get_model(), self.sides[0]).layers)
-
-    def _log_stage(self, trainer: Trainer) -> None:
-        assert self.plan is not None
-        depth = self._depth(trainer)
-        stage = self.plan.stage_with(depth)
-        metrics.log_scalar("stage", 0 if stage is None else stage + 1, weight=0, priority=310, round=0)
-        metrics.log_scalar("depth", depth, weight=0, priority=311, round=0)
-        peak = getattr(trainer.lr_scheduler, "peak", None)
-        if peak is not None:
-            metrics.log_scalar("peak_lr", peak, weight=0, priority=312)
-
-    # --- batches ------------------------------------------------------------------------------------------------------
-
-    def get_batch_iterator(
-        self,
-        dataset: FairseqDataset,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        max_positions: Any = None,
-        **options: Any,
-    ) -> Any:
-        """Batches of the size that the epoch's stage sets, in training; fairseq keeps them for the next epoch."""
-        if self.plan is not None and dataset is self.datasets.get(self.cfg.train_subset):
-            stage: Stage = self.plan.stages[0 if self.plan.in_updates else self.plan.stage_of(options.get("epoch", 1))]
-            if stage.max_tokens is not None:
-                max_tokens = stage.max_tokens
-                max_positions = utils.resolve_max_positions(max_positions, max_tokens)
-            if max_tokens != self._max_tokens_of_batches and dataset in self.dataset_to_epoch_iter:
-                before = self.dataset_to_epoch_iter.pop(dataset)
-                before._cur_epoch_itr = before._next_epoch_itr = before.dataloader = None
-                # Its worker ends at once here; beside the worker of the next iterator it would take five seconds.
-                gc.collect()
-            self._max_tokens_of_batches = max_tokens
-        return super().get_batch_iterator(
-            dataset, max_tokens=max_tokens, max_sentences=max_sentences, max_positions=max_positions, **options
-        )
-
-
-def _depth_of_architecture(arch: str, side: str) -> int:
-    """The depth that an architecture has unless an option says otherwise."""
-    defaults = DictConfig({})
-    ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(defaults)
-    own = defaults.get(f"{side}_layers")
-    return int(own if own is not None else getattr(options_class(arch), f"{side}_layers"))
+    def growth_options(self) -> TranslationLayerGrowthConfig:
+        return self.cfg

@@ -272,7 +272,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(state: str, tmp_path: P
     [
         ({"distributed_training__ddp_backend": "fully_sharded"}, "--ddp-backend fully_sharded cannot be used with"),
         ({"distributed_training__pipeline_model_parallel": True}, "--pipeline-model-parallel cannot be used with"),
-        ({"optimization__use_bmuf": True}, "--use-bmuf cannot be used with --task translation_layer_growth"),
+        ({"optimization__use_bmuf": True}, "--use-bmuf cannot be used with --growth-stages"),
         ({"common__quantization_config_path": "q.yaml"}, "--quantization-config-path cannot be used with"),
         ({"ema__store_ema": True, "ema__ema_seed_model": "m.pt"}, "--ema-seed-model cannot be used with"),
     ],
