@@ -43,6 +43,10 @@ def explain(error: BaseException) -> str | None:
             "the checkpoint's architecture is not known; name the plugin that defines it with --user-dir "
             "(fairseq-depthwise train, generate and interactive do so for the architectures of fairseq_depthwise)"
         )
+    if isinstance(error, UnicodeDecodeError) and error.encoding.lower() in ("utf-8", "utf8"):
+        return f"the text is not UTF-8: it has the byte 0x{error.object[error.start]:02x}"
+    if re.match(r"Size of sample #\d+ is invalid", message):
+        return re.sub(r"np\.int64\((\d+)\)", r"\1", message)
     if message.startswith("Cannot load model parameters from checkpoint") and error.__context__ is not None:
         if isinstance(error.__context__, UserError):
             return f"{message.split(';')[0]}: {error.__context__}"

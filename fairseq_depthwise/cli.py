@@ -25,12 +25,14 @@ from fairseq_depthwise.commands import (
     report,
     score,
     similarity,
+    translate,
     units,
 )
 
 COMMANDS = (
     doctor,
     fairseq_commands,
+    translate,
     average,
     inspect,
     grow,

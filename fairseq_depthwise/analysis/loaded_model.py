@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq import checkpoint_utils, tasks, utils
+from fairseq import utils
 from fairseq.data import BaseWrapperDataset, FairseqDataset
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
+from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
-from omegaconf import DictConfig, open_dict
 from torch import Tensor
 
-from fairseq_compat import UserError, checkpoints
-
-#: What a word embedding is called: in our models, and in fairseq's own.
-_TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
+from fairseq_compat import UserError
+from fairseq_depthwise.serving.saved_model import read_model
 
 
 @dataclass(frozen=True)
@@ -147,38 +141,11 @@ def load_model(path: str, data: str, *, family: str | None = None) -> LoadedMode
     Raises:
         UserError: the file is no checkpoint, or of another family; the folder is missing or has other dictionaries.
     """
-    architecture = _architecture(path, family)
     if not os.path.isdir(utils.split_paths(data)[0]):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-    try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(path)
-    except KeyError as error:
-        raise UserError(f"{path} cannot be loaded: its record of the training has no {error}") from error
-    cfg = state["cfg"]
-    task = _task(cfg.task, data, path)
-    _require_same_dictionaries(state["model"], task, data, path)
-    for name in ("encoder_embed_path", "decoder_embed_path"):
-        if getattr(cfg.model, name, None):
-            setattr(cfg.model, name, None)
-    model = task.build_model(cfg.model, from_checkpoint=True)
-    try:
-        model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
-    except RuntimeError as error:
-        details = [line.strip() for line in str(error).splitlines()[1:2]]
-        raise UserError("; ".join([f"{path} does not fit its own options", *details]).rstrip(".")) from error
-    return LoadedModel(path, architecture, model.eval(), task, data)
-
-
-@contextmanager
-def fairseq_warnings_only() -> Iterator[None]:
-    """Within, fairseq's log says what is wrong and nothing else."""
-    logger = logging.getLogger("fairseq")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    saved = read_model(path, family=family)
+    task = saved.task(data)
+    return LoadedModel(path, saved.architecture, saved.model(task, data), task, data)
 
 
 class _FirstSentences(BaseWrapperDataset):
@@ -191,41 +158,3 @@ class _FirstSentences(BaseWrapperDataset):
     def ordered_indices(self) -> Any:
         indices = super().ordered_indices()
         return indices[indices < self.count]
-
-
-def _architecture(path: str, family: str | None) -> str:
-    """The architecture, before anything large is read."""
-    options = checkpoints.options_in(checkpoints.load_checkpoint(path, mapped=True))
-    architecture = options.get("_name") or options.get("arch")
-    if family is not None and ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture) != family:
-        raise UserError(f"{path} holds a model of the architecture {architecture}; it must be {family} or a preset")
-    if architecture not in ARCH_MODEL_REGISTRY:
-        raise UserError(f"{path} holds a model of the architecture {architecture}, which is not known here")
-    return str(architecture)
-
-
-def _task(options: DictConfig, data: str, path: str) -> FairseqTask:
-    with open_dict(options):
-        options.data = data
-        if options.get("eval_bleu"):
-            options.eval_bleu = False  # would build a beam search, and load a tokenizer
-    if options.get("_name") not in tasks.TASK_REGISTRY:
-        raise UserError(f"{path} was trained with --task {options.get('_name')}, which is not known here")
-    try:
-        return tasks.setup_task(options)
-    except Exception as error:
-        if not str(error).startswith("Could not infer language pair"):
-            raise
-        raise UserError(f"--data {data} holds no binarised data; give a folder that fairseq-preprocess made") from error
-
-
-def _require_same_dictionaries(values: Mapping[str, Tensor], task: FairseqTask, data: str, path: str) -> None:
-    """A checkpoint has no dictionary, only the size of one."""
-    for side, dictionary in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
-        for table in _TABLES:
-            if (found := values.get(f"{side}.{table}")) is not None and len(found) != len(dictionary):
-                language = "source" if side == "encoder" else "target"
-                raise UserError(
-                    f"--data {data}: the {language} dictionary has {len(dictionary):,} entries, and {path} was trained "
-                    f"with {len(found):,}; give data made with the dictionaries of the training"
-                )

@@ -17,9 +17,10 @@ from fairseq_depthwise.analysis.probe_checkpoint import write_linearized
 from fairseq_depthwise.analysis.probe_fit import choose_batches, fits_of, merge_moments
 from fairseq_depthwise.analysis.probe_record import NONE, Fits, ProbeRecord, ProbeRow, digest_of
 from fairseq_depthwise.analysis.probe_workers import Work, Workers, load_trained
-from fairseq_depthwise.analysis.translating import SearchOptions, post_process_for, references_of
+from fairseq_depthwise.analysis.translating import SearchOptions, references_of
 from fairseq_depthwise.evaluation.scores import Score, TranslationMetric
 from fairseq_depthwise.models.linearized_transformer import SIDES, depths_of, layers_named, passes_pairs, width_of
+from fairseq_depthwise.serving.text_codec import post_process_for
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from fairseq import utils
-from fairseq.data import Dictionary
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import BaseFairseqModel
-from fairseq_cli.generate import get_symbols_to_strip_from_output
-from omegaconf import OmegaConf
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
-
-#: What ``--post-process`` of fairseq calls the subwords of each kind, and their mark in a dictionary.
-_SUBWORDS: dict[str, Callable[[str], bool]] = {
-    "sentencepiece": lambda symbol: symbol.startswith("\u2581"),
-    "subword_nmt": lambda symbol: symbol.endswith("@@"),
-}
+from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 
 
 @dataclass(frozen=True)
@@ -43,14 +33,6 @@ class SearchOptions:
     post_process: str | None = None
 
 
-def post_process_for(dictionary: Dictionary) -> str | None:
-    """What makes words of a dictionary's entries: ``sentencepiece``, ``subword_nmt``, or None where they are words."""
-    for name, is_mark in _SUBWORDS.items():
-        if any(map(is_mark, dictionary.symbols)):
-            return name
-    return None
-
-
 class Translator:
     """A model made ready for translation, and sentences with their references.
 
@@ -68,14 +50,8 @@ class Translator:
         self, loaded: LoadedModel, model: BaseFairseqModel, options: SearchOptions, device: torch.device
     ) -> None:
         self.loaded = loaded
-        self.model = model
         self.options = options
-        self.device = device
-        cfg = OmegaConf.structured(FairseqConfig)
-        cfg.generation.beam = options.beam
-        cfg.generation.lenpen = options.length_penalty
-        model.prepare_for_inference_(cfg)
-        self.generator: Any = loaded.task.build_generator([model], cfg.generation)
+        self.search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.length_penalty), device)
 
     def translate(self, progress: Callable[[int, int], None] = lambda done, total: None) -> list[str]:
         """The best hypothesis of each sentence, in the order of the data; empty where one is too long for the model.
@@ -89,14 +65,9 @@ class Translator:
         done = 0
         batches = self.loaded.batches(subset, max_sentences=count, max_tokens=self.options.max_tokens)
         for batch in batches:
-            moved = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
-            hypotheses = self.loaded.task.inference_step(self.generator, [self.model], moved)
+            hypotheses = self.search.hypotheses(batch)
             for index, best in zip(batch["id"].tolist(), hypotheses, strict=True):
-                found[index] = self.loaded.task.target_dictionary.string(
-                    best[0]["tokens"].int().cpu(),
-                    self.options.post_process,
-                    extra_symbols_to_ignore=get_symbols_to_strip_from_output(self.generator),
-                )
+                found[index] = self.search.text(best[0]["tokens"], self.options.post_process)
             done += len(hypotheses)
             progress(done, count)
         return found

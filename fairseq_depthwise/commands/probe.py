@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_compat.files import written_whole
     from fairseq_depthwise.analysis import probe_report
     from fairseq_depthwise.analysis.figures import require_matplotlib, titles_of
-    from fairseq_depthwise.analysis.loaded_model import fairseq_warnings_only
     from fairseq_depthwise.analysis.probe import ProbeOptions, Progress, prepare, probe
+    from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
 
     class Telling(Progress):
         def say(self, text: str) -> None:

@@ -37,7 +37,7 @@ def add_to(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis import figures, stack_figures, stack_report, stack_tables
-    from fairseq_depthwise.analysis.loaded_model import fairseq_warnings_only
+    from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
 
     if options.output:
         figures.require_figure_path("--output", options.output, force=options.force)

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
 
     from fairseq_depthwise.analysis import figures, unit_figures, unit_report
-    from fairseq_depthwise.analysis.loaded_model import fairseq_warnings_only
+    from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
 
     for option in ("output", "attention_output"):
         if path := getattr(options, option):

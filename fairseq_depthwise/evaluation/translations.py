@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from fairseq_compat import UserError
+from fairseq_depthwise.text_files import lines_of
 
 #: How an ``H-`` or ``D-`` line of fairseq begins: the sentence's number and a score.
 _HYPOTHESIS = re.compile(r"[HD]-\d+\t-?(?:\d[\d.e+-]*|inf|nan)(?:\t|$)")
@@ -80,29 +80,15 @@ def read_reference(path: str) -> list[str]:
 
 
 def read_lines(path: str) -> list[str]:
-    r"""The lines of a text file, which end in ``\n`` or ``\r\n`` and in nothing else; ``-`` is stdin.
-
-    ``str.splitlines`` and text files of Python end lines at characters that occur within sentences.
+    """The lines of a text file; ``-`` is stdin.
 
     Raises:
         UserError: the file cannot be read, is empty, or is not UTF-8.
     """
-    try:
-        if path == "-":
-            content = sys.stdin.buffer.read()
-        else:
-            with open(path, "rb") as file:
-                content = file.read()
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; give a text file") from None
-    if not content:
+    lines = list(lines_of(path))
+    if not lines:
         raise UserError(f"{path} is empty; it must have one line for each sentence")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path} is not UTF-8: line {line} has the byte 0x{content[error.start]:02x}") from None
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    return lines
 
 
 def subwords_in(sentences: Sequence[str]) -> str | None:

@@ -24,6 +24,11 @@ from fairseq_compat.explanations import explain
             ImportError("Failed to import --user-dir=/x/plugin because the corresponding module name (plugin) is not"),
             ["--user-dir /x/plugin", "another folder"],
         ),
+        (UnicodeDecodeError("utf-8", b"a\xe4b", 1, 2, "invalid continuation byte"), ["not UTF-8", "byte 0xe4"]),
+        (
+            Exception("Size of sample #3 is invalid (=(np.int64(1201), 0)) since max_positions=(1024, 1024), skip it"),
+            ["sample #3 is invalid (=(1201, 0)) since max_positions=(1024, 1024), skip it"],
+        ),
         (KeyError("'_name'"), ["architecture is not known", "--user-dir"]),
         (AssertionError("Must specify batch size either with --max-tokens or --batch-size"), ["--max-tokens"]),
         (
@@ -45,6 +50,7 @@ def test_mistake_of_the_user_is_one_sentence(error: BaseException, parts: list[s
     [
         RuntimeError("shape mismatch"),
         ValueError("a plain value error of the library"),
+        UnicodeDecodeError("ascii", b"a\xe4b", 1, 2, "ordinal not in range(128)"),
         KeyError("best_loss"),
         AssertionError("a defect"),
         FileNotFoundError("some words"),

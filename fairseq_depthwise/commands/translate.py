@@ -1,0 +1,229 @@
+"""``translate``: raw text in, raw text out, with a model that is loaded once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from itertools import chain, islice
+from typing import IO, TYPE_CHECKING, Any
+
+from fairseq_compat import UserError
+from fairseq_compat.files import written_whole
+from fairseq_compat.versions import fairseq_problem
+from fairseq_depthwise.commands.parsers import add_parser, positive_int
+from fairseq_depthwise.text_files import lines_of
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, Translation
+
+#: Seconds from one word on stderr about how far it is to the next.
+_EVERY = 10.0
+
+
+def add_to(subcommands: Any) -> None:
+    parser = add_parser(
+        subcommands,
+        "translate",
+        run=run,
+        help="translate text: raw lines in, raw translations out, in order",
+        example="fairseq-depthwise translate checkpoints --bpe-codes bpe.codes --tokenizer moses < new.en > new.de\n"
+        "  fairseq-depthwise translate average.pt test.en --output test.hyp\n"
+        "  fairseq-depthwise translate a.pt:b.pt --json --nbest 4 < new.en\n\n"
+        "Data, languages, --tokenizer, --bpe and its file are those of the training, if fairseq-train was given them;\n"
+        "options name what was not recorded or has been moved since. An empty line's translation is empty.",
+    )
+    parser.add_argument(
+        "model", metavar="MODEL",
+        help="a checkpoint, of this plugin or of fairseq's own transformers; several joined with : are an ensemble; a "
+        "folder stands for the checkpoint_best.pt in it",
+    )  # fmt: skip
+    parser.add_argument(
+        "files", nargs="*", default=["-"], metavar="FILE",
+        help="text, one sentence in each line; - is stdin (default: stdin)",
+    )  # fmt: skip
+    parser.add_argument("--data", metavar="BIN", help="the folder with the dictionaries")
+    parser.add_argument("-s", "--source-lang", metavar="LANG", help="language of the text")
+    parser.add_argument("-t", "--target-lang", metavar="LANG", help="language of the translations")
+    _add_text_options(parser)
+    _add_search_options(parser)
+    parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout, all at once at the end")
+    parser.add_argument("--force", action="store_true", help="replace --output if it exists")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--scores", action="store_true", help="write the score and a tab before each translation")
+    form.add_argument(
+        "--json", action="store_true", help="write a JSON object in each line: source, translation, score, ..."
+    )
+
+
+def _add_text_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how text becomes tokens")
+    group.add_argument("--tokenizer", metavar="NAME", help="as fairseq's: moses, space, nltk; or none")
+    group.add_argument("--bpe", metavar="NAME", help="as fairseq's: subword_nmt, sentencepiece, ...; or none")
+    group.add_argument("--bpe-codes", metavar="FILE", help="the codes of subword-nmt")
+    group.add_argument("--sentencepiece-model", metavar="FILE", help="the model of sentencepiece")
+    group.add_argument(
+        "--tokenized", action="store_true",
+        help="the text is tokens as the model reads them, in subwords; translations stay as the model writes them",
+    )  # fmt: skip
+
+
+def _add_search_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how it is translated")
+    group.add_argument("--beam", type=positive_int, default=4, metavar="N", help="hypotheses kept (default: 4)")
+    group.add_argument("--lenpen", type=float, default=0.6, metavar="P", help="length penalty (default: 0.6)")
+    group.add_argument(
+        "--max-len-b", type=positive_int, default=200, metavar="N", help="tokens of a translation (default: 200)"
+    )
+    group.add_argument("--nbest", type=positive_int, default=1, metavar="N", help="translations of a line, with --json")
+    group.add_argument(
+        "--max-tokens", type=positive_int, metavar="N",
+        help="source tokens in a batch; the result does not depend on it (default: 4096 without --batch-size)",
+    )  # fmt: skip
+    group.add_argument("--batch-size", type=positive_int, metavar="N", help="lines in a batch")
+    group.add_argument(
+        "--buffer-lines", type=positive_int, default=1000, metavar="N",
+        help="read, and put into batches by length, so many lines at a time (default: 1000; 1 at a terminal)",
+    )  # fmt: skip
+    group.add_argument(
+        "--max-line-tokens", type=positive_int, metavar="N",
+        help="translate a line of more tokens in pieces, cut at ends of sentences (default: what the model takes)",
+    )  # fmt: skip
+    group.add_argument("--cpu", action="store_true", help="leave GPUs alone")
+    precision = group.add_mutually_exclusive_group()
+    precision.add_argument("--bf16", action="store_true", help="compute in bf16")
+    precision.add_argument("--fp16", action="store_true", help="compute in fp16, which needs a GPU")
+    group.add_argument("--threads", type=positive_int, metavar="N", help="of PyTorch, on a CPU")
+
+
+def run(options: argparse.Namespace) -> int:
+    if (problem := fairseq_problem()) is not None:
+        raise UserError(problem)
+    _require_files(options)
+    if options.nbest > 1 and not options.json:
+        raise UserError(f"--nbest {options.nbest} makes several translations of a line; add --json, which shows them")
+    at_terminal = options.files == ["-"] and sys.stdin.isatty()
+    # Each file is numbered by itself in what is said of its lines.
+    lines = chain.from_iterable(
+        ((path, number, line) for number, line in enumerate(lines_of(path), start=1)) for path in options.files
+    )
+    translator = _load(options)
+    if at_terminal:
+        print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
+    try:
+        with _opened(options) as output:
+            _translate(translator, lines, output, options, at_once=at_terminal)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _require_files(options: argparse.Namespace) -> None:
+    """What would otherwise go wrong after the model has been loaded, or after a long time."""
+    if options.files.count("-") > 1:
+        raise UserError(f"stdin (-) is given {options.files.count('-')} times; it can be read once")
+    for path in options.files:
+        if path != "-":
+            with open(path, "rb") if not os.path.isdir(path) else nullcontext():
+                pass
+        if os.path.isdir(path):
+            raise UserError(f"{path} is a folder; give a text file")
+    if options.output and os.path.exists(options.output) and not options.force:
+        raise UserError(f"--output {options.output} exists; give another name, or --force to replace it")
+    if options.output and not os.path.isdir(os.path.dirname(options.output) or "."):
+        raise UserError(f"cannot write {options.output}: its folder does not exist")
+
+
+def _load(options: argparse.Namespace) -> LoadedTranslator:
+    import torch
+
+    from fairseq_depthwise.serving.beam_search import BeamOptions
+    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+    from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.serving.text_codec import TextOptions
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
+    if options.fp16 and device == "cpu":
+        raise UserError("--fp16 needs a GPU; --bf16 runs on a CPU, too")
+    names = ("tokenizer", "bpe", "bpe_codes", "sentencepiece_model", "tokenized")
+    max_tokens = options.max_tokens or (None if options.batch_size else 4096)
+    chosen = TranslatorOptions(
+        beam=BeamOptions(options.beam, options.lenpen, options.max_len_b),
+        text=TextOptions(**{name: getattr(options, name) for name in names}),
+        nbest=options.nbest,
+        max_tokens=max_tokens,
+        batch_size=options.batch_size,
+        max_line_tokens=options.max_line_tokens,
+        dtype=torch.bfloat16 if options.bf16 else torch.float16 if options.fp16 else torch.float32,
+    )
+    with fairseq_warnings_only():
+        translator = LoadedTranslator(
+            options.model, data=options.data, source_lang=options.source_lang, target_lang=options.target_lang,
+            options=chosen, device=device,
+        )  # fmt: skip
+    source, target = translator.languages
+    print(f"{', '.join(translator.files)} with {translator.data}: {source} to {target}, on {device}", file=sys.stderr)
+    return translator
+
+
+def _opened(options: argparse.Namespace) -> AbstractContextManager[IO[bytes]]:
+    return written_whole(options.output) if options.output else nullcontext(sys.stdout.buffer)
+
+
+def _translate(
+    translator: LoadedTranslator,
+    lines: Iterator[tuple[str, int, str]],
+    output: IO[bytes],
+    options: argparse.Namespace,
+    *,
+    at_once: bool,
+) -> None:
+    """Buffer after buffer, so that what is kept does not grow with the text."""
+    started = said = time.monotonic()
+    done = 0
+    while buffer := list(islice(lines, 1 if at_once else options.buffer_lines)):
+        found = translator.translations([line for _, _, line in buffer])
+        for (path, number, _), one in zip(buffer, found, strict=True):
+            _say_what_is_odd("stdin" if path == "-" else path, number, one)
+        output.write("".join(f"{_as_line(one, options)}\n" for one in found).encode("utf-8"))
+        output.flush()
+        done += len(buffer)
+        if not at_once and time.monotonic() - said > _EVERY:
+            said = time.monotonic()
+            print(f"  {_lines(done)}, {done / (said - started):,.1f} a second", file=sys.stderr)
+    if not at_once:
+        print(f"{_lines(done)} translated in {time.monotonic() - started:,.1f} s", file=sys.stderr)
+
+
+def _as_line(one: Translation, options: argparse.Namespace) -> str:
+    best = one.hypotheses[0]
+    if options.scores:
+        return f"{best.score:.4f}\t{best.text}"
+    if not options.json:
+        return best.text
+    document = {"source": one.source, "translation": best.text, "score": best.score}
+    if options.nbest > 1:
+        document["nbest"] = [asdict(hypothesis) for hypothesis in one.hypotheses]
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _say_what_is_odd(path: str, number: int, one: Translation) -> None:
+    if one.pieces > 1:
+        print(f"{path}, line {number}: too long for the model, translated in {one.pieces} pieces", file=sys.stderr)
+    if one.cut_off:
+        print(
+            f"{path}, line {number}: the translation has as many tokens as it may have and is perhaps cut off; a "
+            "larger --max-len-b allows more, a smaller --max-line-tokens cuts the line",
+            file=sys.stderr,
+        )
+
+
+def _lines(count: int) -> str:
+    return f"{count:,} line{'' if count == 1 else 's'}"

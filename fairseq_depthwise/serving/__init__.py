@@ -1,0 +1,1 @@
+"""A trained model made ready once, and raw text through it."""

@@ -1,0 +1,89 @@
+"""fairseq's beam search with models that are in memory already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from fairseq_cli.generate import get_symbols_to_strip_from_output
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class BeamOptions:
+    """How hypotheses are searched; the defaults of the two last ones are fairseq's.
+
+    Attributes:
+        beam: hypotheses that are kept.
+        length_penalty: fairseq's ``--lenpen``.
+        max_length: target tokens of a hypothesis at most, fairseq's ``--max-len-b``.
+    """
+
+    beam: int = 4
+    length_penalty: float = 0.6
+    max_length: int = 200
+
+    def cfg(self) -> DictConfig:
+        """fairseq's whole configuration, with these options in it."""
+        cfg = OmegaConf.structured(FairseqConfig)
+        cfg.generation.beam = self.beam
+        cfg.generation.lenpen = self.length_penalty
+        cfg.generation.max_len_b = self.max_length
+        return cfg
+
+
+class BeamSearch:
+    """Models made ready for translation.
+
+    Args:
+        task: of the models; it says what a search begins with.
+        models: one, or several whose probabilities are averaged, on one device. They can be trained no more.
+        options: how.
+        device: where the models are.
+    """
+
+    def __init__(
+        self, task: FairseqTask, models: Sequence[BaseFairseqModel], options: BeamOptions, device: torch.device
+    ) -> None:
+        cfg = options.cfg()
+        for model in models:
+            model.prepare_for_inference_(cfg)  # does nothing the second time
+        self.task = task
+        self.models = list(models)
+        self.device = device
+        self._generator: Any = task.build_generator(self.models, cfg.generation)
+        self._hidden_symbols = get_symbols_to_strip_from_output(self._generator)
+
+    @property
+    def longest(self) -> int:
+        """Target tokens of a hypothesis at most, its end not counted: of the options, or of the models."""
+        return int(min(self._generator.max_len_b, self._generator.max_len - 1))
+
+    def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        """fairseq's hypotheses of each sentence of a batch, the best first: ``tokens``, ``score`` and so on.
+
+        Args:
+            batch: what a data set's ``collater`` made, on the CPU: ``net_input`` with ``src_tokens`` (B x T).
+        """
+        moved = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
+        found: list[list[dict[str, Any]]] = self.task.inference_step(self._generator, self.models, moved)
+        return found
+
+    def text(self, tokens: Tensor, post_process: str | None = None) -> str:
+        """The symbols of a hypothesis (its tokens, T) with spaces between them.
+
+        Args:
+            tokens: a hypothesis's ``tokens``.
+            post_process: fairseq's name for what makes words of subwords; None leaves the tokens as they are.
+        """
+        text: str = self.task.target_dictionary.string(
+            tokens.int().cpu(), post_process, extra_symbols_to_ignore=self._hidden_symbols
+        )
+        return text

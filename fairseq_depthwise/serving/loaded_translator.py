@@ -1,0 +1,267 @@
+"""A trained model that stays in memory, and raw text through it, in any of the directions that it knows."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_compat import UserError
+from fairseq_depthwise.serving import long_lines
+from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.serving.directions import first_task, has_language_token, languages_of, task_for
+from fairseq_depthwise.serving.recorded_paths import checkpoint_files, data_folder
+from fairseq_depthwise.serving.saved_model import read_model
+from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
+
+
+@dataclass(frozen=True)
+class TranslatorOptions:
+    """How lines are translated.
+
+    Attributes:
+        beam: how hypotheses are searched.
+        text: how text becomes tokens.
+        nbest: hypotheses of each line.
+        max_tokens: source tokens of a batch, padding counted; None for no such limit.
+        batch_size: lines of a batch; None for no such limit.
+        max_line_tokens: a line of more tokens is translated in pieces of so many at most; None for what the models
+            take. Then a piece has half as many as a hypothesis may have, so that its translation is not cut off.
+        dtype: of the models.
+    """
+
+    beam: BeamOptions = field(default_factory=BeamOptions)
+    text: TextOptions = field(default_factory=TextOptions)
+    nbest: int = 1
+    max_tokens: int | None = 4096
+    batch_size: int | None = None
+    max_line_tokens: int | None = None
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        if self.nbest > self.beam.beam:
+            raise UserError(f"--nbest {self.nbest} is more than the hypotheses that --beam {self.beam.beam} keeps")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation.
+
+    Attributes:
+        text: as people write it.
+        score: as fairseq prints it: the logarithm of its probability to base 2, divided by its length to the power of
+            the length penalty; of a line in pieces the mean.
+    """
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of a line.
+
+    Attributes:
+        source: the line.
+        hypotheses: the best first; of an empty line one that is empty.
+        pieces: in how many it was translated; 0 for an empty line.
+        cut_off: whether the best hypothesis ends where hypotheses must end.
+    """
+
+    source: str
+    hypotheses: tuple[Hypothesis, ...]
+    pieces: int
+    cut_off: bool
+
+    @property
+    def text(self) -> str:
+        """The best."""
+        return self.hypotheses[0].text
+
+
+class LoadedTranslator:
+    """One model, or several whose probabilities are averaged.
+
+    Args:
+        model: a checkpoint, several joined with ``:``, or folders with a ``checkpoint_best.pt``.
+        data: the folder with the dictionaries; None for the one that the training recorded.
+        source_lang: language of lines; None for the training's.
+        target_lang: language of translations; None for the training's.
+        options: how lines are translated.
+        device: where.
+
+    Raises:
+        UserError: a file is no checkpoint, does not fit the data, or is not enough to say how text becomes tokens.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        data: str | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        options: TranslatorOptions | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.options = options or TranslatorOptions()
+        self.device = torch.device(device)
+        self.files = checkpoint_files(model)
+        first, *others = self.files
+        saved = read_model(first)
+        if data is not None and not os.path.isdir(data):
+            raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
+        self.data = data or data_folder(getattr(saved.cfg.task, "data", None), first)
+        self._task = first_task(saved, self.data, source_lang, target_lang)
+        self._text = settings_for(
+            self.options.text, saved.cfg, self._task.source_dictionary, path=first, data=self.data
+        )
+        self.models = [saved.model(self._task, self.data)]
+        self.models += [read_model(path).model(self._task, self.data) for path in others]
+        self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
+        self._directions: dict[tuple[str, str], _Direction] = {}
+        self._direction(*self.languages)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language where :meth:`translate` is given none."""
+        return languages_of(self._task)
+
+    def translate(
+        self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
+    ) -> list[str]:
+        """The best translation of each line, in order; empty where the line is.
+
+        Args:
+            lines: raw text.
+            source_lang: of a model that knows several.
+            target_lang: of a model that knows several.
+
+        Raises:
+            UserError: the model does not know the language.
+        """
+        return [one.text for one in self.translations(lines, source_lang=source_lang, target_lang=target_lang)]
+
+    def translations(
+        self,
+        lines: Sequence[str],
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Translation]:
+        """As :meth:`translate`, with scores and what else is known.
+
+        Args:
+            lines: raw text.
+            source_lang: of a model that knows several.
+            target_lang: of a model that knows several.
+            progress: called with the number of pieces done and of all; a line is one piece unless it is too long.
+
+        Raises:
+            UserError: the model does not know the language.
+        """
+        own_source, own_target = self.languages
+        direction = self._direction(source_lang or own_source, target_lang or own_target)
+        pieces: list[Tensor] = []
+        numbers: list[range] = []  # of each line's pieces
+        for line in lines:
+            found = direction.pieces(line)
+            numbers.append(range(len(pieces), len(pieces) + len(found)))
+            pieces += found
+        outputs = direction.search_all(pieces, progress)
+        return [
+            direction.translation(line, [outputs[number] for number in of_line])
+            for line, of_line in zip(lines, numbers, strict=True)
+        ]
+
+    def _direction(self, source_lang: str, target_lang: str) -> _Direction:
+        """What a direction needs; made once."""
+        pair = (source_lang, target_lang)
+        if pair not in self._directions:
+            task = task_for(self._task, source_lang, target_lang)
+            search = BeamSearch(task, self.models, self.options.beam, self.device)
+            codec = TextCodec(self._text, source_lang, target_lang)
+            self._directions[pair] = _Direction(task, search, codec, self.options, self._longest(task))
+        return self._directions[pair]
+
+    def _longest(self, task: FairseqTask) -> int:
+        """Source tokens that all models take, the end of the sentence among them."""
+        positions = utils.resolve_max_positions(task.max_positions(), *(model.max_positions() for model in self.models))
+        longest: int = positions[0] if isinstance(positions, tuple | list) else positions
+        return longest - has_language_token(task)
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """One direction of a loaded model.
+
+    Attributes:
+        longest: source tokens of a piece at most that the models take, with the end of the sentence.
+    """
+
+    task: FairseqTask
+    search: BeamSearch
+    codec: TextCodec
+    options: TranslatorOptions
+    longest: int
+
+    def pieces(self, line: str) -> list[Tensor]:
+        """The tokens of a line, each piece with an end of sentence (T); no piece where it is empty."""
+        text = self.codec.encode(line)
+        tokens = self.task.source_dictionary.encode_line(text, add_if_not_exist=False).long()
+        if len(tokens) < 2:
+            return []
+        given = self.options.max_line_tokens
+        limit = self.longest - 1 if given is None else min(given, self.longest - 1)
+        if len(tokens) - 1 <= limit:
+            return [tokens]
+        if given is None:
+            limit = max(1, min(limit, self.search.longest // 2))
+        places = long_lines.cut(text.split(), limit)
+        return [torch.cat([tokens[place.start : place.stop], tokens[-1:]]) for place in places]
+
+    def search_all(self, pieces: Sequence[Tensor], progress: Callable[[int, int], None]) -> list[list[dict[str, Any]]]:
+        """fairseq's hypotheses of every piece, in order; pieces of like length are in one batch."""
+        if not pieces:
+            return []
+        lengths = [len(piece) for piece in pieces]
+        dataset: Any = self.task.build_dataset_for_inference(list(pieces), lengths)
+        order = np.argsort(np.array(lengths), kind="stable")
+        limit = self.options.max_tokens
+        batches = dataset.batch_by_size(
+            order,
+            # A longer piece makes a larger batch, rather than an error. 1 is for the token that names a language.
+            max_tokens=None if limit is None else max(limit, max(lengths) + 1),
+            max_sentences=self.options.batch_size,
+        )
+        found: list[list[dict[str, Any]]] = [[] for _ in pieces]
+        done = 0
+        for numbers in batches:
+            batch = dataset.collater([dataset[number] for number in numbers])
+            for number, hypotheses in zip(batch["id"].tolist(), self.search.hypotheses(batch), strict=True):
+                found[number] = hypotheses[: self.options.nbest]
+            done += len(numbers)
+            progress(done, len(pieces))
+        return found
+
+    def translation(self, line: str, outputs: Sequence[Sequence[dict[str, Any]]]) -> Translation:
+        """A line's translation of its pieces' hypotheses."""
+        if not outputs:
+            return Translation(line, (Hypothesis("", 0.0),), 0, False)
+        _, target_lang = languages_of(self.task)
+        hypotheses = []
+        for rank in range(min(map(len, outputs))):
+            texts = [self.codec.decode(self.search.text(output[rank]["tokens"])) for output in outputs]
+            score = sum(float(output[rank]["score"]) for output in outputs) / len(outputs) / math.log(2)
+            hypotheses.append(Hypothesis(long_lines.joined(texts, target_lang), score))
+        cut_off = any(len(output[0]["tokens"]) > self.search.longest for output in outputs)
+        return Translation(line, tuple(hypotheses), len(outputs), cut_off)

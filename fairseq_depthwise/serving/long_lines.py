@@ -1,0 +1,65 @@
+"""Lines that are longer than a model takes, cut into pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: What ends a sentence where a word ends too, and what ends one anywhere.
+_ENDS = frozenset(".!?…।॥؟")
+_WIDE_ENDS = frozenset("。\uff01\uff1f｡")  # full stops, exclamation and question mark of Chinese and Japanese
+
+#: What may follow the end of a sentence and still belong to it.
+_CLOSING = "\"'”\u2019»)]」』"
+_ESCAPED_CLOSING = frozenset({"&quot;", "&apos;", "&#93;"})  # as Moses writes them
+
+#: Languages in whose script nothing stands between two sentences.
+_WITHOUT_SPACES = frozenset({"ja", "km", "lo", "my", "th", "zh"})
+
+
+def cut(tokens: Sequence[str], longest: int) -> list[range]:
+    """Places of pieces that together are all of the tokens, in order.
+
+    A piece ends at the last end of a sentence that is in its second half, otherwise at its last end of a word, and
+    where there is none of both after ``longest`` tokens.
+
+    Args:
+        tokens: words or subwords of a line.
+        longest: tokens of a piece at most.
+    """
+    marked = any(token.startswith("\u2581") for token in tokens)
+    pieces = []
+    begin = 0
+    while len(tokens) - begin > longest:
+        ends = range(begin + longest, begin, -1)  # of pieces, the longest first
+        half = begin + longest // 2
+        end = next((place for place in ends if place > half and _ends_sentence(tokens, place, marked)), None)
+        if end is None:
+            end = next((place for place in ends if _ends_word(tokens, place, marked)), begin + longest)
+        pieces.append(range(begin, end))
+        begin = end
+    pieces.append(range(begin, len(tokens)))
+    return pieces
+
+
+def joined(translations: Sequence[str], target_lang: str) -> str:
+    """The translation of a line whose pieces were translated one by one."""
+    language = target_lang.replace("_", "-").split("-")[0].lower()
+    return ("" if language in _WITHOUT_SPACES else " ").join(filter(None, translations))
+
+
+def _ends_word(tokens: Sequence[str], place: int, marked: bool) -> bool:
+    """Whether a word ends before ``tokens[place]``; ``marked`` if tokens that begin words have sentencepiece's mark."""
+    return tokens[place].startswith("\u2581") if marked else not tokens[place - 1].endswith("@@")
+
+
+def _ends_sentence(tokens: Sequence[str], place: int, marked: bool) -> bool:
+    """Whether a sentence ends before ``tokens[place]``, with the quotes and brackets that it closes."""
+    before = place - 1
+    while before > 0 and _only_closes(tokens[before]):
+        before -= 1
+    last = tokens[before].rstrip(_CLOSING)[-1:]
+    return last in _WIDE_ENDS or (last in _ENDS and _ends_word(tokens, place, marked))
+
+
+def _only_closes(token: str) -> bool:
+    return token in _ESCAPED_CLOSING or not token.removeprefix("\u2581").strip(_CLOSING)

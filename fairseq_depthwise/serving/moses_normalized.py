@@ -1,0 +1,39 @@
+"""``--tokenizer moses_normalized``: punctuation normalised as for the training text, then the tokenizer of Moses.
+
+fairseq's own ``--tokenizer moses`` leaves typographic quotes and dashes as they are, which a model has never seen that
+was trained, as the papers' were, on text that went through Moses' normalize-punctuation first. Words with hyphens stay
+whole and nothing is escaped.
+"""
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from fairseq.data.encoders import register_tokenizer
+from fairseq.dataclass import FairseqDataclass
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+
+@dataclass
+class MosesNormalizedConfig(FairseqDataclass):
+    """The languages are those of ``--source-lang`` and ``--target-lang``, options of the task as well."""
+
+    source_lang: Optional[str] = field(default=None, metadata={"help": "source language"})  # noqa: UP045  # read by fairseq
+    target_lang: Optional[str] = field(default=None, metadata={"help": "target language"})  # noqa: UP045  # read by fairseq
+
+
+@register_tokenizer("moses_normalized", dataclass=MosesNormalizedConfig)
+class MosesNormalizedTokenizer:
+    """One line of text at a time, to tokens separated by spaces and back."""
+
+    def __init__(self, cfg: MosesNormalizedConfig) -> None:
+        self._normalizer = MosesPunctNormalizer(cfg.source_lang or "en")
+        self._tokenizer = MosesTokenizer(cfg.source_lang or "en")
+        self._detokenizer = MosesDetokenizer(cfg.target_lang or "en")
+
+    def encode(self, line: str) -> str:
+        """Text to tokens."""
+        return str(self._tokenizer.tokenize(self._normalizer.normalize(line), return_str=True, escape=False))
+
+    def decode(self, tokens: str) -> str:
+        """Tokens to text."""
+        return str(self._detokenizer.detokenize(tokens.split(), unescape=False))

@@ -1,0 +1,196 @@
+"""Raw text to the tokens that a model was trained with, and back."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.data import Dictionary, encoders
+from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
+from omegaconf import DictConfig
+
+from fairseq_compat import UserError
+from fairseq_depthwise.serving.recorded_paths import moved_file
+
+#: What ``--post-process`` of fairseq calls the subwords of each kind, and their mark in a dictionary.
+_SUBWORDS: dict[str, Callable[[str], bool]] = {
+    "sentencepiece": lambda symbol: symbol.startswith("\u2581"),
+    "subword_nmt": lambda symbol: symbol.endswith("@@"),
+}
+
+#: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
+_FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
+
+
+def post_process_for(dictionary: Dictionary) -> str | None:
+    """What makes words of a dictionary's entries: ``sentencepiece``, ``subword_nmt``, or None where they are words."""
+    for name, is_mark in _SUBWORDS.items():
+        if any(map(is_mark, dictionary.symbols)):
+            return name
+    return None
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How text becomes tokens; None leaves it to what the training recorded.
+
+    Attributes:
+        tokenizer: fairseq's ``--tokenizer``, or "none".
+        bpe: fairseq's ``--bpe``, or "none".
+        bpe_codes: of ``subword_nmt`` or ``fastbpe``.
+        sentencepiece_model: of ``sentencepiece``.
+        tokenized: lines are tokens as the model reads them, and translations stay as the model writes them.
+    """
+
+    tokenizer: str | None = None
+    bpe: str | None = None
+    bpe_codes: str | None = None
+    sentencepiece_model: str | None = None
+    tokenized: bool = False
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """The same after the record was looked at: names and options of fairseq's tokenizer and subwords, empty for none.
+
+    Attributes:
+        tokenizer: ``tokenizer`` is the name.
+        bpe: ``bpe`` is the name.
+    """
+
+    tokenizer: Mapping[str, Any]
+    bpe: Mapping[str, Any]
+
+
+def settings_for(
+    options: TextOptions, cfg: DictConfig, dictionary: Dictionary, *, path: str, data: str
+) -> TextSettings:
+    """What is given, and beside it what a training recorded.
+
+    Args:
+        options: what is given.
+        cfg: the training's options.
+        dictionary: of the source.
+        path: the checkpoint.
+        data: the folder of data, in or beside which recorded files may be.
+
+    Raises:
+        UserError: a name is not known, a file is missing, or nothing says how the dictionary's subwords are made.
+    """
+    if options.tokenized:
+        return TextSettings({}, {})
+    return TextSettings(
+        _chosen("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY),
+        _subwords(options, cfg, dictionary, path, data),
+    )
+
+
+def _subwords(options: TextOptions, cfg: DictConfig, dictionary: Dictionary, path: str, data: str) -> dict[str, Any]:
+    """The subwords' part of the settings."""
+    given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
+    if len(given) > 1:
+        raise UserError("--bpe-codes and --sentencepiece-model are both given; a model has subwords of one kind")
+    for file, value in given.items():
+        if not os.path.isfile(value):
+            raise UserError(f"{_option(file)} {value} is not a file; give what the training's text was split with")
+    name, recorded = options.bpe, _recorded("bpe", cfg)
+    if name is None and not recorded.keys() & given.keys():
+        name = next((kind for kind, file in _FILES.items() if file in given), None)
+    chosen = _chosen("bpe", name, cfg, BPE_REGISTRY)
+    kind = chosen.get("bpe")
+    needed = _FILES.get(kind or "")
+    for file in given:
+        if file != needed:
+            raise UserError(
+                f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one of them out"
+            )
+    if needed is not None:
+        chosen[needed] = given.get(needed) or _recorded_file(chosen, needed, path, data)
+    if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
+        raise UserError(
+            f"{path} was trained with subwords of the kind {found}, and does not say of which file; give it with "
+            f"{_option(_FILES[found])}, or --tokenized if the lines are subwords already"
+        )
+    return chosen
+
+
+class TextCodec:
+    """Text to tokens of one language, and tokens of another to text, as fairseq-interactive does it.
+
+    Args:
+        settings: of the model.
+        source_lang: language of the lines, for tokenizers that know languages.
+        target_lang: language of the translations.
+
+    Raises:
+        UserError: a program that is needed is not installed, or a file is not of the kind.
+    """
+
+    def __init__(self, settings: TextSettings, source_lang: str, target_lang: str) -> None:
+        languages = {"source_lang": source_lang, "target_lang": target_lang}
+        try:
+            self._tokenizer = encoders.build_tokenizer(Namespace(**{**settings.tokenizer, **languages}))
+            self._bpe = encoders.build_bpe(Namespace(**settings.bpe))
+        except ImportError as error:
+            raise UserError(str(error)) from error
+        # subword-nmt ends the program at a file that is none of its own.
+        except (RuntimeError, ValueError, SystemExit) as error:
+            file = _FILES.get(settings.bpe.get("bpe", ""))
+            named = f"{_option(file)} {settings.bpe[file]}" if file else "the tokenizer"
+            raise UserError(f"{named} cannot be used: {_first_line(error)}") from error
+
+    def encode(self, line: str) -> str:
+        """The tokens of a line, with spaces between them."""
+        line = line.strip()
+        if self._tokenizer is not None:
+            line = self._tokenizer.encode(line)
+        return line if self._bpe is None else self._bpe.encode(line)
+
+    def decode(self, tokens: str) -> str:
+        """The text of tokens."""
+        text: str = tokens if self._bpe is None else self._bpe.decode(tokens)
+        return text if self._tokenizer is None else self._tokenizer.decode(text)
+
+
+def _recorded(kind: str, cfg: DictConfig) -> dict[str, Any]:
+    """A tokenizer or subwords in a checkpoint: a mapping with ``_name``, or where it has no options its name."""
+    found = cfg.get(kind)
+    if found is None:
+        return {}
+    if isinstance(found, str):
+        return {kind: found}
+    values = dict(vars(found) if isinstance(found, Namespace) else found)
+    name = values.pop("_name", None) or values.get(kind)
+    return {**values, kind: name} if name else {}
+
+
+def _chosen(kind: str, name: str | None, cfg: DictConfig, known: Mapping[str, Any]) -> dict[str, Any]:
+    """What is named; otherwise what was recorded."""
+    recorded = _recorded(kind, cfg)
+    name = name or recorded.get(kind) or "none"
+    if name == "none":
+        return {}
+    if name not in known:
+        raise UserError(f"--{kind} {name} is not known; it must be none or one of {', '.join(sorted(known))}")
+    return recorded if recorded.get(kind) == name else {kind: name}
+
+
+def _recorded_file(bpe: Mapping[str, Any], file: str, path: str, data: str) -> str:
+    recorded = bpe.get(file)
+    if not recorded or recorded == "???":
+        raise UserError(f"--bpe {bpe['bpe']} needs a file, and {path} names none; give it with {_option(file)}")
+    return moved_file(str(recorded), path, data, _option(file))
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _first_line(error: BaseException) -> str:
+    """Why; ``SystemExit`` has a status only, and what it was for has been printed."""
+    if isinstance(error, SystemExit):
+        return "it is no such file"
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
