@@ -7,6 +7,7 @@ import re
 import traceback
 
 from fairseq_compat.errors import UserError
+from fairseq_compat.open_file_limit import explain_too_many_open_files
 
 #: How assertions of fairseq begin that say everything the user needs.
 OWN_SENTENCES = (
@@ -17,6 +18,13 @@ OWN_SENTENCES = (
     "Reference file",
 )
 
+#: The same of its ValueErrors: about the languages of ``translation_multi_simple_epoch``.
+OWN_VALUE_ERRORS = (
+    "--lang-pairs is required",
+    "--langs and --lang-dict can not both be specified",
+    "language pair ",
+)
+
 
 def explain(error: BaseException) -> str | None:
     """One sentence for a mistake that the user can mend; None for anything else, which deserves its traceback."""
@@ -25,6 +33,8 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return _missing_file(os.fsdecode(error.filename))
     message = str(error)
+    if (sentence := explain_too_many_open_files(error)) is not None:
+        return sentence
     if isinstance(error, FileNotFoundError) and message.startswith("Dataset not found:"):
         return f"{message}; --train-subset, --valid-subset or --gen-subset names a part that the data folder lacks"
     if isinstance(error, FileNotFoundError) and os.path.isabs(message):  # import_user_module raises the bare path
@@ -53,6 +63,8 @@ def explain(error: BaseException) -> str | None:
         details = [line.strip() for line in str(error.__context__).splitlines()[1:2]]
         return "; ".join([message.rstrip("."), *(line[:200].rstrip(".") for line in details)])
     if isinstance(error, AssertionError) and message.startswith(OWN_SENTENCES):
+        return message
+    if isinstance(error, ValueError) and message.startswith(OWN_VALUE_ERRORS):
         return message
     if isinstance(error, RuntimeError) and not message and _raised_in(error) == "parse_args_and_arch":
         return "no architecture is given; name one with --arch, such as --arch transformer"

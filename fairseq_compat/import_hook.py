@@ -31,6 +31,8 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
     "fairseq.options": ("bf16_without_xla",),
     "fairseq.data.data_utils": ("numpy_aliases",),
+    "fairseq.data.indexed_dataset": ("open_files",),
+    "fairseq.data.multilingual.multilingual_data_manager": ("data_of_both_directions", "equal_dictionaries"),
     "fairseq.modules.dynamic_crf_layer": ("numpy_aliases",),
     "fairseq_cli.score": ("sacrebleu_files", "readable_errors"),
     **{

@@ -15,6 +15,9 @@ from typing import Any
 def adjust(module: Any) -> Iterator[None]:
     yield
 
+    # Now, as a module cannot be imported where no more files may be open.
+    from fairseq_compat.explanations import explain
+
     original = module.cli_main
     command = "fairseq-" + module.__name__.rpartition(".")[2].replace("_", "-")
 
@@ -25,8 +28,6 @@ def adjust(module: Any) -> Iterator[None]:
         try:
             return original(*args, **kwargs)
         except Exception as error:
-            from fairseq_compat.explanations import explain
-
             sentence = explain(error)
             if sentence is None or os.environ.get("FAIRSEQ_COMPAT_TRACEBACK"):
                 raise
