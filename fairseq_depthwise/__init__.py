@@ -6,6 +6,7 @@ Importing this package registers, under their names on fairseq's command line:
   ``linearized_transformer``;
 - criterions: ``label_smoothed_cross_entropy_with_auxiliary``, ``linearization_probe``;
 - learning rate schedules: ``inverse_sqrt_restart``;
+- tokenizers: ``moses_normalized``;
 - tasks: ``translation_layer_growth``, ``translation_multi_simple_epoch_layer_growth``.
 """
 
@@ -30,6 +31,7 @@ if _problem is None:
     from fairseq_depthwise import models as models
     from fairseq_depthwise import optim as optim
     from fairseq_depthwise import tasks as tasks
+    from fairseq_depthwise.serving import moses_normalized as moses_normalized
 elif "fairseq" in sys.modules:
     # Some other fairseq is importing its --user-dir. Without fairseq only `fairseq-depthwise doctor` gets this far, and
     # it must be able to say what is wrong.

@@ -1,0 +1,209 @@
+"""Parallel text, cleaned and tokenised, from archives to two files.
+
+    python clean_corpus.py --languages en de --pair SOURCE TARGET [--pair ...] --output train --tokenize moses
+
+SOURCE and TARGET name texts as ``text_streams.py`` reads them. Writes ``OUTPUT.en`` and ``OUTPUT.de``, and with
+``--raw`` the untouched text as ``OUTPUT.raw.en`` and so on, which scores need. ``OUTPUT.report.txt`` says what was left
+out and why; with ``--clean`` ``OUTPUT.words`` has the count of every word, from which subwords are learned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import zip_longest
+from typing import NamedTuple
+
+from parallel_lines import map_in_order
+from step import run_step, say
+from text_streams import read_text
+
+from fairseq_compat import UserError
+from fairseq_compat.files import written_whole
+
+#: Different words that are counted before those seen once are forgotten: a bound for memory.
+MOST_WORDS = 20_000_000
+
+
+class Limits(NamedTuple):
+    """Which pairs are kept.
+
+    Attributes:
+        longest: tokens of either side; 0 for any number.
+        ratio: tokens of the longer side for each of the shorter; 0 for any.
+        unequal: whether a pair whose sides are the same text is left out.
+    """
+
+    longest: int = 0
+    ratio: float = 0.0
+    unequal: bool = False
+
+    def fault(self, source: str, target: str) -> str | None:
+        """Why a tokenised pair is left out, or None."""
+        lengths = (len(source.split()), len(target.split()))
+        if min(lengths) == 0:
+            return "one side is empty"
+        if self.longest and max(lengths) > self.longest:
+            return f"more than {self.longest} tokens"
+        if self.ratio and max(lengths) > self.ratio * min(lengths):
+            return f"one side is more than {self.ratio:g} times as long as the other"
+        if self.unequal and source == target:
+            return "both sides are the same"
+        return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
+    parser.add_argument("--pair", nargs=2, action="append", required=True, metavar="TEXT")
+    parser.add_argument("--output", required=True, metavar="PREFIX")
+    parser.add_argument("--tokenize", choices=("none", "moses"), default="none")
+    parser.add_argument("--clean", action="store_true", help="leave pairs out; without it, all lines stay")
+    parser.add_argument("--no-words", action="store_true", help="do not count words")
+    parser.add_argument("--longest", type=int, default=0, metavar="N", help="tokens of a side")
+    parser.add_argument("--ratio", type=float, default=0.0, metavar="R", help="of the sides' lengths")
+    parser.add_argument("--raw", action="store_true", help="keep the text before tokenisation, too")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    limits = Limits(options.longest, options.ratio, unequal=True) if options.clean else None
+    clean_corpus(
+        options.pair,
+        options.languages,
+        options.output,
+        options.tokenize,
+        limits,
+        raw=options.raw,
+        count=options.clean and not options.no_words,
+        jobs=options.jobs,
+    )
+
+
+def clean_corpus(
+    pairs: list[list[str]],
+    languages: list[str],
+    output: str,
+    tokenize: str,
+    limits: Limits | None,
+    *,
+    raw: bool,
+    count: bool,
+    jobs: int,
+) -> None:
+    """See the head of this file; without ``limits`` all lines stay, even empty ones.
+
+    Raises:
+        UserError: a text cannot be read, or two sides have different numbers of lines; then no file is written.
+    """
+    words: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    read = kept = 0
+    with ExitStack() as stack:
+        files = [stack.enter_context(written_whole(f"{output}.{language}")) for language in languages]
+        raws = [stack.enter_context(written_whole(f"{output}.raw.{language}")) for language in languages] if raw else []
+        work = _Work(languages, tokenize, limits, count)
+        for result in map_in_order(work, _all_pairs(pairs), jobs, work.prepare):
+            read += result.read
+            kept += len(result.pairs)
+            left_out.update(result.left_out)
+            words.update(result.words)
+            if len(words) > MOST_WORDS:
+                words = Counter({word: count for word, count in words.items() if count > 1})
+            for side, file in enumerate(files):
+                file.write("".join(f"{pair[side]}\n" for pair in result.pairs).encode())
+            for side, file in enumerate(raws):
+                file.write("".join(f"{pair[side]}\n" for pair in result.raw).encode())
+            if read // 1_000_000 > (read - result.read) // 1_000_000:
+                say(f"{output}: {read:,} pairs read, {kept:,} kept")
+        if kept == 0:
+            raise UserError(f"no pair of {', '.join(' and '.join(pair) for pair in pairs)} is left for {output}")
+        report = stack.enter_context(written_whole(f"{output}.report.txt"))
+        lines = [f"{read:,} pairs read, {kept:,} kept"]
+        lines += [f"{number:,} left out: {reason}" for reason, number in left_out.most_common()]
+        report.write("".join(f"{line}\n" for line in lines).encode())
+        if count:
+            counts = stack.enter_context(written_whole(f"{output}.words"))
+            counts.writelines(f"{word} {times}\n".encode() for word, times in words.most_common())
+    say(f"{output}: " + "; ".join(lines))
+
+
+class _Result(NamedTuple):
+    read: int
+    pairs: list[tuple[str, str]]
+    raw: list[tuple[str, str]]
+    words: Counter[str]
+    left_out: Counter[str]
+
+
+class _Work:
+    """What a process does with a chunk of pairs."""
+
+    def __init__(self, languages: list[str], tokenize: str, limits: Limits | None, count: bool) -> None:
+        self.languages = languages
+        self.tokenize = tokenize
+        self.limits = limits
+        self.count = count
+
+    def prepare(self) -> None:
+        global _tokenizers
+        _tokenizers = [tokenizer(self.tokenize, language) for language in self.languages]
+
+    def __call__(self, chunk: list[tuple[str, str]]) -> _Result:
+        pairs, left_out, words = [], Counter[str](), Counter[str]()
+        for source, target in chunk:
+            source, target = _tokenizers[0](source), _tokenizers[1](target)
+            fault = self.limits.fault(source, target) if self.limits is not None else None
+            if fault is not None:
+                left_out[fault] += 1
+                continue
+            pairs.append((source, target))
+            if self.count:
+                words.update(source.split())
+                words.update(target.split())
+        return _Result(len(chunk), pairs, chunk, words, left_out)
+
+
+#: Of this process, one for each side.
+_tokenizers: list[Callable[[str], str]] = []
+
+
+def tokenizer(kind: str, language: str) -> Callable[[str], str]:
+    """What tokenises a line. ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it."""
+    if kind == "none":
+        return lambda line: line
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    normalizer, moses = MosesPunctNormalizer(language), MosesTokenizer(language)
+
+    def tokenised(line: str) -> str:
+        return str(moses.tokenize(normalizer.normalize(line), return_str=True, escape=False))
+
+    return tokenised
+
+
+def _all_pairs(names: list[list[str]]) -> Iterator[tuple[str, str]]:
+    """The lines of all texts, source and target together.
+
+    Raises:
+        UserError: one side ends before the other.
+    """
+    for source_name, target_name in names:
+        number = 0
+        sources, targets = read_text(source_name), read_text(target_name)
+        for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
+            if source is None or target is None:
+                short, long = (source_name, target_name) if source is None else (target_name, source_name)
+                longer = number + sum(1 for _ in (targets if source is None else sources))
+                raise UserError(
+                    f"{short} has {number - 1:,} lines and {long} has {longer:,}; line by line they must be "
+                    "translations of each other"
+                )
+            yield source, target
+        if number == 0:
+            raise UserError(f"{source_name} and {target_name} are empty")
+
+
+if __name__ == "__main__":
+    run_step(main)

@@ -1,0 +1,192 @@
+"""Scores a trained system of a recipe, beside what was published for it.
+
+    python evaluate.py RECIPE SYSTEM
+
+Averages the checkpoints that the paper averages, translates the test sets with beam 4 and length penalty 0.6, and
+prints every score that the paper reports, with its signature; where the baseline has been evaluated, the difference
+from it with a paired bootstrap. All seeds of a system that were trained are scored, or that of ``SEED``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from run_folder import languages_of, run_folder, seeds_of
+from step import run_step, say
+from systems import System
+
+from fairseq_compat import UserError
+from fairseq_compat.files import written_whole
+from fairseq_depthwise import tables
+from fairseq_depthwise.evaluation.averaging import last_checkpoints
+from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenise
+from fairseq_depthwise.evaluation.significance import paired_test, spread
+from fairseq_depthwise.evaluation.translations import read_lines, read_translations
+from recipes import RECIPES, Recipe, system_of
+
+BEAM, LENGTH_PENALTY = 4, 0.6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", choices=RECIPES)
+    parser.add_argument("system")
+    options = parser.parse_args()
+    recipe, system = RECIPES[options.recipe], system_of(options.recipe, options.system)
+    work = Path(os.environ["WORK"])
+    seeds = [os.environ["SEED"]] if os.environ.get("SEED") else seeds_of(work, options.system)
+    if not seeds:
+        raise UserError(f"{work / 'systems'} has no {options.system}; train it first")
+    for seed in seeds:
+        folder = run_folder(os.environ, options.system, seed)
+        for number, test in enumerate(read_lines(str(work / "data-bin" / "tests.txt"))):
+            translate(recipe, system, folder, work, test, "test" if number == 0 else f"test{number}")
+    for test in read_lines(str(work / "data-bin" / "tests.txt")):
+        scores = score_seeds(options.recipe, options.system, system, work, test, seeds)
+        with written_whole(work / "systems" / f"{options.system}.{test}.scores.json") as file:
+            file.write((json.dumps(scores, indent=2) + "\n").encode())
+        print(f"{options.recipe}, {options.system}: {system.about}; {test}, beam {BEAM}, lenpen {LENGTH_PENALTY}\n")
+        print(report(scores, system.published.get(options.recipe, ())))
+
+
+def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: str, subset: str) -> None:
+    """Average and translate, unless that was done after the last checkpoint was written.
+
+    Raises:
+        UserError: there is no checkpoint, or a command fails.
+    """
+    checkpoint = _checkpoint(system, folder)
+    output = folder / "evaluation"
+    output.mkdir(exist_ok=True)
+    done = output / f"{test}.txt"
+    if done.exists() and done.stat().st_mtime >= checkpoint.stat().st_mtime:
+        return
+    data = work / "data-bin"
+    source, target = languages_of(data)
+    name, file = recipe.subwords
+    mark = "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"
+    command = [
+        *(sys.executable, "-m", "fairseq_depthwise", "generate", str(data), "--path", str(checkpoint)),
+        *("--source-lang", source, "--target-lang", target, "--gen-subset", subset, "--beam", str(BEAM)),
+        *("--lenpen", str(LENGTH_PENALTY), *recipe.text, name, str(data / file), "--post-process", mark),
+        *("--max-tokens", os.environ.get("MAX_TOKENS") or "4096", *_on_cpu()),
+    ]
+    generated = output / f"{test}.generated"
+    say(f"translating {test} with {checkpoint}")
+    with written_whole(generated) as log:
+        if status := subprocess.run(command, stdout=log).returncode:
+            raise UserError(f"fairseq-generate ended with status {status}; what it printed above says why")
+    tokens = read_translations(str(generated), tokenised=True).sentences
+    _write(output / f"{test}.tok", tokens)
+    _write(done, detokenise(tokens, target) if "moses_normalized" in recipe.text else tokens)
+
+
+def _checkpoint(system: System, folder: Path) -> Path:
+    """What evaluation translates with: the mean of the last checkpoints, or the best."""
+    if system.training.average:
+        return average_of(system.training.average, folder)
+    best = folder / "checkpoints" / "checkpoint_best.pt"
+    if not best.exists():
+        raise UserError(f"{best} does not exist; train the system first")
+    return best
+
+
+def average_of(wanted: int, folder: Path) -> Path:
+    """The mean of a training's last checkpoints, made anew where it is older than they are.
+
+    Raises:
+        UserError: there is none.
+    """
+    saved, count = folder / "checkpoints", wanted
+    if not saved.is_dir():
+        raise UserError(f"{saved} does not exist; train the system first")
+    while count > 1:
+        try:
+            last_checkpoints(str(saved), count)
+            break
+        except UserError:
+            count -= 1
+    if count < wanted:
+        say(f"{saved} has {count} checkpoints, and the mean of {wanted} is asked for")
+    files = last_checkpoints(str(saved), count)
+    average = folder / "average.pt"
+    if not average.exists() or average.stat().st_mtime < Path(files[-1]).stat().st_mtime:
+        command = [sys.executable, "-m", "fairseq_depthwise", "average", "--output", str(average), *files]
+        average.unlink(missing_ok=True)
+        if status := subprocess.run(command, stdout=sys.stderr).returncode:
+            raise UserError(f"averaging ended with status {status}; what it printed above says why")
+    return average
+
+
+def _on_cpu() -> tuple[str, ...]:
+    import torch
+
+    return () if torch.cuda.is_available() else ("--cpu",)
+
+
+def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, seeds: Sequence[str]) -> dict[str, Any]:
+    """Every metric of every seed, and the same seed's baseline where it has been evaluated."""
+    _, target = languages_of(work / "data-bin")
+    document: dict[str, Any] = {"recipe": recipe, "system": name, "test": test, "seeds": list(seeds), "metrics": {}}
+    for metric_name in RECIPES[recipe].metrics:
+        metric = TranslationMetric(metric_name)
+        suffix, reference = _forms(work, test, target, metric)
+        runs = []
+        for seed in seeds:
+            sentences = read_lines(str(run_folder(os.environ, name, seed) / "evaluation" / f"{test}{suffix}"))
+            scored = metric.score(sentences, [reference])
+            run: dict[str, Any] = {"seed": seed, "score": scored.score, "signature": scored.signature}
+            if system.baseline is not None:
+                base = run_folder(os.environ, system.baseline, seed) / "evaluation" / f"{test}{suffix}"
+                if base.exists():
+                    others = read_lines(str(base))
+                    run["baseline"] = system.baseline
+                    run["baseline_score"] = metric.score(others, [reference]).score
+                    run["p"] = paired_test(others, sentences, [reference], metric)
+            runs.append(run)
+        document["metrics"][metric_name] = runs
+    return document
+
+
+def _forms(work: Path, test: str, target: str, metric: TranslationMetric) -> tuple[str, list[str]]:
+    """Which form of the translations a metric takes, and the reference in that form."""
+    raw = "" if metric.tokenised else ".raw"
+    reference = read_lines(str(work / "text" / f"test.{test}{raw}.{target}"))
+    return (".tok" if metric.tokenised else ".txt"), reference
+
+
+def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
+    """The scores as a table, and what the columns mean."""
+    rows = [["metric", "seed", "score", "published", "baseline", "p", "signature"]]
+    for name, runs in scores["metrics"].items():
+        numbers = "; ".join(f"{one.score:g} ({one.where})" for one in published if one.metric == name)
+        for run in runs:
+            base = f"{run['baseline']} {run['baseline_score']:.2f}" if "baseline" in run else "-"
+            chance = f"{run['p']:.3f}" if "p" in run else "-"
+            rows.append([name, run["seed"], f"{run['score']:.2f}", numbers or "-", base, chance, run["signature"]])
+        if len(runs) > 1:
+            all_of_them = spread([run["score"] for run in runs])
+            rows.append(
+                [name, "mean", f"{all_of_them.mean:.2f} +- {all_of_them.deviation:.2f}", numbers or "-"] + ["-"] * 3
+            )
+    return tables.aligned(rows) + (
+        "\np: how often chance alone gives a difference from the baseline as large as this one (paired bootstrap)\n"
+        if any("p" in run for runs in scores["metrics"].values() for run in runs)
+        else ""
+    )
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    with written_whole(path) as file:
+        file.writelines(f"{line}\n".encode() for line in lines)
+
+
+if __name__ == "__main__":
+    run_step(main)

@@ -1,0 +1,214 @@
+"""Scores a many-to-many model in every direction that has a test set, all of them in parallel.
+
+    python evaluate_languages.py SYSTEM
+
+Averages the last checkpoints, translates each test set into ``evaluation/en-xx/LANGUAGE.txt``, ``evaluation/xx-en`` and
+``evaluation/zero-shot``, with one model in each GPU's memory (or in each of ``PROCESSES`` on a CPU), and prints
+BLEU94, BLEU4 and the win ratio as far as the languages are there. A direction that was translated is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evaluate import average_of
+from run_folder import run_folder
+from step import run_step, say
+from systems import Published
+
+from fairseq_compat import UserError
+from fairseq_compat.files import written_whole
+from fairseq_depthwise import tables
+from fairseq_depthwise.evaluation.languages import LanguageScore, summarise, why_no_bleu4, why_no_bleu94
+from fairseq_depthwise.evaluation.scores import TranslationMetric
+from fairseq_depthwise.evaluation.translations import read_lines
+from recipes import system_of
+
+RECIPE = "opus100"
+GROUPS = ("en-xx", "xx-en", "zero-shot")
+BEAM, LENGTH_PENALTY = 4, 0.6
+
+
+class Direction(NamedTuple):
+    """A test set.
+
+    Attributes:
+        group: one of GROUPS.
+        name: the language that is not English, or both of them.
+        source, target: languages.
+        prefix: of the two files of text.
+    """
+
+    group: str
+    name: str
+    source: str
+    target: str
+    prefix: str
+
+    def translations(self, folder: Path) -> Path:
+        return folder / self.group / f"{self.name}.txt"
+
+    def score(self, folder: Path) -> LanguageScore:
+        reference = read_lines(f"{self.prefix}.{self.target}")
+        scored = TranslationMetric().score(read_lines(str(self.translations(folder))), [reference])
+        return LanguageScore(scored.score, "sacrebleu", scored.signature)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system")
+    options = parser.parse_args()
+    system = system_of(RECIPE, options.system)
+    work = Path(os.environ["WORK"])
+    run = run_folder(os.environ, options.system)
+    folder = run / "evaluation"
+    checkpoint = average_of(system.training.average, run)
+    directions = directions_of(work / "text")
+    for group in GROUPS:
+        (folder / group).mkdir(parents=True, exist_ok=True)
+    newest = checkpoint.stat().st_mtime
+    todo = [
+        direction
+        for direction in directions
+        if not (path := direction.translations(folder)).exists() or path.stat().st_mtime < newest
+    ]
+    translate_all(str(checkpoint), str(work / "data-bin"), folder, todo)
+    scores = {group: {one.name: one.score(folder) for one in directions if one.group == group} for group in GROUPS}
+    base = _baseline(system.baseline, directions)
+    print(f"{RECIPE}, {options.system}: {system.about}; beam {BEAM}, lenpen {LENGTH_PENALTY}, sacreBLEU\n")
+    print(report(scores, base, system.published.get(RECIPE, ())))
+    with written_whole(folder / "scores.json") as file:
+        document = {group: {name: one._asdict() for name, one in found.items()} for group, found in scores.items()}
+        file.write((json.dumps(document, indent=2) + "\n").encode())
+
+
+def directions_of(text: Path) -> list[Direction]:
+    """Every direction with a test set.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = []
+    for path in sorted(text.glob("test.en-*.en")):
+        language = path.name.split(".")[1].removeprefix("en-")
+        prefix = str(path.with_suffix(""))
+        found.append(Direction("en-xx", language, "en", language, prefix))
+        found.append(Direction("xx-en", language, language, "en", prefix))
+    for report_file in sorted(text.glob("zero-shot/*-*.report.txt")):
+        prefix = str(report_file).removesuffix(".report.txt")
+        first, second = Path(prefix).name.split("-")
+        for source, target in ((first, second), (second, first)):
+            found.append(Direction("zero-shot", f"{source}-{target}", source, target, prefix))
+    if not found:
+        raise UserError(f"{text} has no test sets; run prepare.sh first")
+    return found
+
+
+def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence[Direction]) -> None:
+    """Translate test sets in as many processes as there are GPUs, or as ``PROCESSES`` says.
+
+    Raises:
+        UserError: a process was killed, or the model cannot translate.
+    """
+    import torch
+
+    if not directions:
+        return
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    processes = min(gpus or int(os.environ.get("PROCESSES") or 1), len(directions))
+    say(f"translating {len(directions)} test sets in {processes} processes")
+    # Each process takes a GPU of its own from the queue; CUDA does not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    devices = context.Queue()
+    for number in range(processes):
+        devices.put(f"cuda:{number}" if gpus else "cpu")
+    with ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_load, initargs=(checkpoint, data, devices)
+    ) as pool:
+        futures = {pool.submit(_translate, direction, str(folder)): direction for direction in directions}
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                one = futures[future]
+                say(f"{done}/{len(directions)}: {one.source}-{one.target}")
+        except BrokenProcessPool:
+            raise UserError(
+                "a translating process was killed, for lack of memory perhaps; run the same command again, with "
+                "PROCESSES=1 or a smaller MAX_TOKENS if it happens again"
+            ) from None
+
+
+#: Of this process.
+_translator: Any = None
+
+
+def _load(checkpoint: str, data: str, devices: Any) -> None:
+    global _translator
+    from fairseq_depthwise.serving.beam_search import BeamOptions
+    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+
+    options = TranslatorOptions(
+        beam=BeamOptions(beam=BEAM, length_penalty=LENGTH_PENALTY),
+        max_tokens=int(os.environ.get("MAX_TOKENS") or 8192),
+    )
+    first, *_ = read_lines(os.path.join(data, "pairs.txt"))[0].split(",")
+    source, target = first.split("-")
+    _translator = LoadedTranslator(
+        checkpoint, data=data, source_lang=source, target_lang=target, options=options, device=devices.get()
+    )
+
+
+def _translate(direction: Direction, folder: str) -> None:
+    lines = read_lines(f"{direction.prefix}.{direction.source}")
+    translated = _translator.translate(lines, source_lang=direction.source, target_lang=direction.target)
+    with written_whole(direction.translations(Path(folder))) as file:
+        file.writelines(f"{line}\n".encode() for line in translated)
+
+
+def _baseline(name: str | None, directions: Sequence[Direction]) -> dict[str, dict[str, LanguageScore]] | None:
+    """The scores of the baseline, if it was evaluated in all of these directions."""
+    if name is None:
+        return None
+    folder = run_folder(os.environ, name) / "evaluation"
+    if not all(one.translations(folder).exists() for one in directions):
+        say(f"no win ratio: the baseline {name} has not been evaluated in all of these directions")
+        return None
+    return {group: {one.name: one.score(folder) for one in directions if one.group == group} for group in GROUPS}
+
+
+def report(
+    scores: dict[str, dict[str, LanguageScore]],
+    base: dict[str, dict[str, LanguageScore]] | None,
+    published: Sequence[Published],
+) -> str:
+    """Every direction, and the means with the published ones."""
+    numbers = {one.metric: f"{one.score:g} ({one.where})" for one in published}
+    rows, notes = [["direction", "score", "published"]], []
+    for group, found in scores.items():
+        if not found:
+            continue
+        rows += [[f"{group} {name}", f"{one.score:.2f}", "-"] for name, one in found.items()]
+        summary = summarise(found, base[group] if base else None)
+        rows.append([f"{group} mean over {len(found)}", f"{summary.mean:.2f}", "-"])
+        if group == "zero-shot":
+            continue
+        for name, value in (("bleu94", summary.bleu94), ("bleu4", summary.bleu4), ("win_ratio", summary.win_ratio)):
+            label = f"{group} {name}"
+            rows.append([label, "-" if value is None else f"{value:.2f}", numbers.get(label, "-")])
+        for name, reason in (("bleu94", why_no_bleu94(found)), ("bleu4", why_no_bleu4(found))):
+            if reason:
+                notes.append(f"no {group} {name}: {reason}")
+    signature = next(one.signature for found in scores.values() for one in found.values())
+    return tables.aligned(rows) + "\n" + "".join(f"{line}\n" for line in (*notes, signature))
+
+
+if __name__ == "__main__":
+    run_step(main)

@@ -1,0 +1,123 @@
+# Steps of prepare.sh, sourced by every recipe after recipe.sh: from archives to binarised data. Each step does only
+# what is missing, and its files appear when they are whole.
+#
+# Environment: MIRROR     a folder or URL that has the archives (default: their public homes)
+#              DOWNLOADS  where archives are kept (default: WORK/downloads); one folder can serve all recipes
+# shellcheck shell=bash
+DOWNLOADS=${DOWNLOADS:-$WORK/downloads}
+TEXT=$WORK/text
+DATA=$WORK/data-bin
+mkdir -p "$TEXT" "$DOWNLOADS"
+
+# Two at once would write the same files.
+if command -v flock >/dev/null; then
+  exec 9>"$WORK/.preparing"
+  flock -n 9 || die "WORK=$WORK is being prepared by another process; wait for it, or give another WORK"
+fi
+
+declare -a PAIRS=() TESTS=()
+
+# settings NAME...: the variables that decide what is made. What was made with others is not mixed with this.
+settings() {
+  local name now=""
+  for name in SOURCE TARGET "$@"; do now+="$name=${!name}"$'\n'; done
+  if [ -e "$TEXT/settings" ]; then
+    [ "$now" = "$(cat "$TEXT/settings")"$'\n' ] || die "WORK=$WORK was prepared with" \
+      "$(tr '\n' ' ' <"$TEXT/settings")and not with $(tr '\n' ' ' <<<"$now"): give another WORK, or remove this one"
+  else
+    printf %s "$now" >"$TEXT/settings.tmp" && mv "$TEXT/settings.tmp" "$TEXT/settings"
+  fi
+}
+
+# space GIGABYTES: what the whole preparation takes, unless it has been done.
+space() {
+  local free
+  [ -e "$DATA" ] && return
+  free=$(df -Pk "$WORK" | awk 'NR == 2 { print int($4 / 1000000) }')
+  [ "$free" -ge "$1" ] || die "about $1 GB are needed in $WORK, and $free GB are free there; set WORK to a larger disk"
+}
+
+# fetch NAME CHECKSUM URL...: one archive into DOWNLOADS.
+fetch() { "$PYTHON" "$LIB/fetch.py" "$@" --to "$DOWNLOADS"; }
+
+# pair SOURCE TARGET: two texts in DOWNLOADS that the next call of text is made of.
+pair() { PAIRS+=(--pair "$DOWNLOADS/$1" "$DOWNLOADS/$2"); }
+
+# text NAME [OPTION...]: cleaned and tokenised text from the pairs so far.
+text() {
+  local name=$1
+  shift
+  if ! made "$TEXT/$name.$SOURCE" "$TEXT/$name.$TARGET"; then
+    say "$name: cleaning and tokenising"
+    "$PYTHON" "$LIB/clean_corpus.py" --languages "$SOURCE" "$TARGET" "${PAIRS[@]}" --output "$TEXT/$name" \
+      --jobs "$JOBS" "$@"
+  fi
+  PAIRS=()
+}
+
+train_text() { text train --clean "$@"; }
+valid_text() { text valid --raw "$@"; }
+# test_text NAME [OPTION...]: there may be several test sets; the first is fairseq's subset test, the next test1.
+test_text() {
+  TESTS+=("$1")
+  text "test.$1" --raw "${@:2}"
+}
+
+made() {
+  local file
+  for file in "$@"; do [ -e "$file" ] || return 1; done
+}
+
+# joint_bpe: subwords of both languages together, and the text split into them.
+joint_bpe() {
+  if ! made "$TEXT/bpe.codes"; then
+    say "learning $MERGES merge operations"
+    "$PYTHON" "$LIB/subwords.py" learn-bpe "$TEXT/train.words" --merges "$MERGES" --output "$TEXT/bpe.codes"
+  fi
+  split_text "$TEXT/bpe.codes"
+}
+
+# sentencepiece_each: subwords of each language by itself, from text that is not tokenised.
+sentencepiece_each() {
+  local language
+  for language in "$SOURCE" "$TARGET"; do
+    made "$TEXT/pieces.$language.model" && continue
+    say "learning $VOCABULARY subwords of $language"
+    "$PYTHON" "$LIB/subwords.py" learn-sentencepiece "$TEXT/train.$language" --size "$VOCABULARY" \
+      --output "$TEXT/pieces.$language"
+  done
+  split_text "$TEXT/pieces.$SOURCE.model" "$TEXT/pieces.$TARGET.model"
+}
+
+# split_text MODEL...: subwords, pairs of more than LONGEST of them left out of the training text.
+split_text() {
+  local part
+  for part in train valid "${TESTS[@]/#/test.}"; do
+    made "$TEXT/bpe.$part.$SOURCE" "$TEXT/bpe.$part.$TARGET" && continue
+    "$PYTHON" "$LIB/subwords.py" apply --model "$@" --input "$TEXT/$part" --languages "$SOURCE" "$TARGET" \
+      --output "$TEXT/bpe.$part" --jobs "$JOBS" --longest "$([ "$part" = train ] && echo "${LONGEST:-0}" || echo 0)"
+  done
+}
+
+# binarise MODEL... -- OPTION...: fairseq's data, with the subword models and the list of test sets beside it.
+binarise() {
+  local -a models=() tests=("${TESTS[@]/#/$TEXT/bpe.test.}")
+  local joined
+  made "$DATA" && return
+  while [ "$1" != -- ]; do
+    models+=("$1")
+    shift
+  done
+  joined=$(IFS=, && echo "${tests[*]}")
+  say "binarising"
+  rm -rf "$DATA.tmp"
+  "$(dirname "$PYTHON")/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" \
+    --trainpref "$TEXT/bpe.train" --validpref "$TEXT/bpe.valid" --testpref "$joined" --destdir "$DATA.tmp" \
+    --workers "$JOBS" "${@:2}" >"$TEXT/preprocess.log" 2>&1 ||
+    die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:
+$(tail -n 3 "$TEXT/preprocess.log")"
+  cp "${models[@]}" "$DATA.tmp/"
+  printf '%s\n' "${TESTS[@]}" >"$DATA.tmp/tests.txt"
+  mv "$DATA.tmp" "$DATA"
+  say "done: $DATA"
+}

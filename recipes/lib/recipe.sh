@@ -1,0 +1,26 @@
+# What every script of a recipe starts with. It is sourced, with RECIPE set to the recipe's name.
+#
+# Environment: WORK    where the recipe works (default: runs/RECIPE in the current folder)
+#              PYTHON  an interpreter that has fairseq-depthwise (default: the one of make setup, else python3)
+#              JOBS    processes (default: all cores)
+# shellcheck shell=bash
+set -euo pipefail
+
+LIB=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+JOBS=${JOBS:-$(getconf _NPROCESSORS_ONLN)}
+WORK=${WORK:-runs/$RECIPE}
+if [ -z "${PYTHON:-}" ]; then
+  PYTHON=$LIB/../../.venv/bin/python
+  [ -x "$PYTHON" ] || PYTHON=python3
+fi
+export WORK PYTHON JOBS RECIPE
+
+die() {
+  echo "$RECIPE: error: $*" >&2
+  exit 1
+}
+
+say() { echo "$RECIPE: $*" >&2; }
+
+"$PYTHON" -c 'import fairseq_compat' 2>/dev/null ||
+  die "PYTHON=$PYTHON has no fairseq-depthwise; run make setup, or set PYTHON to an interpreter that has it"

@@ -1,0 +1,106 @@
+"""The recipes: their language pair, their systems, and how they are scored."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+
+import depthwise_systems
+import mute_systems
+import sdt_systems
+import small_systems
+from systems import System
+
+from fairseq_compat import UserError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the scripts of a recipe need to know.
+
+    Attributes:
+        systems: by name.
+        metrics: of ``fairseq-depthwise score``, the paper's first.
+        text: options that say how raw text becomes tokens, beside the file of subwords; they are saved in checkpoints,
+            so that ``fairseq-depthwise translate`` needs to be told nothing.
+        subwords: that option and its file in ``data-bin``.
+        needs_gpu: whether a CPU would take more than days.
+        many: whether it is one model for many languages.
+    """
+
+    systems: dict[str, System]
+    metrics: tuple[str, ...]
+    text: tuple[str, ...] = ("--tokenizer", "moses_normalized", "--bpe", "subword_nmt")
+    subwords: tuple[str, str] = ("--bpe-codes", "bpe.codes")
+    needs_gpu: bool = True
+    many: bool = False
+
+
+_SENTENCEPIECE = ("--bpe", "sentencepiece")
+
+_DEPTHWISE, _SDT, _MUTE = depthwise_systems.SYSTEMS, sdt_systems.SYSTEMS, mute_systems.SYSTEMS
+_GERMAN = ("tokenized", "compound-split", "sacrebleu")
+
+
+def _published_in(recipe: str, systems: dict[str, System]) -> dict[str, System]:
+    return {name: system for name, system in systems.items() if recipe in system.published}
+
+
+def _many_languages() -> dict[str, System]:
+    """OPUS-100: Zhang et al. (2020) trained the baseline, 500,000 updates with a warm-up of 4000."""
+    growing = replace(_SDT["sdt_rpr_24l"], stages=sdt_systems.stages((6, 2), (12, 2), (18, 2), (24, None)))
+    return {
+        name: replace(
+            system,
+            training=depthwise_systems.many_languages(),
+            published=depthwise_systems.OPUS100.get(name, {}),
+            baseline=None if name == "transformer_base" else "transformer_base",
+        )
+        for name, system in {
+            "transformer_base": _DEPTHWISE["transformer_base"],
+            "depthwise_lstm_base": _DEPTHWISE["depthwise_lstm_base"],
+            "mute": replace(_MUTE["mute"], options=_DEPTHWISE["transformer_base"].options),
+            "sdt_rpr_24l": growing,
+        }.items()
+    }
+
+
+RECIPES: dict[str, Recipe] = {
+    "wmt14_en_de": Recipe({**_DEPTHWISE, **_SDT, **_MUTE}, _GERMAN),
+    "wmt14_en_fr": Recipe(_published_in("wmt14_en_fr", {**_DEPTHWISE, **_SDT}), ("tokenized", "sacrebleu")),
+    "wmt15_cs_en": Recipe(_published_in("wmt15_cs_en", _DEPTHWISE), ("tokenized", "sacrebleu")),
+    "wmt18_zh_en": Recipe(
+        {name: system for name, system in _MUTE.items() if name in ("mute_big", "mute", "mute_biased")}
+        | _published_in("wmt18_zh_en", _MUTE),
+        ("sacrebleu",),
+        _SENTENCEPIECE,
+        ("--sentencepiece-model", "pieces.zh.model"),
+    ),
+    "opus100": Recipe(
+        _many_languages(),
+        ("sacrebleu",),
+        _SENTENCEPIECE,
+        ("--sentencepiece-model", "pieces.model"),
+        many=True,
+    ),
+    "multi30k": Recipe(
+        small_systems.systems(small_systems.MULTI30K), ("sacrebleu", "tokenized", "chrf"), needs_gpu=False
+    ),
+    "tatoeba_de_en": Recipe(
+        "de", "en", small_systems.systems(small_systems.TATOEBA), ("sacrebleu", "tokenized", "chrf"), needs_gpu=False
+    ),
+}
+
+
+def system_of(recipe: str, name: str) -> System:
+    """A system as it is in a recipe.
+
+    Raises:
+        UserError: the recipe has no such system.
+    """
+    systems = RECIPES[recipe].systems
+    if name not in systems:
+        close = difflib.get_close_matches(name, systems, n=3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise UserError(f"{recipe} has no system {name}{hint} `train.sh --list` names all {len(systems)} of them")
+    return systems[name].within(recipe)

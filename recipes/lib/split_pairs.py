@@ -1,0 +1,73 @@
+"""Parallel text that comes without test set, split so that nobody's copy depends on chance or on the order of lines.
+
+    python split_pairs.py --pair SOURCE TARGET --languages de en --held-out 2000 --output FOLDER
+
+The pairs whose target sentences have the smallest SHA-1 are held out, one translation of each; the smallest make the
+test set, the next the validation set. Whatever has the same source or target, case and punctuation aside, is left out
+of the training set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+from itertools import zip_longest
+from pathlib import Path
+
+from step import run_step, say
+from text_streams import read_text
+
+from fairseq_compat import UserError
+from fairseq_compat.files import written_whole
+
+#: Shorter target sentences are not held out: they are too common to be a test.
+SHORTEST = 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pair", nargs=2, required=True, metavar="TEXT")
+    parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
+    parser.add_argument("--held-out", type=int, required=True, metavar="N", help="sentences of each of the two sets")
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    options = parser.parse_args()
+    pairs = list(dict.fromkeys(zip_longest(*map(read_text, options.pair))))
+    if any(source is None or target is None for source, target in pairs):
+        raise UserError(f"{options.pair[0]} and {options.pair[1]} have different numbers of lines")
+    parts = split(pairs, options.held_out)
+    if not parts["train"]:
+        raise UserError(f"{len(pairs):,} pairs are too few to hold out {options.held_out:,} sentences twice")
+    options.output.mkdir(exist_ok=True)
+    for name, part in reversed(parts.items()):
+        for side, language in enumerate(options.languages):
+            with written_whole(options.output / f"{name}.{language}") as file:
+                file.writelines(f"{pair[side]}\n".encode() for pair in part)
+    say(", ".join(f"{len(part):,} pairs of {name}" for name, part in parts.items()))
+
+
+def split(pairs: list[tuple[str, str]], held_out: int) -> dict[str, list[tuple[str, str]]]:
+    """Pairs to ``train``, ``valid`` and ``test``, each in the order of their hashes."""
+    by_target: dict[str, tuple[str, str]] = {}
+    for source, target in sorted(pairs):
+        if len(target.split()) >= SHORTEST:
+            by_target.setdefault(plain(target), (source, target))
+    chosen = sorted(by_target, key=_hash)[: 2 * held_out]
+    test, valid = ([by_target[one] for one in part] for part in (chosen[:held_out], chosen[held_out:]))
+    sources = {plain(source) for source, _ in (*test, *valid)}
+    targets = set(chosen)
+    train = [pair for pair in pairs if plain(pair[0]) not in sources and plain(pair[1]) not in targets]
+    return {"train": sorted(train, key=lambda pair: _hash("\t".join(pair))), "valid": valid, "test": test}
+
+
+def plain(sentence: str) -> str:
+    """A sentence without case and punctuation."""
+    return " ".join(re.sub(r"[\W_]+", " ", sentence.casefold()).split())
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).digest()
+
+
+if __name__ == "__main__":
+    run_step(main)

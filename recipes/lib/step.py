@@ -1,0 +1,27 @@
+"""What every step of a recipe has in common: its errors are one sentence, and Ctrl-C ends it quietly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from fairseq_compat import UserError
+
+
+def run_step(step: Callable[[], None]) -> None:
+    """Run ``step`` and exit: 0, or 1 after one sentence for what a user can mend, or 130 for Ctrl-C."""
+    name = Path(sys.argv[0]).stem
+    try:
+        step()
+    except UserError as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; run the same command again to go on", file=sys.stderr)
+        sys.exit(130)
+
+
+def say(sentence: str) -> None:
+    """Progress goes to stderr; stdout is for results."""
+    print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,110 @@
+"""What a system of a recipe is: an architecture, how it is trained, and what was published for it.
+
+The systems themselves are in ``depthwise_systems.py``, ``sdt_systems.py``, ``mute_systems.py`` and
+``small_systems.py``; ``recipes.py`` says which of them belong to which recipe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number of a paper.
+
+    Attributes:
+        metric: of ``fairseq-depthwise score``; bleu94, bleu4, win_ratio for OPUS-100.
+        score: as printed.
+        where: table and row.
+    """
+
+    metric: str
+    score: float
+    where: str
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a system is trained, whatever the machine.
+
+    Attributes:
+        batch_tokens: tokens of an update, over all GPUs and accumulated steps.
+        updates: how long; 0 where the stages of growth or ``options`` say so.
+        options: everything else that ``fairseq-train`` is told.
+        save: options that say when checkpoints are written, and how many are kept.
+        average: how many of the last checkpoints evaluation averages; 0 for the best on the validation set.
+        max_tokens: of a GPU's batch in 80 GB of memory for the recipe's base size; ``MAX_TOKENS`` overrides it.
+    """
+
+    batch_tokens: int
+    updates: int
+    options: tuple[str, ...]
+    save: tuple[str, ...]
+    average: int
+    max_tokens: int = 8192
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of growth: layers, epochs (None until training ends), and the part of ``max_tokens`` that fits."""
+
+    layers: int
+    epochs: int | None
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class System:
+    """One row of a paper's table, or a system of a small recipe.
+
+    Attributes:
+        arch: fairseq's ``--arch``.
+        training: how it is trained.
+        about: what it is, in words.
+        options: of the model.
+        stages: of growth, if it grows.
+        baseline: the system that evaluation compares it with.
+        published: recipe -> numbers.
+        for_recipe: recipe -> fields that differ there, ``published`` aside.
+    """
+
+    arch: str
+    training: Training
+    about: str
+    options: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    baseline: str | None = None
+    published: dict[str, tuple[Published, ...]] = field(default_factory=dict)
+    for_recipe: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def within(self, recipe: str) -> System:
+        """The system as it is in a recipe."""
+        return replace(self, **self.for_recipe.get(recipe, {}))
+
+
+def adam(betas: str, epsilon: str, rate: float, warm_up: int, scheduler: str = "inverse_sqrt") -> tuple[str, ...]:
+    """Options of Adam and of a rate that rises linearly and falls with the inverse square root."""
+    return (
+        *("--optimizer", "adam", "--adam-betas", betas, "--adam-eps", epsilon, "--clip-norm", "0.0"),
+        *("--lr-scheduler", scheduler, "--lr", f"{rate:.6g}", "--warmup-updates", str(warm_up)),
+        *("--warmup-init-lr", "1e-7"),
+    )
+
+
+def noam(width: int, warm_up: int) -> float:
+    """The peak of "noam", width^-0.5 min(t^-0.5, t warm_up^-1.5), which is reached at t = warm_up."""
+    return float((width * warm_up) ** -0.5)
+
+
+#: The translation loss of all papers.
+SMOOTHED = ("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1")
+#: The same with what the model adds to it.
+SMOOTHED_AND_AUXILIARY = ("--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0.1")
+TIED = ("--share-all-embeddings",)
+PRE_NORM = ("--encoder-normalize-before", "--decoder-normalize-before")
+
+
+def depth(encoder: int, decoder: int) -> tuple[str, ...]:
+    return ("--encoder-layers", str(encoder), "--decoder-layers", str(decoder))

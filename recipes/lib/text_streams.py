@@ -1,0 +1,183 @@
+"""The lines of a corpus, read straight from the archives it comes in: nothing is unpacked, memory does not grow.
+
+A text is named by ``ARCHIVE!MEMBER``, or by a path alone. ``MEMBER`` may hold ``*`` for several members. ``@N`` at its
+end takes the N-th column, from 1, of lines with tabs. Archives are .tar, .tgz, .tar.gz and .zip, or the parts of one as
+``NAME.00+NAME.01``; members and files that end in .gz are unpacked on the way, of those in .sgm the segments are read.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import gzip
+import io
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from fairseq_compat import UserError
+
+_BLOCK = 1 << 20
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile)
+_SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
+#: Everything that some program takes for the end of a line or a token's end, and control characters: to a space.
+_BREAKS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]+")
+
+
+def read_text(name: str) -> Iterator[str]:
+    """The lines of a text, each in one piece: characters that some programs take for line ends become spaces.
+
+    Raises:
+        UserError: there is no such archive or member, it is damaged, or not UTF-8.
+    """
+    place, _, column = name.rpartition("@") if re.search(r"@\d+$", name) else (name, "", "")
+    archive, _, pattern = place.partition("!")
+    try:
+        for member, stream in _members(archive, pattern):
+            yield from _lines(member, stream, int(column or 0))
+    except _DAMAGED as error:
+        raise UserError(f"{archive} is damaged or incomplete ({error}); delete it and fetch it again") from error
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename} does not exist") from error
+
+
+def read_to_the_end(path: Path) -> None:
+    """Raise :class:`UserError` if an archive or compressed file is damaged or ends early; texts are not looked at."""
+    name = path.name
+    try:
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(path) as archive:
+                if (member := archive.testzip()) is not None:
+                    raise UserError(f"its member {member} is damaged")
+        elif name.endswith((".tar", ".tgz", ".tar.gz")):
+            # In a whole archive the members are followed by a block of zeros, which tarfile does not ask for.
+            for _, stream in _members(str(path), "*"):
+                while stream.read(_BLOCK):
+                    pass
+        elif name.endswith(".gz"):
+            with gzip.open(path) as file:
+                while file.read(_BLOCK):
+                    pass
+    except _DAMAGED as error:
+        raise UserError(f"it is damaged or incomplete ({error})") from error
+
+
+def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
+    """The members whose names match, opened one after the other, with their names; a plain file is its own member."""
+    if not pattern:
+        with _opened_parts(archive) as file:
+            yield archive, file
+        return
+    found = False
+    for name, stream in _zip_members(archive) if archive.endswith(".zip") else _tar_members(archive):
+        if fnmatch.fnmatchcase(name.removeprefix("./"), pattern):
+            found = True
+            yield f"{archive}!{name}", stream
+            if "*" not in pattern:
+                return
+    if not found:
+        raise UserError(f"{archive} has no member {pattern}")
+
+
+def _tar_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
+    with _opened_parts(archive) as file:
+        packed = re.search(r"\.(tgz|tar\.gz)(\.\d+)?(\+|$)", archive) is not None
+        with tarfile.open(fileobj=file, mode="r|gz" if packed else "r|") as tar:
+            for entry in tar:
+                if entry.isfile() and (stream := tar.extractfile(entry)) is not None:
+                    yield entry.name, stream
+
+
+def _zip_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(archive) as file:
+        for name in sorted(file.namelist(), key=_by_number):
+            if not name.endswith("/"):
+                with file.open(name) as stream:
+                    yield name, stream
+
+
+def _by_number(name: str) -> list[str | int]:
+    """Book2 before Book10: both sides of a corpus in several members come in the same order."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+@contextmanager
+def _opened_parts(names: str) -> Iterator[IO[bytes]]:
+    """A file, or several as one."""
+    paths = [Path(name) for name in names.split("+")]
+    if len(paths) == 1:
+        with paths[0].open("rb") as file:
+            yield file
+        return
+    with io.BufferedReader(_Parts(paths), _BLOCK) as file:
+        yield file
+
+
+class _Parts(io.RawIOBase):
+    """Files that follow each other as one stream."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._rest = list(paths)
+        self._file: IO[bytes] | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io's own type is private
+        while True:
+            if self._file is None:
+                if not self._rest:
+                    return 0
+                self._file = self._rest.pop(0).open("rb")
+            if block := self._file.read(len(buffer)):
+                buffer[: len(block)] = block
+                return len(block)
+            self._file.close()
+            self._file = None
+
+
+def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
+    if name.endswith(".gz"):
+        stream = gzip.GzipFile(fileobj=stream)
+    if name.endswith(".sgm"):
+        yield from _segments(name, stream)
+        return
+    for number, line in enumerate(_raw_lines(stream), start=1):
+        text = _decode(name, number, line)
+        if column:
+            columns = text.split("\t")
+            if text.strip() == "":
+                continue
+            if len(columns) < column:
+                raise UserError(f"{name}, line {number}: {len(columns)} columns, and number {column} is asked for")
+            text = columns[column - 1]
+        yield one_line(text)
+
+
+def _raw_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    r"""Pieces that end in ``\n``; streams of tarfile iterate by line on their own, but not all others do."""
+    return iter(io.BufferedReader(stream, _BLOCK) if isinstance(stream, io.RawIOBase) else stream)
+
+
+def _segments(name: str, stream: IO[bytes]) -> Iterator[str]:
+    """The text of a test set in SGML: what stands in its ``<seg>`` elements, as sacreBLEU reads it too."""
+    text = _decode(name, 0, stream.read())
+    for found in _SEGMENT.finditer(text):
+        yield one_line(found[1])
+
+
+def _decode(name: str, number: int, line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = number or line.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{name} is not UTF-8: line {number} has the byte 0x{line[error.start]:02x}") from None
+
+
+def one_line(text: str) -> str:
+    """A text without line ends, control characters and surplus white space."""
+    return " ".join(_BREAKS.sub(" ", text).split())

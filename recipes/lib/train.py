@@ -1,0 +1,230 @@
+"""Trains a system of a recipe, on whatever there is: one CPU, several GPUs, several nodes.
+
+    python train.py RECIPE SYSTEM [options of fairseq-train]
+    python train.py RECIPE --list
+
+The environment says where and how; recipes/README.md has all of it. Started again, a training goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from machine_batches import batch, growth_stages
+from run_folder import languages_of, run_folder
+from step import run_step, say
+from systems import System
+
+from fairseq_compat import UserError
+from recipes import RECIPES, Recipe, system_of
+
+#: Target tokens that a core of a server CPU trains in a second, a model of base size.
+TOKENS_PER_CORE = 150
+
+HELP = """bash recipes/{recipe}/train.sh SYSTEM [options of fairseq-train]
+
+Systems, and what was published for them:
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a training runs.
+
+    Attributes:
+        gpus: of this node; 0 for a CPU.
+        processes: of this node, one for each GPU.
+        nodes, rank: how many nodes, and which of them this is.
+        address, port: of the first node.
+        precision: options of fairseq-train.
+    """
+
+    gpus: int
+    processes: int
+    nodes: int = 1
+    rank: int = 0
+    address: str = ""
+    port: int = 29500
+    precision: tuple[str, ...] = ()
+
+    @property
+    def world(self) -> int:
+        return self.processes * self.nodes
+
+
+def main() -> None:
+    recipe_name, *arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("--list", "-l", "--help", "-h"):
+        print(HELP.format(recipe=recipe_name) + list_systems(recipe_name), end="")
+        return
+    name, *extra = arguments
+    system = system_of(recipe_name, name)
+    recipe = RECIPES[recipe_name]
+    environment = os.environ
+    data = Path(environment["WORK"]) / "data-bin"
+    if not data.is_dir():
+        raise UserError(f"{data} does not exist; run bash recipes/{recipe_name}/prepare.sh first")
+    machine = find_machine(environment)
+    if machine.gpus == 0 and recipe.needs_gpu and environment.get("CPU") != "1":
+        raise UserError(_no_gpu(system))
+    folder = run_folder(environment, name)
+    command = [
+        *launcher(machine),
+        *training_options(recipe, system, data, folder, machine, environment),
+        *extra,
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
+        commands.write(f"# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{shlex.join(command)}\n")
+    print(shlex.join(command), flush=True)
+    sys.exit(_run(command, folder))
+
+
+def list_systems(recipe: str) -> str:
+    """A line for each system of a recipe."""
+    systems = {name: system_of(recipe, name) for name in RECIPES[recipe].systems}
+    width = max(map(len, systems))
+    lines = []
+    for name, system in systems.items():
+        numbers = ", ".join(f"{one.metric} {one.score:g} ({one.where})" for one in system.published.get(recipe, ()))
+        lines.append(f"  {name:{width}}  {system.about}" + (f": {numbers}" if numbers else "") + "\n")
+    return "".join(lines)
+
+
+def find_machine(environment: Mapping[str, str]) -> Machine:
+    """What the environment says, else what there is.
+
+    Raises:
+        UserError: it contradicts itself or the machine.
+    """
+    import torch
+
+    def number(name: str, default: int, lowest: int = 1) -> int:
+        text = environment.get(name) or str(default)
+        if not text.isdecimal() or int(text) < lowest:
+            raise UserError(f"{name}={text} is not a whole number of at least {lowest}")
+        return int(text)
+
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = number("GPUS", there, lowest=0)
+    if gpus > there:
+        raise UserError(f"GPUS={gpus}, and this machine has {there}")
+    nodes = number("NNODES", int(environment.get("SLURM_NNODES") or 1))
+    rank = number("NODE_RANK", int(environment.get("SLURM_NODEID") or 0), lowest=0)
+    if rank >= nodes:
+        raise UserError(f"NODE_RANK={rank} is not below NNODES={nodes}; nodes are counted from 0")
+    address = environment.get("MASTER_ADDR", "")
+    if nodes > 1 and not address:
+        raise UserError(f"NNODES={nodes} needs MASTER_ADDR, the name or address of the node with NODE_RANK=0")
+    precision: tuple[str, ...] = ()
+    if gpus:
+        precision = ("--bf16",) if torch.cuda.get_device_capability()[0] >= 8 else ("--fp16",)
+    elif environment.get("BF16") == "1":
+        precision = ("--bf16",)
+    return Machine(
+        gpus, gpus or number("PROCESSES", 1), nodes, rank, address, number("MASTER_PORT", 29500), precision
+    )  # fmt: skip
+
+
+def launcher(machine: Machine) -> list[str]:
+    """What starts the training processes: fairseq itself on one node, torchrun on several and for several CPUs."""
+    if machine.nodes == 1 and (machine.gpus or machine.processes == 1):
+        return [sys.executable, "-m", "fairseq_depthwise", "train"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(machine.processes)]
+    if machine.nodes > 1:
+        command += ["--nnodes", str(machine.nodes), "--node_rank", str(machine.rank)]
+        command += ["--master_addr", machine.address]
+    return [*command, "--master_port", str(machine.port), "-m", "fairseq_depthwise", "train"]
+
+
+def training_options(
+    recipe: Recipe, system: System, data: Path, folder: Path, machine: Machine, environment: Mapping[str, str]
+) -> list[str]:
+    """The options of fairseq-train."""
+    training = system.training
+    if tokens := environment.get("BATCH_TOKENS"):
+        training = replace(training, batch_tokens=int(tokens))
+    most = int(environment.get("MAX_TOKENS") or training.max_tokens)
+    size = batch(training.batch_tokens, machine.world, most)
+    effective = size.max_tokens * size.update_freq * machine.world
+    say(
+        f"an update has {effective:,} tokens: {machine.world} processes x {size.max_tokens:,} x {size.update_freq} "
+        f"(the published setting: {training.batch_tokens:,})"
+    )
+    options = [str(data), "--arch", system.arch, *system.options, *training.options]
+    options += _task_options(recipe, system, data, environment)
+    if system.stages:
+        options += ["--growth-stages", growth_stages(system.stages, training.batch_tokens, machine.world, most)]
+    options += ["--max-tokens", str(size.max_tokens), "--update-freq", str(size.update_freq)]
+    if training.updates:
+        options += ["--max-update", str(training.updates)]
+    name, file = recipe.subwords
+    options += [*recipe.text, name, str(data / file), *training.save, "--save-dir", str(folder / "checkpoints")]
+    options += ["--seed", environment.get("SEED") or "1", *machine.precision]
+    options += ["--skip-invalid-size-inputs-valid-test", "--log-format", "simple", "--log-interval", "100"]
+    options += ["--log-file", str(folder / "train.log"), "--tensorboard-logdir", str(folder / "tensorboard")]
+    if machine.gpus == 0:
+        options += ["--cpu"]
+    else:
+        options += ["--num-workers", "4"]
+        if machine.nodes == 1:
+            options += ["--distributed-world-size", str(machine.gpus)]
+    if machine.world > 1:
+        # fairseq's own transformer has parameters that no sentence reaches, which PyTorch's DDP waits for.
+        options += ["--ddp-backend", "legacy_ddp", *(() if machine.gpus else ("--distributed-backend", "gloo"))]
+    return options
+
+
+def _task_options(recipe: Recipe, system: System, data: Path, environment: Mapping[str, str]) -> list[str]:
+    if not recipe.many:
+        source, target = languages_of(data)
+        task = "translation_layer_growth" if system.stages else "translation"
+        return ["--task", task, "--source-lang", source, "--target-lang", target]
+    task = "translation_multi_simple_epoch" + ("_layer_growth" if system.stages else "")
+    options = ["--task", task, "--lang-dict", str(data / "languages.txt"), "--lang-pairs", str(data / "pairs.txt")]
+    options += ["--encoder-langtok", "tgt"]
+    if temperature := environment.get("TEMPERATURE"):
+        return [*options, "--sampling-method", "temperature", "--sampling-temperature", temperature]
+    return [*options, "--sampling-method", "concat"]
+
+
+def _no_gpu(system: System) -> str:
+    tokens = (system.training.updates or 50_000) * system.training.batch_tokens
+    cores = os.cpu_count() or 1
+    days = tokens / (TOKENS_PER_CORE * cores) / 86_400
+    return (
+        f"this machine has no GPU that PyTorch can use; on its {cores} CPU cores {system.arch} would train for some "
+        f"{days:,.0f} days. CPU=1 starts it all the same; recipes/multi30k and recipes/tatoeba_de_en are made for CPUs"
+    )
+
+
+def _run(command: Sequence[str], folder: Path) -> int:
+    """Run a training to its end, handing on what would end this process, and say how to go on if it fails."""
+    process = subprocess.Popen(command)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda received, frame: process.send_signal(received))
+    while True:
+        try:
+            status = process.wait()
+            break
+        except KeyboardInterrupt:
+            continue  # the training has had Ctrl-C as well, and ends by itself
+    if status == 0:
+        return 0
+    reason = f"was ended by signal {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    last = folder / "checkpoints" / "checkpoint_last.pt"
+    go_on = f"goes on from {last}" if last.exists() else "starts anew, as nothing was saved yet"
+    say(f"train: error: the training {reason}; what it printed above says why. The same command {go_on}")
+    return status if status > 0 else 128 - status
+
+
+if __name__ == "__main__":
+    run_step(main)

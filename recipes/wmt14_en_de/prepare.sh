@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# WMT14 English-German: 4.5 million pairs, from their public homes to binarised data.
+#   bash recipes/wmt14_en_de/prepare.sh
+# Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
+RECIPE=wmt14_en_de
+SOURCE=en
+TARGET=de
+MERGES=${MERGES:-32000}    # joint BPE (all three papers)
+THRESHOLD=${THRESHOLD:-8}  # entries of the dictionary occur so often (the depth-wise LSTM's authors' program)
+LONGEST=${LONGEST:-256}    # subwords of a sentence (depth-wise LSTM)
+MAX_WORDS=${MAX_WORDS:-250}
+RATIO=${RATIO:-1.5}
+. "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
+. "$LIB/prepare.sh"
+settings MERGES THRESHOLD LONGEST MAX_WORDS RATIO
+space 15
+
+fetch training-parallel-europarl-v7.tgz \
+  sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7 \
+  http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz
+fetch training-parallel-commoncrawl.tgz \
+  sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5 \
+  http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
+fetch training-parallel-nc-v9.tgz \
+  sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485 \
+  http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz
+# The dev sets of 2019 have those of all years before.
+fetch dev.tgz sha256:7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7 \
+  http://data.statmt.org/wmt19/translation-task/dev.tgz
+fetch test-full.tgz md5:a8cd784e006feb32ac6f3d9ec7eb389a https://statmt.org/wmt14/test-full.tgz
+
+for part in training-parallel-europarl-v7.tgz!training/europarl-v7 \
+  training-parallel-commoncrawl.tgz!commoncrawl training-parallel-nc-v9.tgz!training/news-commentary-v9; do
+  pair "$part.de-en.en" "$part.de-en.de"
+done
+train_text --tokenize moses --longest "$MAX_WORDS" --ratio "$RATIO"
+for year in 2012 2013; do pair "dev.tgz!dev/newstest$year.en" "dev.tgz!dev/newstest$year.de"; done
+valid_text --tokenize moses
+pair 'test-full.tgz!test-full/newstest2014-deen-src.en.sgm' 'test-full.tgz!test-full/newstest2014-deen-ref.de.sgm'
+test_text newstest2014 --tokenize moses
+
+joint_bpe
+binarise "$TEXT/bpe.codes" -- --joined-dictionary --thresholdsrc "$THRESHOLD" --thresholdtgt "$THRESHOLD"
