@@ -1,0 +1,269 @@
+"""One model for many languages: fairseq's ``translation_multi_simple_epoch`` with every family, and growing."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from many_languages import directions, languages, make_data
+from training_states import assert_same_state
+
+from fairseq_compat import checkpoints
+
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+
+NUMBER = 3
+
+LEARNING = [
+    "--share-all-embeddings", "--optimizer", "adam", "--lr", "5e-3", "--lr-scheduler", "inverse_sqrt_restart",
+    "--warmup-updates", "4", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1",
+    "--cpu", "--num-workers", "0", "--no-progress-bar", "--no-epoch-checkpoints", "--max-tokens", "200",
+]  # fmt: skip
+
+FFN = ["--encoder-ffn-embed-dim", "64", "--decoder-ffn-embed-dim", "64"]
+SIZES = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in ("embed-dim=32", "attention-heads=2")]
+FAMILIES = {
+    "depthwise_lstm_transformer": ["--depthwise-hidden-dim", "32"],
+    "mute_transformer": [*FFN, "--encoder-units", "2"],
+    "sdt_transformer": [*FFN, "--encoder-block-size", "1"],
+}
+DEPTHS = ["--encoder-layers", "2", "--decoder-layers", "1"]
+
+SAMPLING = {
+    "concat": ["--sampling-method", "concat"],
+    "temperature": ["--sampling-method", "temperature", "--sampling-temperature", "5"],
+    "virtual epochs": ["--sampling-method", "temperature", "--virtual-epoch-size", "100", "--virtual-data-size", "200"],
+    "RoundRobin": ["--sampling-method", "RoundRobin"],
+}
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("many_languages") / "data", NUMBER)
+
+
+def task(name: str = "translation_multi_simple_epoch") -> list[str]:
+    return ["--task", name, "--lang-pairs", ",".join(directions(NUMBER)), "--encoder-langtok", "tgt"]
+
+
+GROWING = task("translation_multi_simple_epoch_layer_growth")
+
+
+@pytest.fixture(scope="session")
+def train(run_command: RunCommand, data: Path) -> Callable[..., str]:
+    """``train(folder, *options, family=..., options_of_task=...)``: one call of the training command; its log."""
+
+    def call(
+        folder: Path, *options: Any, family: str = "sdt_transformer", options_of_task: list[str] | None = None
+    ) -> str:
+        result = run_command(
+            "fairseq-depthwise", "train", data, *(options_of_task or task()), "--arch", family, *SIZES,
+            *FAMILIES[family], *LEARNING, "--save-dir", folder, *options,
+        )  # fmt: skip
+        return result.stderr + result.stdout
+
+    return call
+
+
+def translations(
+    run_command: RunCommand, data: Path, checkpoint: Path, direction: str, *options: Any, name: str = "generate"
+) -> dict[str, str]:
+    """Source with its tag -> translation."""
+    source, target = direction.split("-")
+    result = run_command(
+        "fairseq-depthwise", name, data, "--path", checkpoint, "--source-lang", source, "--target-lang", target,
+        "--beam", 2, "--cpu", "--num-workers", 0, *(options or task()),
+        stdin="en_1 en_2 en_3\n" if name == "interactive" else None,
+    )  # fmt: skip
+    found = {kind: dict(re.findall(rf"^{kind}-(\d+)\t(.*)$", result.stdout, re.MULTILINE)) for kind in "SH"}
+    assert found["S"].keys() == found["H"].keys()
+    return {found["S"][number]: found["H"][number].partition("\t")[2] for number in found["S"]}
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_trains_goes_on_and_translates(
+    train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path, family: str
+) -> None:
+    """An epoch has eight updates, so the stop is within the first."""
+    log = train(tmp_path / "whole", "--max-update", 12, *DEPTHS, family=family)
+    for pair in directions(NUMBER):
+        assert f"main:{pair}" in log
+    for end in (3, 12):
+        train(tmp_path / "parts", "--max-update", end, *DEPTHS, family=family)
+    last = tmp_path / "whole/checkpoint_last.pt"
+    assert_same_state(last, tmp_path / "parts/checkpoint_last.pt")
+    # Four special symbols, the words of four languages and a tag for each.
+    table = checkpoints.load_checkpoint(last)["model"]["decoder.embedding.tokens.weight"]
+    assert len(table) == 4 + 4 * 6 + 4
+    found = translations(run_command, data, last, "l02-en")
+    assert len(found) == 3
+    assert all(source.startswith("__en__ ") for source in found)
+    found = translations(run_command, data, last, "en-l01", name="interactive")
+    assert list(found) == ["__l01__ en_1 en_2 en_3"]
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_every_way_of_sampling_goes_on_exactly(train: Callable[..., str], tmp_path: Path, sampling: str) -> None:
+    options = [*SAMPLING[sampling], *DEPTHS]
+    train(tmp_path / "whole", *options, "--max-update", 14)
+    for end in (11, 14):
+        train(tmp_path / "parts", *options, "--max-update", end)
+    assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt")
+
+
+def test_the_order_of_languages_from_a_file(
+    train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path
+) -> None:
+    """``--lang-dict`` may have more languages than there are pairs, for later."""
+    (tmp_path / "languages").write_text("".join(f"{name}\n" for name in ("later", *reversed(languages(3)), "en")))
+    options = [*task(), "--lang-dict", tmp_path / "languages"]
+    train(tmp_path, *DEPTHS, "--max-update", 1, options_of_task=options)
+    last = tmp_path / "checkpoint_last.pt"
+    assert len(checkpoints.load_checkpoint(last)["model"]["decoder.embedding.tokens.weight"]) == 4 + 4 * 6 + 5
+    assert len(translations(run_command, data, last, "l00-en", *options)) == 3
+
+
+def test_a_small_model_learns_what_the_tag_asks_for(
+    train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path
+) -> None:
+    """The same English sentence goes into the language of its tag, and into no other."""
+    train(
+        tmp_path, "--max-epoch", 12, *DEPTHS, "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0,
+        "--disable-validation",
+    )  # fmt: skip
+    for language in languages(NUMBER):
+        found = translations(
+            run_command, data, tmp_path / "checkpoint_last.pt", f"en-{language}", *task(), "--gen-subset", "train"
+        )
+        words = " ".join(found.values()).split()
+        assert sum(word.startswith(f"{language}_") for word in words) > 0.95 * len(words)
+
+
+# --- growing ---------------------------------------------------------------------------------------------------------
+
+
+def test_growing_within_an_epoch(
+    train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path
+) -> None:
+    """Stopped in a stage, at a border and in the last stage; what comes out is translated with by either task."""
+    options: dict[str, Any] = {"options_of_task": GROWING}
+    stages = ["--growth-stages", "1:5u,2:6u,3:4u", "--decoder-layers", 1]
+    log = train(tmp_path / "whole", *stages, **options)
+    assert re.findall(r"grew the encoder from (\d) to (\d) layers after (\d+)", log) == [
+        ("1", "2", "5"),
+        ("2", "3", "11"),
+    ]
+    for end in (3, 5, 13):
+        train(tmp_path / "parts", *stages, "--max-update", end, **options)
+    train(tmp_path / "parts", *stages, **options)
+    last = tmp_path / "whole/checkpoint_last.pt"
+    assert_same_state(last, tmp_path / "parts/checkpoint_last.pt")
+    assert checkpoints.load_checkpoint(last)["cfg"]["model"]["encoder_layers"] == 3
+    found = translations(run_command, data, last, "en-l01")
+    assert translations(run_command, data, last, "en-l01", *GROWING) == found
+    assert len(found) == 3
+    described = run_command("fairseq-depthwise", "inspect", last).stdout
+    assert "3 of 3 (3 layers), of the plan 1:5u,2:6u,3:4u (encoder, top-most)" in described
+
+
+def test_growing_between_epochs_with_batches_of_each_stage(train: Callable[..., str], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"options_of_task": GROWING}
+    stages = ["--growth-stages", "1:1@200x1,2:1@100x2,4:1", "--decoder-layers", 1, *SAMPLING["temperature"]]
+    log = train(tmp_path / "whole", *stages, "--log-format", "json", **options)
+    words = [float(number) for number in re.findall(r'"train_wpb": "([\d.]+)"', log)]
+    assert len(words) == 3
+    assert "stage 2 of 3: 2 layers for 1 epoch, max-tokens 100 x update-freq 2" in log
+    for more in (["--max-update", 12], []):
+        train(tmp_path / "parts", *stages, *more, **options)
+    assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("family", ["depthwise_lstm_transformer", "mute_transformer"])
+def test_other_families_grow(train: Callable[..., str], tmp_path: Path, family: str) -> None:
+    stages = ["--growth-stages", "1:2u,2:2u", "--decoder-layers", 1]
+    log = train(tmp_path, *stages, family=family, options_of_task=GROWING)
+    assert "grew the encoder from 1 to 2 layers after 2 updates" in log
+    assert checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")["cfg"]["model"]["encoder_layers"] == 2
+
+
+def test_what_was_trained_plainly_goes_on_growing(train: Callable[..., str], tmp_path: Path) -> None:
+    train(tmp_path / "plain", "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 4)
+    log = train(
+        tmp_path / "grown", "--growth-stages", "2:2u,3:1u", "--decoder-layers", 1, "--growth-from",
+        tmp_path / "plain/checkpoint_last.pt", "--growth-strategy", "top", options_of_task=GROWING,
+    )  # fmt: skip
+    assert "4 updates, encoder of 1 layers" in log
+    assert checkpoints.load_checkpoint(tmp_path / "grown/checkpoint_last.pt")["cfg"]["model"]["encoder_layers"] == 3
+
+
+# --- mistakes, real text ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--task", "translation_multi_simple_epoch"], "--lang-pairs is required. List all the language pairs"),
+        ([*task(), "--langs", "en,l00,l01"], "language pair en-l02 contains languages that are not in the language"),
+        ([*task(), "--langs", "en", "--lang-dict", "en"], "--langs and --lang-dict can not both be specified"),
+        (GROWING, "--task translation_multi_simple_epoch_layer_growth needs --growth-stages"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    run_command: RunCommand, data: Path, tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    result = run_command(
+        "fairseq-depthwise", "train", data, *options, "--arch", "sdt_transformer", *SIZES, *FFN, *LEARNING,
+        "--save-dir", tmp_path, check=False,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert f"error: {sentence}" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.corpora
+@pytest.mark.skipif("CORPORA" not in os.environ, reason="CORPORA does not name the folder of the real corpora")
+def test_real_text_of_four_languages(run_command: RunCommand, tmp_path: Path) -> None:
+    """From text files to translations in a direction that was not trained."""
+    corpus = Path(os.environ["CORPORA"]) / "tatoeba-many"
+    pairs = ["de", "fr", "ja"]
+    for language in pairs:
+        for part, size in (("train", 200), ("valid", 20), ("test", 10)):
+            for side in ("en", language):
+                with gzip.open(corpus / f"en-{language}/{part}.{side}.gz", "rt", encoding="utf-8") as text:
+                    lines = [next(text) for _ in range(size)]
+                (tmp_path / f"{part}.en-{language}.{side}").write_text("".join(lines), encoding="utf-8")
+    words = {word for file in tmp_path.glob("train.*") for word in file.read_text(encoding="utf-8").split()}
+    (tmp_path / "words").write_text("".join(f"{word} 1\n" for word in sorted(words)), encoding="utf-8")
+    for language in pairs:
+        prefixes = [
+            part
+            for name in ("train", "valid", "test")
+            for part in (f"--{name}pref", tmp_path / f"{name}.en-{language}")
+        ]
+        run_command(
+            "fairseq-preprocess", "--source-lang", "en", "--target-lang", language, "--srcdict", tmp_path / "words",
+            "--tgtdict", tmp_path / "words", *prefixes, "--destdir", tmp_path / "bin", "--workers", 1,
+        )  # fmt: skip
+    both = ",".join(f"en-{language},{language}-en" for language in pairs)
+    options = ["--lang-pairs", both, "--encoder-langtok", "tgt"]
+    run_command(
+        "fairseq-depthwise", "train", tmp_path / "bin", "--task", "translation_multi_simple_epoch_layer_growth",
+        *options, "--growth-stages", "1:4u,2:4u", "--decoder-layers", 1, "--arch", "sdt_transformer", *SIZES,
+        *FAMILIES["sdt_transformer"], *LEARNING, "--max-tokens", 1000, "--save-dir", tmp_path,
+    )  # fmt: skip
+    for part in (tmp_path / "bin").glob("test.en-de.*"):  # as if it were from German to French
+        part.rename(part.with_name(part.name.replace("en-de", "de-fr").replace(".en.", ".fr.")))
+    found = translations(
+        run_command, tmp_path / "bin", tmp_path / "checkpoint_last.pt", "de-fr",
+        "--task", "translation_multi_simple_epoch", *options,
+    )  # fmt: skip
+    assert len(found) == 10
+    assert all(source.startswith("__fr__ ") for source in found)
