@@ -1,0 +1,196 @@
+"""``fairseq-depthwise translate``: what it reads and writes, what it says on stderr, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from probe_checkpoints import checkpoint_of, data_in
+
+from fairseq_depthwise import cli
+from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
+
+SEARCH = ["--beam", "2", "--max-len-b", "8", "--cpu"]
+LINES = ["w0 w1", "", "w3 w1 w2 w7 w7 w6", "w5", "w2 w2 w2", "w6 w1 w0"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with an untrained model whose data are where the training had them: beside it."""
+    folder = tmp_path_factory.mktemp("run")
+    data_in(folder / "gone")
+    (folder / "checkpoints").mkdir()
+    checkpoint_of(folder / "checkpoints", "depthwise_lstm_transformer", "checkpoint_best.pt")
+    return str(folder / "checkpoints")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    path = tmp_path / "text.src"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return str(path)
+
+
+class Stdin(SimpleNamespace):
+    """Standard input that counts the lines that were read."""
+
+    def __init__(self, lines: list[str], *, terminal: bool = False) -> None:
+        self.read = 0
+
+        def reading() -> object:
+            for line in lines:
+                self.read += 1
+                yield f"{line}\n".encode()
+
+        super().__init__(buffer=reading(), isatty=lambda: terminal)
+
+
+def translated(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    capsys.readouterr()
+    assert cli.main(["translate", *arguments, *SEARCH]) == 0
+    return capsys.readouterr().out.split("\n")[:-1]
+
+
+def test_one_line_for_each_line_from_files_or_stdin(
+    model: str, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = translated(capsys, model, text)
+    assert len(found) == len(LINES)
+    assert [bool(line) for line in found] == [bool(line) for line in LINES]
+    assert len(set(found)) > 2
+    assert translated(capsys, model, text, text) == found * 2
+    monkeypatch.setattr("sys.stdin", Stdin(LINES))
+    assert translated(capsys, model) == found
+    monkeypatch.setattr("sys.stdin", Stdin(LINES))
+    assert translated(capsys, model, text, "-") == found * 2
+
+
+@pytest.mark.parametrize(
+    "size", [["--buffer-lines", "1"], ["--buffer-lines", "4"], ["--max-tokens", "1"], ["--batch-size", "2"]]
+)
+def test_sizes_change_nothing(size: list[str], model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert translated(capsys, model, text, *size) == translated(capsys, model, text)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_so_many_lines_are_read_at_a_time(
+    terminal: bool, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin = Stdin(LINES, terminal=terminal)
+    monkeypatch.setattr("sys.stdin", stdin)
+    read_before: list[int] = []
+    translations = LoadedTranslator.translations
+
+    def counted(self: LoadedTranslator, lines: list[str]) -> object:
+        read_before.append(stdin.read)
+        return translations(self, lines)
+
+    monkeypatch.setattr(LoadedTranslator, "translations", counted)
+    assert cli.main(["translate", model, "--buffer-lines", "4", *SEARCH]) == 0
+    assert read_before == ([1, 2, 3, 4, 5, 6] if terminal else [4, 6])
+    said = capsys.readouterr().err
+    assert ("type a sentence and press return" in said) == terminal
+    assert ("6 lines translated in" in said) != terminal
+
+
+def test_what_is_said_on_stderr_and_not_on_stdout(
+    model: str, text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "long").write_text("w1\n" + "w2 " * 9 + "\n", encoding="utf-8")
+    assert cli.main(["translate", model, text, str(tmp_path / "long"), "--max-line-tokens", "6", *SEARCH]) == 0
+    captured = capsys.readouterr()
+    folder = Path(model)
+    assert f"{folder / 'checkpoint_best.pt'} with {folder.parent / 'gone'}: src to tgt, on cpu\n" in captured.err
+    assert f"{tmp_path / 'long'}, line 2: too long for the model, translated in 2 pieces\n" in captured.err
+    assert "line 1: too long" not in captured.err
+    assert "8 lines translated in" in captured.err
+    assert "INFO" not in captured.out + captured.err
+    assert captured.out.count("\n") == 8
+
+
+def test_translations_that_may_be_cut_off(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["translate", model, text, "--cpu", "--max-len-b", "1"]) == 0
+    said = capsys.readouterr().err
+    assert f"{text}, line 1: the translation has as many tokens as it may have" in said
+    assert f"{text}, line 2:" not in said
+
+
+def test_scores_and_json(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = translated(capsys, model, text)
+    scored = [line.split("\t") for line in translated(capsys, model, text, "--scores")]
+    assert [line for _, line in scored] == plain
+    documents = [json.loads(line) for line in translated(capsys, model, text, "--json")]
+    assert [one["source"] for one in documents] == LINES
+    assert [one["translation"] for one in documents] == plain
+    assert [f"{one['score']:.4f}" for one in documents] == [score for score, _ in scored]
+    assert all("nbest" not in one for one in documents)
+    documents = [json.loads(line) for line in translated(capsys, model, text, "--json", "--nbest", "2")]
+    assert [one["nbest"][0]["text"] for one in documents] == plain
+    assert [len(one["nbest"]) for one in documents] == [2, 1, 2, 2, 2, 2]
+
+
+def test_output_is_written_whole(model: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = translated(capsys, model, text)
+    output = tmp_path / "out.tgt"
+    assert translated(capsys, model, text, "--output", str(output)) == []
+    assert output.read_text(encoding="utf-8").split("\n")[:-1] == expected
+    assert cli.main(["translate", model, text, "--output", str(output), *SEARCH]) == 1
+    assert f"--output {output} exists; give another name, or --force" in capsys.readouterr().err
+    (tmp_path / "latin").write_bytes(b"w1\nw2\n\xe4\n")
+    bad = ["translate", model, str(tmp_path / "latin"), "--output", str(output), "--force", "--buffer-lines", "1"]
+    assert cli.main([*bad, *SEARCH]) == 1
+    assert f"{tmp_path / 'latin'} is not UTF-8: line 3 has the byte 0xe4" in capsys.readouterr().err
+    assert output.read_text(encoding="utf-8").split("\n")[:-1] == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latin", "out.tgt", "text.src"]
+
+
+def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = Path(data_in(tmp_path / "data-bin"))
+    for language in ("src", "tgt"):
+        path = data / f"dict.{language}.txt"
+        path.write_text(path.read_text(encoding="utf-8").replace("w7 ", "w7@@ "), encoding="utf-8")
+    given = [model, text, "--data", str(data)]
+    assert cli.main(["translate", *given, *SEARCH]) == 1
+    assert "give it with --bpe-codes, or --tokenized if the lines are subwords already" in capsys.readouterr().err
+    assert len(translated(capsys, *given, "--tokenized")) == len(LINES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{model}/none.pt"], "none.pt does not exist; give a checkpoint, or a folder"),
+        (["{folder}"], "has no checkpoint_best.pt, nor"),
+        (["{model}", "{folder}/none"], "none does not exist"),
+        (["{model}", "{folder}"], "is a folder; give a text file"),
+        (["{model}", "-", "-"], "stdin (-) is given 2 times"),
+        (["{model}", "{text}", "--output", "{folder}/a/b"], "its folder does not exist"),
+        (["{model}", "{text}", "--nbest", "2"], "add --json, which shows them"),
+        (["{model}", "{text}", "--nbest", "9", "--json"], "--nbest 9 is more than the hypotheses that --beam 2 keeps"),
+        (["{model}", "{text}", "--fp16"], "--fp16 needs a GPU; --bf16 runs on a CPU, too"),
+        (["{model}", "{text}", "--data", "{folder}/none"], "none is not a folder"),
+        (["{model}", "{text}", "-t", "fr"], "--target-lang fr: "),
+        (["{text}", "{text}"], "is not a PyTorch file"),
+    ],
+)
+def test_refused(
+    arguments: list[str], said: str, model: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    given = [argument.format(model=model, folder=empty, text=text) for argument in arguments]
+    assert cli.main(["translate", *given, *SEARCH]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err.splitlines()[-1]
+
+
+def test_interrupted(model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> object:
+        yield b"w1\n"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=interrupted(), isatty=lambda: True))
+    assert cli.main(["translate", model, *SEARCH]) == 130
+    assert len(capsys.readouterr().out.splitlines()) == 1

@@ -1,0 +1,96 @@
+"""Models of several languages: each direction is what a model loaded for it alone says, and others are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
+from probe_checkpoints import checkpoint_of, data_in
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.serving.beam_search import BeamOptions
+from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+
+LINES = ["w0 w1 w2", "w3", "", "w4 w5 w6 w7 w0"]
+DIRECTIONS = [("en", "l0"), ("l0", "en"), ("en", "l1"), ("l1", "l0")]
+TOKENS = {
+    "encoder": ["--encoder-langtok", "tgt"],
+    "decoder": ["--decoder-langtok"],
+    "both": ["--encoder-langtok", "src", "--decoder-langtok"],
+    "instead of ends": ["--encoder-langtok", "src", "--decoder-langtok", "--lang-tok-replacing-bos-eos"],
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return multilingual_data(tmp_path_factory.mktemp("many") / "data-bin")
+
+
+def loaded(path: str, data: str, **languages: str) -> LoadedTranslator:
+    return LoadedTranslator(path, data=data, options=TranslatorOptions(beam=BeamOptions(2, 0.6, 8)), **languages)
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_one_model_for_all_directions(tokens: str, data: str, tmp_path: Path) -> None:
+    path = multilingual_checkpoint(tmp_path, *TOKENS[tokens])
+    together = loaded(path, data, source_lang="en", target_lang="l0")
+    found = {pair: together.translate(LINES, source_lang=pair[0], target_lang=pair[1]) for pair in DIRECTIONS}
+    for (source, target), translations in found.items():
+        alone = loaded(path, data, source_lang=source, target_lang=target)
+        assert alone.translate(LINES) == translations
+        if "decoder-langtok" in " ".join(TOKENS[tokens]):
+            assert not any(f"__{target}__" in line for line in translations)
+    assert together.translate(LINES) == found["en", "l0"]
+    # The model was not trained, but it reads which language is meant.
+    assert len({tuple(lines) for lines in found.values()}) > 1
+
+
+def test_languages_that_are_not_the_models(data: str, tmp_path: Path) -> None:
+    path = multilingual_checkpoint(tmp_path, *TOKENS["encoder"])
+    with pytest.raises(UserError, match=r"--target-lang xx is none of the languages of .*: en, l0, l1"):
+        loaded(path, data, source_lang="en", target_lang="xx")
+    translator = loaded(path, data, source_lang="en", target_lang="l0")
+    with pytest.raises(UserError, match="--source-lang xx is none of the model's languages: en, l0, l1"):
+        translator.translate(LINES, source_lang="xx")
+
+
+def test_direction_must_be_said_where_there_are_several(data: str, tmp_path: Path) -> None:
+    path = multilingual_checkpoint(tmp_path, *TOKENS["encoder"])
+    for given in ({}, {"source_lang": "en"}):
+        with pytest.raises(UserError, match=r"in 3 directions; choose one with .*, as in en-l0 l0-en en-l1"):
+            loaded(path, data, **given)
+    assert loaded(path, data, source_lang="l0").languages == ("l0", "en")
+    assert loaded(path, data, target_lang="l1").languages == ("en", "l1")
+
+
+def test_line_that_leaves_no_place_for_the_token_of_its_language(data: str, tmp_path: Path) -> None:
+    path = multilingual_checkpoint(tmp_path, *TOKENS["encoder"])
+    state = checkpoints.load_checkpoint(path)
+    state["cfg"]["task"].max_source_positions = 20
+    checkpoints.save(state, path)
+    translator = loaded(path, data, source_lang="en", target_lang="l0")
+    pieces = [one.pieces for one in translator.translations(["w1 " * 18, "w1 " * 19])]
+    assert pieces[0] == 1
+    assert pieces[1] > 1
+
+
+def test_a_model_of_one_direction(tmp_path: Path) -> None:
+    path, data = checkpoint_of(tmp_path, "sdt_transformer"), data_in(tmp_path / "data-bin")
+    assert loaded(path, data, source_lang="src", target_lang="tgt").languages == ("src", "tgt")
+    with pytest.raises(UserError, match=r"--source-lang tgt: .* was trained from src to tgt; leave the option out"):
+        loaded(path, data, source_lang="tgt", target_lang="src")
+    with pytest.raises(UserError, match="the model translates from src to tgt, not from src to en"):
+        loaded(path, data).translate(LINES, target_lang="en")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("language_modeling", "models of --task translation"), ("theirs", "not known")]
+)
+def test_other_tasks(name: str, said: str, tmp_path: Path) -> None:
+    path, data = checkpoint_of(tmp_path, "sdt_transformer"), data_in(tmp_path / "data-bin")
+    state = checkpoints.load_checkpoint(path)
+    state["cfg"]["task"]["_name"] = name
+    checkpoints.save(state, path)
+    with pytest.raises(UserError, match=f"was trained with --task {name}.*{said}"):
+        loaded(path, data)

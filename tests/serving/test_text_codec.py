@@ -1,0 +1,150 @@
+"""Which tokenizer and which subwords a model's text goes through, and what is refused."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+from fairseq.data import Dictionary
+from omegaconf import DictConfig, OmegaConf
+
+from fairseq_compat import UserError
+from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, TextSettings, settings_for
+
+SENTENCES = ["The cat isn't here.", "the dog sleeps", "the cat sleeps on the mat"]
+
+
+def dictionary_of(*symbols: str) -> Dictionary:
+    dictionary = Dictionary()
+    for symbol in symbols:
+        dictionary.add_symbol(symbol)
+    return dictionary
+
+
+WORDS, BPE, PIECES = dictionary_of("the", "cat"), dictionary_of("the", "c@@"), dictionary_of("\u2581the", "c")
+
+
+@pytest.fixture
+def codes(tmp_path: Path) -> str:
+    path = tmp_path / "codes"
+    path.write_text("#version: 0.2\nt h\nth e</w>\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> str:
+    prefix = str(tmp_path_factory.mktemp("pieces") / "spm")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_prefix=prefix, vocab_size=35, hard_vocab_limit=False, minloglevel=2
+    )
+    return f"{prefix}.model"
+
+
+def recorded(**parts: Any) -> DictConfig:
+    return OmegaConf.create({"tokenizer": None, "bpe": None, **parts}, flags={"allow_objects": True})
+
+
+def codec(
+    options: TextOptions, cfg: DictConfig | None = None, dictionary: Dictionary = WORDS, data: str = "data-bin"
+) -> TextCodec:
+    return TextCodec(settings_for(options, cfg or recorded(), dictionary, path="best.pt", data=data), "en", "de")
+
+
+def test_words_as_they_are() -> None:
+    assert codec(TextOptions()).encode("  The  cat. ") == "The  cat."
+    assert codec(TextOptions()).decode("Die Katze .") == "Die Katze ."
+
+
+@pytest.mark.parametrize("how", ["given", "recorded", "codes alone"])
+def test_moses_and_subword_nmt(how: str, codes: str) -> None:
+    options, cfg = TextOptions(), recorded()
+    if how == "recorded":
+        cfg = recorded(
+            tokenizer={"_name": "moses", "source_lang": "en", "target_lang": "en", "moses_no_escape": True},
+            bpe={"_name": "subword_nmt", "bpe_codes": codes, "bpe_separator": "@@"},
+        )
+    else:
+        options = TextOptions("moses", "subword_nmt" if how == "given" else None, bpe_codes=codes)
+    found = codec(options, cfg, BPE)
+    quote = "'" if how == "recorded" else "&@@ a@@ p@@ o@@ s@@ ;@@ "
+    assert found.encode("the it's").startswith(f"the i@@ t {quote}")
+    assert found.decode("the c@@ a@@ t , and &quot; .") == 'the cat, and ".'
+
+
+def test_languages_are_the_direction() -> None:
+    settings = settings_for(TextOptions("moses"), recorded(), WORDS, path="best.pt", data="data-bin")
+    english, french = TextCodec(settings, "en", "fr"), TextCodec(settings, "fr", "en")
+    assert english.encode("l'homme") == "l &apos;homme"
+    assert french.encode("l'homme") == "l&apos; homme"
+    assert french.decode("cat &apos;s") == "cat's"
+    assert english.decode("cat &apos;s") != "cat's"
+
+
+def test_sentencepiece(pieces: str) -> None:
+    for options, cfg in (
+        (TextOptions(sentencepiece_model=pieces), recorded()),
+        (TextOptions(), recorded(bpe={"_name": "sentencepiece", "sentencepiece_model": pieces})),
+    ):
+        found = codec(options, cfg, PIECES)
+        tokens = found.encode("the cat sleeps")
+        assert tokens.startswith("\u2581")
+        assert found.decode(tokens) == "the cat sleeps"
+
+
+def test_recorded_file_beside_the_data(codes: str, tmp_path: Path) -> None:
+    cfg = recorded(bpe=Namespace(_name="subword_nmt", bpe_codes="/gone/codes", bpe_separator="@@"))
+    assert codec(TextOptions(), cfg, BPE, data=str(tmp_path / "data-bin")).encode("the") == "the"
+
+
+def test_recorded_name_without_options() -> None:
+    assert codec(TextOptions(), recorded(bpe="characters")).encode("ab") == "a b"
+
+
+def test_given_goes_before_recorded(codes: str) -> None:
+    cfg = recorded(tokenizer={"_name": "moses"}, bpe={"_name": "subword_nmt", "bpe_codes": "gone"})
+    assert codec(TextOptions(bpe_codes=codes), cfg, BPE).encode("the.") == "the ."
+    assert codec(TextOptions("none", bpe_codes=codes), cfg, BPE).encode("the.") == "th@@ e@@ ."
+    assert codec(TextOptions(tokenized=True), cfg, BPE).encode("c@@ at.") == "c@@ at."
+    assert codec(TextOptions(bpe="none"), cfg, BPE).encode("the.") == "the ."
+
+
+@pytest.mark.parametrize(
+    ("dictionary", "said"),
+    [(BPE, "of the kind subword_nmt, .* --bpe-codes, or --tokenized"), (PIECES, "--sentencepiece-model, or")],
+)
+def test_subwords_that_nothing_is_known_of(dictionary: Dictionary, said: str) -> None:
+    with pytest.raises(UserError, match=f"best.pt was trained with subwords .*{said}"):
+        codec(TextOptions(), None, dictionary)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tokenizer": "mosses"}, "--tokenizer mosses is not known; it must be none or one of .*moses"),
+        ({"bpe": "wordpiece"}, "--bpe wordpiece is not known; it must be none or one of .*sentencepiece"),
+        ({"bpe": "subword_nmt"}, "--bpe subword_nmt needs a file, .* with --bpe-codes"),
+        ({"bpe_codes": "nowhere"}, "--bpe-codes nowhere is not a file"),
+        ({"bpe_codes": "{codes}", "sentencepiece_model": "{codes}"}, "are both given"),
+        ({"bpe": "sentencepiece", "bpe_codes": "{codes}"}, "--bpe-codes is given, and --bpe sentencepiece does not"),
+        ({"bpe": "none", "bpe_codes": "{codes}"}, "--bpe-codes is given, and --bpe none does not"),
+        ({"sentencepiece_model": "{codes}"}, "--sentencepiece-model .*codes cannot be used: "),
+    ],
+)
+def test_refused(options: dict[str, str], said: str, codes: str) -> None:
+    given = {name: value.format(codes=codes) for name, value in options.items()}
+    with pytest.raises(UserError, match=said):
+        codec(TextOptions(**given))
+
+
+def test_codes_of_another_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text").write_text("This is no merge.\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"--bpe-codes .*text cannot be used: it is no such file"):
+        codec(TextOptions(bpe_codes=str(tmp_path / "text")))
+
+
+def test_a_program_that_is_not_installed(codes: str) -> None:
+    with pytest.raises(UserError, match="pip install fastBPE"):
+        TextCodec(TextSettings({}, {"bpe": "fastbpe", "bpe_codes": codes}), "en", "de")

@@ -1,0 +1,157 @@
+"""Raw text through the real commands: ``translate`` writes what ``interactive`` prints in its D- lines."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from multilingual_checkpoints import OPTIONS, multilingual_checkpoint, multilingual_data
+from sacremoses import MosesTokenizer
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+pytestmark = pytest.mark.xdist_group("translate")  # one trained model for all
+
+RunCommand = Callable[..., CompletedProcess[str]]
+
+CORPUS = Path(__file__).parents[2] / "examples" / "quickstart" / "corpus"
+
+SEARCH = ("--beam", 3, "--lenpen", 0.8, "--max-len-b", 40, "--cpu")
+
+#: Quotes that Moses escapes, characters that Python takes for ends of lines, words that the subwords do not know.
+ODD = ['Is it "good"? Yes & no.', "", "A dog\u2028and a\x85cat.", "   ", "the  old man's house", "Übermut 漢字", "I"]
+
+
+def raw_text() -> list[str]:
+    return ODD + (CORPUS / "test.en").read_text(encoding="utf-8").split("\n")[:20]
+
+
+def translations_of(result: CompletedProcess[str]) -> dict[int, str]:
+    """The D- lines by number."""
+    found = (re.fullmatch(r"D-(\d+)\t\S+\t(.*)", line) for line in result.stdout.split("\n"))
+    return {int(one[1]): one[2] for one in found if one is not None}
+
+
+@pytest.fixture(scope="module")
+def data(run_command: RunCommand, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Binarised subwords of a part of the quick start's corpus, and beside them their codes."""
+    folder = tmp_path_factory.mktemp("subwords")
+    tokens = {}
+    for part, size in (("train", 300), ("valid", 20)):
+        for language in ("en", "de"):
+            moses = MosesTokenizer(language)
+            lines = (CORPUS / f"{part}.{language}").read_text(encoding="utf-8").split("\n")[:size]
+            tokens[part, language] = [moses.tokenize(line, return_str=True) for line in lines]
+    codes = io.StringIO()
+    learn_bpe(io.StringIO("\n".join(tokens["train", "en"] + tokens["train", "de"])), codes, num_symbols=200)
+    (folder / "codes").write_text(codes.getvalue(), encoding="utf-8")
+    subwords = BPE(io.StringIO(codes.getvalue()))
+    for (part, language), lines in tokens.items():
+        text = "".join(f"{subwords.process_line(line)}\n" for line in lines)
+        (folder / f"{part}.{language}").write_text(text, encoding="utf-8")
+    run_command(
+        "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--joined-dictionary",
+        "--trainpref", folder / "train", "--validpref", folder / "valid", "--destdir", folder / "data-bin",
+    )  # fmt: skip
+    return folder / "data-bin"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(
+    run_command: RunCommand,
+    data: Path,
+    tiny_model_options: Callable[[str], list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A model that has learned a little, so that its translations differ and end; text options are recorded."""
+    folder = tmp_path_factory.mktemp("trained")
+    run_command(
+        "fairseq-depthwise", "train", data, *tiny_model_options("depthwise_lstm_transformer"), "--cpu",
+        "--share-all-embeddings", "--optimizer", "adam", "--lr", "0.005", "--max-tokens", 800, "--max-update", 80, "--save-dir", folder,
+        "--no-epoch-checkpoints", "--tokenizer", "moses", "--bpe", "subword_nmt", "--bpe-codes", data.parent / "codes",
+        "--source-lang", "en", "--target-lang", "de",
+    )  # fmt: skip
+    return folder / "checkpoint_best.pt"
+
+
+def interactive(
+    run_command: RunCommand, data: Path, checkpoint: Path, lines: list[str], *options: object
+) -> dict[int, str]:
+    codes = data.parent / "codes"
+    result = run_command(
+        "fairseq-depthwise", "interactive", data, "--path", checkpoint, "--tokenizer", "moses", "--bpe", "subword_nmt",
+        "--bpe-codes", codes, "--source-lang", "en", "--target-lang", "de", *SEARCH, *options,
+        stdin="".join(f"{line}\n" for line in lines),
+    )  # fmt: skip
+    return translations_of(result)
+
+
+def test_translate_equals_interactive(run_command: RunCommand, data: Path, checkpoint: Path) -> None:
+    lines = raw_text()
+    printed = interactive(run_command, data, checkpoint, lines)
+    assert sorted(printed) == list(range(len(lines)))
+    expected = [printed[number] if line.strip() else "" for number, line in enumerate(lines)]
+    assert len(set(expected)) > 8
+    assert not any("@@" in line or "&apos;" in line for line in expected)
+    text = "".join(f"{line}\r\n" for line in lines)
+    for size in ((), ("--max-tokens", 30, "--buffer-lines", 5)):
+        result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, *size, stdin=text)
+        assert result.stdout == "".join(f"{line}\n" for line in expected)
+        assert "INFO" not in result.stdout + result.stderr
+
+
+def test_interactive_reads_files_and_buffers_of_raw_text(
+    run_command: RunCommand, data: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    lines = raw_text()
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = interactive(
+        run_command, data, checkpoint, [], "--input", tmp_path / "text", "--buffer-size", 8, "--max-tokens", 200
+    )
+    assert found == interactive(run_command, data, checkpoint, lines)
+
+
+def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> None:
+    text = "Übermut der \u2028 Katze\n漢字\n"
+    expected = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, "--json", stdin=text).stdout
+    env = {"LC_ALL": "C", "PYTHONIOENCODING": "latin-1"}
+    result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, "--json", stdin=text, env=env)
+    assert result.stdout == expected
+    assert "漢字" in result.stdout
+
+
+def test_a_reader_that_has_enough(run_command: RunCommand, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("A dog.\n" * 300, encoding="utf-8")
+    code = (
+        "import subprocess, sys\n"
+        "run = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.PIPE)\n"
+        "run.stdout.readline(); run.stdout.close()\n"
+        "print(run.stderr.read().decode()); print('status', run.wait())\n"
+    )
+    command = Path(shutil.which("fairseq-depthwise") or "fairseq-depthwise")
+    result = run_command(
+        "python", "-c", code, command, "translate", checkpoint, tmp_path / "text", "--buffer-lines", 1, *SEARCH
+    )
+    assert "Traceback" not in result.stdout
+    assert "status 1" in result.stdout
+
+
+def test_multilingual_model(run_command: RunCommand, tmp_path: Path) -> None:
+    data = multilingual_data(tmp_path / "data-bin")
+    tokens = ["--encoder-langtok", "tgt"]
+    path = multilingual_checkpoint(tmp_path, *tokens)
+    text = "w1 w2 w3\n\nw4\nw5 w6 w7 w0 w0\n"
+    search = ("--beam", 2, "--lenpen", 1, "--max-len-b", 10, "--cpu")
+    for target in ("l0", "l1"):
+        languages = ("--source-lang", "en", "--target-lang", target)
+        printed = run_command(
+            "fairseq-depthwise", "interactive", data, "--path", path, *OPTIONS, *tokens, *languages, *search, stdin=text
+        )
+        found = translations_of(printed)
+        result = run_command("fairseq-depthwise", "translate", path, "--data", data, *languages, *search, stdin=text)
+        assert result.stdout.split("\n") == [found[0], "", found[2], found[3], ""]
