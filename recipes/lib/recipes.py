@@ -87,7 +87,7 @@ RECIPES: dict[str, Recipe] = {
         small_systems.systems(small_systems.MULTI30K), ("sacrebleu", "tokenized", "chrf"), needs_gpu=False
     ),
     "tatoeba_de_en": Recipe(
-        "de", "en", small_systems.systems(small_systems.TATOEBA), ("sacrebleu", "tokenized", "chrf"), needs_gpu=False
+        small_systems.systems(small_systems.TATOEBA), ("sacrebleu", "tokenized", "chrf"), needs_gpu=False
     ),
 }
 
