@@ -1,4 +1,4 @@
-"""With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 15 seconds and a gigabyte at 64,000 symbols.
+"""With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 10 s and a gigabyte for 64,000 symbols.
 
 ``translation_multi_simple_epoch`` wants one dictionary for all languages, yet reads a file for each source and each
 target language. Here files of equal content are one dictionary, read once.
