@@ -21,7 +21,7 @@ from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, Transl
 KIND = "depthwise_lstm_transformer"
 
 draw = random.Random(5)
-LINES = [" ".join(f"w{draw.randrange(8)}" for _ in range(draw.randint(0, 9))) for _ in range(25)]
+LINES = [" ".join(f"w{draw.randrange(8)}" for _ in range(draw.randint(0, 9))) for _ in range(14)]
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return data_in(tmp_path_factory.mktemp("words") / "data-bin")
 
 
-def options(beam: int = 3, *, max_length: int = 12, **others: Any) -> TranslatorOptions:
+def options(beam: int = 3, *, max_length: int = 10, **others: Any) -> TranslatorOptions:
     return TranslatorOptions(beam=BeamOptions(beam, 0.6, max_length), **others)
 
 
-def searched_one_by_one(paths: list[str], data: str, beam: int = 3, max_length: int = 12) -> list[tuple[str, float]]:
+def searched_one_by_one(paths: list[str], data: str, beam: int = 3, max_length: int = 10) -> list[tuple[str, float]]:
     """What fairseq's search says of each line that is not empty, alone and without our batches."""
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides={"data": data})
     generator = SequenceGenerator(models, task.target_dictionary, beam_size=beam, len_penalty=0.6, max_len_b=max_length)
@@ -131,8 +131,8 @@ def test_lines_that_are_too_long_are_translated_in_pieces(data: str, tmp_path: P
     longest = translator.translations([" ".join(words[:15])])[0]
     assert longest.pieces == 1
     found = translator.translations(["w1", long, "w2"])
-    # 12 tokens a hypothesis may have, so a piece has 6.
-    cut = [" ".join(words[start : start + 6]) for start in range(0, 40, 6)]
+    # 10 tokens a hypothesis may have, so a piece has 5.
+    cut = [" ".join(words[start : start + 5]) for start in range(0, 40, 5)]
     assert [one.pieces for one in found] == [1, len(cut), 1]
     assert found[1].text == " ".join(translator.translate(cut))
     parts = [one.hypotheses[0].score for one in translator.translations(cut)]

@@ -1,4 +1,4 @@
-"""The README's first training run, as it stands there, on a small corpus and with a smaller model."""
+"""The README's first training run and translation, as they stand there, on a small corpus and with a smaller model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ SMALLER = {
     "fairseq-depthwise train": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 32 --decoder-embed-dim 32 "
     "--depthwise-hidden-dim 64 --cpu --max-epoch 5 --no-progress-bar",
     "fairseq-depthwise generate": "--cpu --quiet",
+    "fairseq-depthwise translate": "--cpu",
 }
 
 
@@ -31,10 +32,15 @@ def test_first_training_run(tmp_path: Path) -> None:
         for language in ("en", "de"):
             lines = (ROOT / f"examples/quickstart/corpus/{part}.{language}").read_text(encoding="utf-8").split("\n")
             (tmp_path / f"{part}.bpe.{language}").write_text("\n".join(lines[:size]) + "\n", encoding="utf-8")
+    (tmp_path / "bpe.codes").write_text("#version: 0.2\nt h\nth e</w>\n", encoding="utf-8")
+    (tmp_path / "new.en").write_text("The dog sleeps.\n\nHe isn't here.\n", encoding="utf-8")
     commands = commands_of("A first training run of your own")
     assert len(commands) == 4
+    translating = commands_of("Translating text")
+    assert len(translating) == 1
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for command in commands:
+    said = []
+    for command in commands + translating:
         added = next((options for start, options in SMALLER.items() if command.startswith(start)), "")
         result = subprocess.run(
             ["sh", "-c", f"{command} {added}"],
@@ -46,4 +52,6 @@ def test_first_training_run(tmp_path: Path) -> None:
             timeout=240,
         )
         assert result.returncode == 0, f"{command}\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
-    assert "BLEU4" in result.stdout
+        said.append(result.stdout)
+    assert "BLEU4" in said[3]
+    assert (tmp_path / "new.de").read_text(encoding="utf-8").count("\n") == 3

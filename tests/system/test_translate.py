@@ -72,9 +72,9 @@ def checkpoint(
     folder = tmp_path_factory.mktemp("trained")
     run_command(
         "fairseq-depthwise", "train", data, *tiny_model_options("depthwise_lstm_transformer"), "--cpu",
-        "--share-all-embeddings", "--optimizer", "adam", "--lr", "0.005", "--max-tokens", 800, "--max-update", 80, "--save-dir", folder,
-        "--no-epoch-checkpoints", "--tokenizer", "moses", "--bpe", "subword_nmt", "--bpe-codes", data.parent / "codes",
-        "--source-lang", "en", "--target-lang", "de",
+        "--share-all-embeddings", "--optimizer", "adam", "--lr", "0.005", "--max-tokens", 800, "--max-update", 80,
+        "--save-dir", folder, "--no-epoch-checkpoints", "--tokenizer", "moses", "--bpe", "subword_nmt",
+        "--bpe-codes", data.parent / "codes", "--source-lang", "en", "--target-lang", "de",
     )  # fmt: skip
     return folder / "checkpoint_best.pt"
 
