@@ -166,7 +166,7 @@ def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
     """The scores as a table, and what the columns mean."""
     rows = [["metric", "seed", "score", "published", "baseline", "p", "signature"]]
     for name, runs in scores["metrics"].items():
-        numbers = "; ".join(f"{one.score:g} ({one.where})" for one in published if one.metric == name)
+        numbers = "; ".join(one.text for one in published if one.metric == name)
         for run in runs:
             base = f"{run['baseline']} {run['baseline_score']:.2f}" if "baseline" in run else "-"
             chance = f"{run['p']:.3f}" if "p" in run else "-"

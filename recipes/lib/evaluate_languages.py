@@ -190,7 +190,7 @@ def report(
     published: Sequence[Published],
 ) -> str:
     """Every direction, and the means with the published ones."""
-    numbers = {one.metric: f"{one.score:g} ({one.where})" for one in published}
+    numbers = {one.metric: one.text for one in published}
     rows, notes = [["direction", "score", "published"]], []
     for group, found in scores.items():
         if not found:

@@ -37,9 +37,9 @@ def _dropout(probability: str) -> tuple[str, ...]:
 def _row(german: float | None = None, chinese: float | None = None) -> dict[str, tuple[Published, ...]]:
     found: dict[str, tuple[Published, ...]] = {}
     if german is not None:
-        found[_DE] = (Published("tokenized", german, "Table 2"),)
+        found[_DE] = (Published("tokenized", german, "Table 2", digits=1),)
     if chinese is not None:
-        found[_ZH] = (Published("sacrebleu", chinese, "Table 3"),)
+        found[_ZH] = (Published("sacrebleu", chinese, "Table 3", digits=1),)
     return found
 
 

@@ -55,7 +55,7 @@ _DROPOUT = ("--dropout", "0.1", "--attention-dropout", "0.1", "--activation-drop
 def _row(table: str, tokenized: dict[str, float], sacrebleu: dict[str, float]) -> dict[str, tuple[Published, ...]]:
     metric = {_DE: "compound-split", _FR: "tokenized"}
     return {
-        recipe: (Published(metric[recipe], score, table), Published("sacrebleu", sacrebleu[recipe], table))
+        recipe: (Published(metric[recipe], score, table), Published("sacrebleu", sacrebleu[recipe], table, digits=1))
         for recipe, score in tokenized.items()
     }
 

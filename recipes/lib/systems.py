@@ -18,11 +18,17 @@ class Published:
         metric: of ``fairseq-depthwise score``; bleu94, bleu4, win_ratio for OPUS-100.
         score: as printed.
         where: table and row.
+        digits: behind the point, as printed.
     """
 
     metric: str
     score: float
     where: str
+    digits: int = 2
+
+    @property
+    def text(self) -> str:
+        return f"{self.score:.{self.digits}f} ({self.where})"
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def list_systems(recipe: str) -> str:
     width = max(map(len, systems))
     lines = []
     for name, system in systems.items():
-        numbers = ", ".join(f"{one.metric} {one.score:g} ({one.where})" for one in system.published.get(recipe, ()))
+        numbers = ", ".join(f"{one.metric} {one.text}" for one in system.published.get(recipe, ()))
         lines.append(f"  {name:{width}}  {system.about}" + (f": {numbers}" if numbers else "") + "\n")
     return "".join(lines)
 

@@ -1,0 +1,67 @@
+"""Writes the table of systems into the README of each recipe.
+
+python recipes/lib/readme.py           between the marks <!-- systems --> and <!-- end of systems -->
+python recipes/lib/readme.py --check   ends with status 1 if a table is not what it would write
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from step import run_step
+
+from fairseq_compat import UserError
+from fairseq_compat.files import written_whole
+from fairseq_depthwise import tables
+from recipes import RECIPES, system_of
+
+BEGIN, END = "<!-- systems -->\n", "<!-- end of systems -->\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    stale = []
+    for recipe in RECIPES:
+        path = Path(__file__).parent.parent / recipe / "README.md"
+        text = path.read_text(encoding="utf-8")
+        head, begin, rest = text.partition(BEGIN)
+        _, end, tail = rest.partition(END)
+        if not begin or not end:
+            raise UserError(f"{path} lacks the mark {(BEGIN if not begin else END).strip()}")
+        new = head + begin + table(recipe) + end + tail
+        if new != text:
+            stale.append(path)
+            if not options.check:
+                with written_whole(path) as file:
+                    file.write(new.encode())
+    if options.check and stale:
+        print(f"not up to date: {', '.join(map(str, stale))}", file=sys.stderr)
+        sys.exit(1)
+
+
+def table(recipe: str) -> str:
+    """The systems of a recipe as Markdown."""
+    published = any(recipe in system.published for system in RECIPES[recipe].systems.values())
+    rows = [["system", "what it is", "updates", "batch, tokens", *(["published"] if published else [])]]
+    for name in RECIPES[recipe].systems:
+        system = system_of(recipe, name)
+        training = system.training
+        if system.stages:
+            length = ", ".join(f"{one.layers} layers: {one.epochs or 'the rest'}" for one in system.stages) + " epochs"
+        elif training.updates:
+            length = f"{training.updates:,}"
+        else:
+            length = f"{training.options[training.options.index('--max-epoch') + 1]} epochs"
+        numbers = "; ".join(f"{one.metric} {one.score:g} ({one.where})" for one in system.published.get(recipe, ()))
+        rows.append(
+            [f"`{name}`", system.about, length, f"{training.batch_tokens:,}", *([numbers or "-"] if published else [])]
+        )
+    return tables.markdown(rows)
+
+
+if __name__ == "__main__":
+    run_step(main)
