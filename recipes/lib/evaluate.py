@@ -176,6 +176,9 @@ def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
             rows.append(
                 [name, "mean", f"{all_of_them.mean:.2f} +- {all_of_them.deviation:.2f}", numbers or "-"] + ["-"] * 3
             )
+    # Columns that say nothing here: no paper has a number, or there is no baseline.
+    told = [column for column in zip(*rows, strict=True) if set(column[1:]) != {"-"}]
+    rows = [list(row) for row in zip(*told, strict=True)]
     return tables.aligned(rows) + (
         "\np: how often chance alone gives a difference from the baseline as large as this one (paired bootstrap)\n"
         if any("p" in run for runs in scores["metrics"].values() for run in runs)

@@ -51,15 +51,17 @@ def table(recipe: str) -> str:
         system = system_of(recipe, name)
         training = system.training
         if system.stages:
-            length = ", ".join(f"{one.layers} layers: {one.epochs or 'the rest'}" for one in system.stages) + " epochs"
+            layers = ", ".join(str(one.layers) for one in system.stages)
+            epochs = ", ".join(str(one.epochs or "the rest") for one in system.stages)
+            length = f"{layers} layers for {epochs} epochs"
         elif training.updates:
             length = f"{training.updates:,}"
         else:
             length = f"{training.options[training.options.index('--max-epoch') + 1]} epochs"
-        numbers = "; ".join(f"{one.metric} {one.score:g} ({one.where})" for one in system.published.get(recipe, ()))
-        rows.append(
-            [f"`{name}`", system.about, length, f"{training.batch_tokens:,}", *([numbers or "-"] if published else [])]
-        )
+        row = [f"`{name}`", system.about, length, f"{training.batch_tokens:,}"]
+        if published:
+            row.append("; ".join(f"{one.metric} {one.text}" for one in system.published.get(recipe, ())) or "-")
+        rows.append(row)
     return tables.markdown(rows)
 
 
