@@ -95,7 +95,7 @@ class MirrorServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: MirrorServer
 
-    def do_GET(self) -> None:  # noqa: N802  # the name that http.server calls
+    def do_GET(self) -> None:  # the name that http.server calls
         name = self.path.lstrip("/")
         server, path, asked = self.server, self.server.folder / name, self.headers["Range"]
         with server.lock:

@@ -10,18 +10,18 @@ and a sentence that says where the file can be had, for corpora that ask for a r
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import http.client
 import os
 import shutil
-import socket
+import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from step import run_step, say
 from text_streams import read_to_the_end
@@ -60,7 +60,7 @@ def fetch(name: str, checksum: str, urls: list[str], folder: Path, mirror: str =
             _copy(Path(mirror) / name, path)
         else:
             _download([f"{mirror.rstrip('/')}/{name}"] if mirror else urls, path)
-    _check(path, checksum)
+    _check(path, checksum, keep=any(url.startswith(BY_HAND) for url in urls))
 
 
 def _copy(source: Path, path: Path) -> None:
@@ -81,7 +81,7 @@ def _download(urls: list[str], path: Path) -> None:
             _download_from(url, path)
             return
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, _NETWORK):
+            if isinstance(error, OSError) and error.errno in _DISK:
                 raise UserError(f"cannot write {path}: {error.strerror}; what has come is kept") from error
             failures.append(f"{url}: {getattr(error, 'reason', None) or error}")
     raise UserError(
@@ -90,7 +90,11 @@ def _download(urls: list[str], path: Path) -> None:
     )
 
 
-_NETWORK = (urllib.error.URLError, ConnectionError, TimeoutError, socket.gaierror)
+#: What a disk refuses with; every other OSError of a download is the network's.
+_DISK = {
+    errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ENOENT, errno.ENOSPC, errno.EPERM,
+    errno.EROFS,
+}  # fmt: skip
 
 
 def _download_from(url: str, path: Path) -> None:
@@ -108,7 +112,9 @@ def _download_from(url: str, path: Path) -> None:
             if failure.code < 500 and failure.code not in (408, 429):
                 raise
             error = failure
-        except (*_NETWORK, http.client.HTTPException) as failure:
+        except (OSError, http.client.HTTPException) as failure:
+            if isinstance(failure, OSError) and failure.errno in _DISK:
+                raise
             error = failure
         came = (part.stat().st_size if part.exists() else 0) - before
         broken = 0 if came > 0 else broken + 1
@@ -161,11 +167,13 @@ def _validator(response: http.client.HTTPResponse) -> str:
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified") or ""
 
 
-def _with_progress(stream: IO[bytes], name: str, have: int, total: int | None) -> Iterator[bytes]:
+def _with_progress(response: http.client.HTTPResponse, name: str, have: int, total: int | None) -> Iterator[bytes]:
+    """What comes, as it comes: a block that is waited for would be lost if the connection broke before its end."""
     from tqdm import tqdm
 
-    with tqdm(desc=name, initial=have, total=total, unit="B", unit_scale=True, mininterval=1, leave=False) as bar:
-        while block := stream.read(BLOCK):
+    often = 1 if sys.stderr.isatty() else 60
+    with tqdm(desc=name, initial=have, total=total, unit="B", unit_scale=True, mininterval=often, leave=False) as bar:
+        while block := response.read1(BLOCK):
             yield block
             bar.update(len(block))
 
@@ -177,11 +185,12 @@ def require_space(folder: Path, wanted: int, what: str) -> None:
         raise UserError(f"{what} needs {wanted / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are free there")
 
 
-def _check(path: Path, checksum: str) -> None:
+def _check(path: Path, checksum: str, *, keep: bool) -> None:
     """Compare the checksum, or read an archive to its end; what was found right is not looked at again.
 
     Raises:
-        UserError: the file is another or damaged; it is removed, so that the next run fetches it anew.
+        UserError: the file is another or damaged; unless it is to ``keep``, as somebody fetched it by hand, it is
+            removed, so that the next run fetches it anew.
     """
     checked = path.with_name(path.name + ".checked")
     state = path.stat()
@@ -192,17 +201,16 @@ def _check(path: Path, checksum: str) -> None:
     if kind == "none":
         fault = _fault(path)
     else:
-        with path.open("rb") as file:
-            found = (
-                hashlib.file_digest(file, kind).hexdigest() if hasattr(hashlib, "file_digest") else _digest(file, kind)
-            )
+        found = _digest(path, kind)
         fault = None if found == expected.lower() else f"it has the {kind} {found}, and {expected} was published"
     if fault is not None and os.environ.get("IGNORE_CHECKSUMS") != "1":
-        path.unlink()
-        raise UserError(
-            f"{path.name} is not what it should be: {fault}. It was removed; run the same command again to fetch it "
-            "anew" + ("" if kind == "none" else ", with IGNORE_CHECKSUMS=1 if its owners have replaced it")
-        )
+        checked.unlink(missing_ok=True)
+        what_now = f"Put a whole one into {path.parent}"
+        if not keep:
+            path.unlink()
+            what_now = "It was removed; run the same command again to fetch it anew"
+        replaced = "" if kind == "none" else ", with IGNORE_CHECKSUMS=1 if its owners have replaced it"
+        raise UserError(f"{path.name} is not what it should be: {fault}. {what_now}{replaced}")
     with written_whole(checked) as file:
         file.write(seal.encode())
 
@@ -215,11 +223,11 @@ def _fault(path: Path) -> str | None:
     return None
 
 
-def _digest(file: IO[bytes], kind: str) -> str:
-    """As ``hashlib.file_digest``, which Python 3.10 has not."""
+def _digest(path: Path, kind: str) -> str:
     digest = hashlib.new(kind)
-    while block := file.read(BLOCK):
-        digest.update(block)
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
     return digest.hexdigest()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import gzip
 import io
+import os
 import re
 import tarfile
 import zipfile
@@ -35,7 +36,7 @@ def read_text(name: str) -> Iterator[str]:
         UserError: there is no such archive or member, it is damaged, or not UTF-8.
     """
     place, _, column = name.rpartition("@") if re.search(r"@\d+$", name) else (name, "", "")
-    archive, _, pattern = place.partition("!")
+    archive, _, pattern = (place, "", "") if "!" not in place or os.path.exists(place) else place.rpartition("!")
     try:
         for member, stream in _members(archive, pattern):
             yield from _lines(member, stream, int(column or 0))
@@ -43,6 +44,8 @@ def read_text(name: str) -> Iterator[str]:
         raise UserError(f"{archive} is damaged or incomplete ({error}); delete it and fetch it again") from error
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} does not exist") from error
+    except OSError as error:
+        raise UserError(f"{archive} cannot be read: {error.strerror or error}") from error
 
 
 def read_to_the_end(path: Path) -> None:
@@ -54,7 +57,6 @@ def read_to_the_end(path: Path) -> None:
                 if (member := archive.testzip()) is not None:
                     raise UserError(f"its member {member} is damaged")
         elif name.endswith((".tar", ".tgz", ".tar.gz")):
-            # In a whole archive the members are followed by a block of zeros, which tarfile does not ask for.
             for _, stream in _members(str(path), "*"):
                 while stream.read(_BLOCK):
                     pass
@@ -86,10 +88,27 @@ def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
 def _tar_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
     with _opened_parts(archive) as file:
         packed = re.search(r"\.(tgz|tar\.gz)(\.\d+)?(\+|$)", archive) is not None
-        with tarfile.open(fileobj=file, mode="r|gz" if packed else "r|") as tar:
+        # Not tarfile's own "r|gz", which takes an incomplete file for a whole one and looks at no checksum.
+        unpacked = gzip.GzipFile(fileobj=file) if packed else file
+        with tarfile.open(fileobj=unpacked, mode="r|", bufsize=_BLOCK, tarinfo=_Entry) as tar:
             for entry in tar:
                 if entry.isfile() and (stream := tar.extractfile(entry)) is not None:
                     yield entry.name, stream
+        while unpacked.read(_BLOCK):  # gzip's checksum comes last
+            pass
+
+
+class _Entry(tarfile.TarInfo):
+    """A member's header. Where the next one is missing or damaged, tarfile by itself takes that for the end."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Entry:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if bytes(buf) == bytes(tarfile.BLOCKSIZE):  # what stands behind the last member
+                raise
+            raise tarfile.ReadError(f"no member and no end where one should be: {error}") from error
 
 
 def _zip_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
@@ -102,13 +121,13 @@ def _zip_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _by_number(name: str) -> list[str | int]:
     """Book2 before Book10: both sides of a corpus in several members come in the same order."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 @contextmanager
 def _opened_parts(names: str) -> Iterator[IO[bytes]]:
     """A file, or several as one."""
-    paths = [Path(name) for name in names.split("+")]
+    paths = [Path(names)] if os.path.exists(names) else [Path(name) for name in names.split("+")]
     if len(paths) == 1:
         with paths[0].open("rb") as file:
             yield file
@@ -143,7 +162,7 @@ class _Parts(io.RawIOBase):
 def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
     if name.endswith(".gz"):
         stream = gzip.GzipFile(fileobj=stream)
-    if name.endswith(".sgm"):
+    if name.removesuffix(".gz").endswith(".sgm"):
         yield from _segments(name, stream)
         return
     for number, line in enumerate(_raw_lines(stream), start=1):
