@@ -33,12 +33,14 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.data.data_utils": ("numpy_aliases",),
     "fairseq.data.indexed_dataset": ("open_files",),
     "fairseq.data.multilingual.multilingual_data_manager": ("data_of_both_directions", "equal_dictionaries"),
+    "fairseq.data.encoders.subword_nmt_bpe": ("subword_codes",),
     "fairseq.modules.dynamic_crf_layer": ("numpy_aliases",),
     "fairseq_cli.score": ("sacrebleu_files", "readable_errors"),
     **{
         f"fairseq_cli.{command}": ("readable_errors",)
-        for command in ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "validate")
+        for command in ("eval_lm", "generate", "hydra_train", "preprocess", "validate")
     },
+    "fairseq_cli.interactive": ("interactive_lines", "readable_errors"),
     "fairseq_cli.train": ("finished_runs", "readable_errors"),
 }
 

@@ -119,7 +119,7 @@ def test_interactive_reads_files_and_buffers_of_raw_text(
 def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> None:
     text = "Übermut der \u2028 Katze\n漢字\n"
     expected = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, "--json", stdin=text).stdout
-    env = {"LC_ALL": "C", "PYTHONIOENCODING": "latin-1"}
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "latin-1"}
     result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, "--json", stdin=text, env=env)
     assert result.stdout == expected
     assert "漢字" in result.stdout
