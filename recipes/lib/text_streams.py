@@ -49,8 +49,10 @@ def read_text(name: str) -> Iterator[str]:
 
 
 def read_to_the_end(path: Path) -> None:
-    """Raise :class:`UserError` if an archive or compressed file is damaged or ends early; texts are not looked at."""
+    """Raise :class:`UserError` if an archive or compressed file is damaged or ends early, or a text is empty."""
     name = path.name
+    if path.stat().st_size == 0:
+        raise UserError("it is damaged or incomplete (it is empty)")
     try:
         if name.endswith(".zip"):
             with zipfile.ZipFile(path) as archive:

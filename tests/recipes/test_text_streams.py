@@ -1,0 +1,253 @@
+"""Lines of text out of archives: one for one with the other side, whatever stands in them, in bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import tracemalloc
+import zipfile
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from text_streams import one_line, read_text, read_to_the_end
+
+from fairseq_compat import UserError
+
+LINES = ["The first line.", "", "Zweite Zeile: Straße", "第三行", "the last"]
+CONTENT = "".join(f"{line}\n" for line in LINES).encode()
+
+
+def tar(path: Path, members: Iterable[tuple[str, bytes]]) -> str:
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+        for name, content in members:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return str(path)
+
+
+def zipped(path: Path, members: Iterable[tuple[str, bytes]]) -> str:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return str(path)
+
+
+def lines(name: str | Path) -> list[str]:
+    return list(read_text(str(name)))
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a\u2028b\nc\u2029d\n", ["a b", "c d"]),
+        ("a\u0085b\n\u0085\n", ["a b", ""]),
+        ("a b\r\nc\r\n\r\n", ["a b", "c", ""]),
+        ("a\rb\rc\nd\n", ["a b c", "d"]),
+        ("\ufeffa\nb\ufeffc\n", ["a", "b c"]),
+        ("a\0b\n\0\n", ["a b", ""]),
+        ("a\tb\n\t\n", ["a b", ""]),
+        ("a\x0bb\x0cc\x1cd\x1de\x1ef\x7fg\n", ["a b c d e f g"]),
+        ("  a \u00a0 b\u3000c  \n", ["a b c"]),
+        ("a\u200bb \u00ad \U0001f600\n", ["a\u200bb \u00ad \U0001f600"]),
+        ("a\n\n\nb", ["a", "", "", "b"]),
+        ("", []),
+        ("\n", [""]),
+    ],
+)
+def test_one_line_for_each_line_feed(content: str, expected: list[str], tmp_path: Path) -> None:
+    assert lines(written(tmp_path / "text", content.encode())) == expected
+    assert lines(tar(tmp_path / "a.tgz", [("m", content.encode())]) + "!m") == expected
+    for line in expected:
+        assert line.splitlines() in ([line], [])
+        assert one_line(line) == line
+
+
+def test_every_place(tmp_path: Path) -> None:
+    members = [("folder/other", b"no\n"), ("folder/text", CONTENT), ("folder/text.gz", gzip.compress(CONTENT))]
+    places = [written(tmp_path / "text", CONTENT), written(tmp_path / "text.gz", gzip.compress(CONTENT))]
+    for archive in (
+        tar(tmp_path / "a.tar", members), tar(tmp_path / "a.tgz", members), tar(tmp_path / "a.tar.gz", members),
+        zipped(tmp_path / "a.zip", members),
+    ):  # fmt: skip
+        places += [f"{archive}!folder/text", f"{archive}!folder/text.gz"]
+    for place in places:
+        assert lines(place) == LINES, place
+
+
+def test_members_that_begin_with_a_point(tmp_path: Path) -> None:
+    assert lines(tar(tmp_path / "a.tgz", [("./folder/text", CONTENT)]) + "!folder/text") == LINES
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz"])
+def test_parts_of_an_archive(name: str, tmp_path: Path) -> None:
+    whole = Path(tar(tmp_path / name, [("one", CONTENT), ("text", CONTENT * 999)])).read_bytes()
+    for number, start in enumerate(range(0, len(whole), len(whole) // 2 + 1)):
+        written(tmp_path / f"{name}.0{number}", whole[start : start + len(whole) // 2 + 1])
+    parts = "+".join(str(tmp_path / f"{name}.0{number}") for number in (0, 1))
+    assert lines(f"{parts}!text") == LINES * 999
+    with pytest.raises(UserError, match=r"\.00 is damaged or incomplete"):
+        lines(f"{tmp_path}/{name}.00!text")
+    with pytest.raises(UserError, match=r"\.02 does not exist"):
+        lines(f"{parts}+{tmp_path / name}.02!none")
+
+
+def test_folders_with_every_character(tmp_path: Path) -> None:
+    folder = tmp_path / "c++ no!@1 wow! x"
+    folder.mkdir()
+    assert lines(written(folder / "text", CONTENT)) == LINES
+    assert lines(tar(folder / "a.tgz", [("m", CONTENT)]) + "!m") == LINES
+
+
+def test_several_members_in_the_same_order(tmp_path: Path) -> None:
+    """Book2 before Book10 on both sides, whatever their order in the archive."""
+    numbers = [10, 1, 2, 21, 3]
+    members = [(f"all/Book{number}_{side}.txt", f"{number}\n".encode()) for side in ("en", "ch") for number in numbers]
+    archive = zipped(tmp_path / "a.zip", [*members, ("all/Book²_en.txt", b"square\n"), ("all/readme", b"no\n")])
+    assert lines(f"{archive}!all/*_ch.txt") == ["1", "2", "3", "10", "21"]
+    assert lines(f"{archive}!all/*_en.txt") == ["1", "2", "3", "10", "21", "square"]
+    assert lines(f"{archive}!all/*_c[hn].txt") == ["1", "2", "3", "10", "21"]
+
+
+def test_several_members_of_a_tar(tmp_path: Path) -> None:
+    """Both columns of the same members."""
+    members = [(f"data/{number}train.gz", gzip.compress(f"{number}\ta {number}\n".encode())) for number in (2, 10, 1)]
+    archive = tar(tmp_path / "a.tar", [*members, ("data/1test.gz", gzip.compress(b"no\n"))])
+    assert lines(f"{archive}!data/*train.gz@1") == ["2", "10", "1"]
+    assert lines(f"{archive}!data/*train.gz@2") == ["a 2", "a 10", "a 1"]
+
+
+def test_columns(tmp_path: Path) -> None:
+    path = written(tmp_path / "text", "1\ta b\tä\r\n\n2\tc\td\u2028e\n3\t\tf\n".encode())
+    assert lines(f"{path}@1") == ["1", "2", "3"]
+    assert lines(f"{path}@2") == ["a b", "c", ""]
+    assert lines(f"{path}@3") == ["ä", "d e", "f"]
+    with pytest.raises(UserError, match=r"text, line 1: 3 columns, and number 4 is asked for"):
+        lines(f"{path}@4")
+
+
+SGML = """<srcset setid="news" srclang="any">
+<doc sysid="ref" docid="a" genre="news"><hl>
+<seg id="1"> Ein &amp; <b>zwei</b> </seg></hl>
+<p><seg id="2" type='x'>drei
+vier</seg><SEG id="3"></SEG></p>
+</doc>
+<doc docid="b"><p>no <seg>f\u2028ünf</seg></p></doc></srcset>
+"""
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_segments_of_sgml(packed: bool, tmp_path: Path) -> None:
+    content = gzip.compress(SGML.encode()) if packed else SGML.encode()
+    archive = tar(tmp_path / "a.tgz", [("test.sgm.gz" if packed else "test.sgm", content)])
+    assert lines(f"{archive}!test.sgm*") == ["Ein &amp; <b>zwei</b>", "drei vier", "", "f ünf"]
+
+
+def test_not_utf_8(tmp_path: Path) -> None:
+    content = b"good\nna\xefve\n"
+    archive = tar(tmp_path / "a.tgz", [("m", content), ("m.sgm", b"<seg>a</seg>\n\n<seg>\xff</seg>")])
+    for name, line, byte in ((f"{archive}!m", 2, "ef"), (f"{archive}!m.sgm", 3, "ff")):
+        with pytest.raises(UserError) as error:
+            lines(name)
+        assert str(error.value) == f"{name} is not UTF-8: line {line} has the byte 0x{byte}"
+    with pytest.raises(UserError, match="text is not UTF-8: line 2 has the byte 0xef"):
+        lines(written(tmp_path / "text", content))
+
+
+def test_missing(tmp_path: Path) -> None:
+    for archive in (tar(tmp_path / "a.tgz", [("m", CONTENT)]), zipped(tmp_path / "a.zip", [("m", CONTENT)])):
+        for member in ("n", "n*", "M", "folder/m"):
+            with pytest.raises(UserError) as error:
+                lines(f"{archive}!{member}")
+            assert str(error.value) == f"{archive} has no member {member}"
+    for name in ("nowhere.tgz!m", "nowhere.zip!m", "nowhere", "nowhere.gz"):
+        with pytest.raises(UserError, match=rf"{tmp_path}/nowhere.* does not exist"):
+            lines(tmp_path / name)
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        lines(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.tgz", "a.tar", "a.zip", "a.gz", "a.tar+gz"])
+def test_no_line_is_lost_in_silence(name: str, tmp_path: Path) -> None:
+    """Wherever an archive ends early: an error, though some lines may have come before."""
+    members = [(f"m{number}", CONTENT * 20) for number in range(3)]
+    if name == "a.gz":
+        path, pattern = written(tmp_path / name, gzip.compress(CONTENT * 60)), ""
+    elif name == "a.tar+gz":
+        path, pattern = tmp_path / "a.tar", "!m*.gz"
+        tar(path, [(f"{member}.gz", gzip.compress(content)) for member, content in members])
+    else:
+        path, pattern = tmp_path / name, "!m*"
+        (zipped if name == "a.zip" else tar)(path, members)
+    whole = path.read_bytes()
+    assert lines(f"{path}{pattern}") == LINES * 60
+    end = len(whole.rstrip(b"\0")) if ".tar" in name else len(whole)
+    for size in {0, *range(1, end, 37), *range(512, end, 512), end - 1}:
+        path.write_bytes(whole[:size])
+        if size or name != "a.gz":  # Python takes no bytes for a whole gzip file without content
+            with pytest.raises(UserError, match=r"is damaged or incomplete \(.*\); delete it and fetch it again"):
+                lines(f"{path}{pattern}")
+        with pytest.raises(UserError, match="it is damaged or incomplete"):
+            read_to_the_end(path)
+
+
+def test_damage_within(tmp_path: Path) -> None:
+    """A bit that was turned over, where there are checksums."""
+    for path in (
+        Path(tar(tmp_path / "a.tgz", [("m", CONTENT * 50)])), Path(zipped(tmp_path / "a.zip", [("m", CONTENT * 50)])),
+        written(tmp_path / "a.gz", gzip.compress(CONTENT * 50)),
+    ):  # fmt: skip
+        whole = bytearray(path.read_bytes())
+        whole[100] ^= 1
+        path.write_bytes(whole)
+        with pytest.raises(UserError, match="damaged"):
+            lines(path if path.suffix == ".gz" else f"{path}!*")
+        with pytest.raises(UserError, match="damaged"):
+            read_to_the_end(path)
+
+
+class Endless(io.RawIOBase):
+    """Some bytes over and over, without ever holding them all."""
+
+    def __init__(self, piece: bytes, size: int) -> None:
+        self._piece, self._left = piece, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        count = min(len(buffer), len(self._piece), self._left)
+        buffer[:count] = self._piece[:count]
+        self._left -= count
+        return count
+
+
+@pytest.mark.parametrize(("name", "size"), [("a.tgz", 24_000_000), ("a.tar.gz.00+a.tar.gz.01", 8_000_000)])
+def test_memory_does_not_grow(name: str, size: int, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tgz", "w:gz", compresslevel=1) as archive:
+        for member in "ab":
+            entry = tarfile.TarInfo(member)
+            entry.size = size
+            archive.addfile(entry, io.BufferedReader(Endless(b"x" * 39_999 + b"\n", size), 40_000))
+    if "+" in name:
+        whole = (tmp_path / "a.tgz").read_bytes()
+        for number, part in enumerate((whole[:50_000], whole[50_000:])):
+            written(tmp_path / f"a.tar.gz.0{number}", part)
+    place = "+".join(str(tmp_path / part) for part in name.split("+"))
+    stream = read_text(f"{place}!*")
+    for _ in islice(stream, 10):
+        pass
+    tracemalloc.start()
+    count = 10 + sum(1 for _ in stream)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 2 * size // 40_000
+    assert most < 5_000_000
