@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from machine import machine
+from page_sections import write_section
 from results_commands import Workplace, tell
 from results_comparison import COMPARISON
 from results_growth import GROWTH
@@ -36,6 +37,8 @@ from fairseq_compat.versions import installed_version
 #: In the order of the page.
 PARTS = {part.name: part for part in (COMPARISON, STABILITY, GROWTH, UNITS)}
 SPLITS = ("train", "valid", "test")
+#: Of the page, which has the results of the recipes as well.
+SECTION = "small-models"
 
 #: Options that no part has for itself; then those that the text depends on.
 COMMON = {
@@ -137,7 +140,7 @@ def measure(options: argparse.Namespace) -> None:
             result |= {"about": about(), "settings": {**data, **settings}, "text": text_sizes(place.folder, languages)}
             result |= {"prepared": prepared, "made_by": made_by(name, options, data | settings)}
             write(place.folder / f"{name}.json", json.dumps(result, indent=1))
-        write(options.output, page_of(place.folder))
+        write_section(options.output, SECTION, page_of(place.folder))
         tell(f"{name}: {options.output} is written")
 
 

@@ -4,7 +4,7 @@
 
 Averages the checkpoints that the paper averages, translates the test sets with beam 4 and length penalty 0.6, and
 prints every score that the paper reports, with its signature; where the baseline has been evaluated, the difference
-from it with a paired bootstrap. All seeds of a system that were trained are scored, or that of ``SEED``.
+from it with a paired bootstrap. All seeds of a system that were trained are scored, or those of ``SEEDS``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     recipe, system = RECIPES[options.recipe], system_of(options.recipe, options.system)
     work = Path(os.environ["WORK"])
-    seeds = [os.environ["SEED"]] if os.environ.get("SEED") else seeds_of(work, options.system)
+    seeds = (os.environ.get("SEEDS") or os.environ.get("SEED") or "").split() or seeds_of(work, options.system)
     if not seeds:
         raise UserError(f"{work / 'systems'} has no {options.system}; train it first")
     for seed in seeds:

@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from machine_batches import batch, growth_stages
-from run_folder import languages_of, run_folder
+from run_folder import FINISHED, languages_of, run_folder
 from step import run_step, say
 from systems import System
 
 from fairseq_compat import UserError
 from recipes import RECIPES, Recipe, system_of
 
-#: Target tokens that a core of a server CPU trains in a second, a model of base size.
-TOKENS_PER_CORE = 150
+#: Target tokens of a model of base size that a core of a server CPU trains on in a second (docs/benchmarks.md).
+TOKENS_PER_CORE = 200
 
 HELP = """bash recipes/{recipe}/train.sh SYSTEM [options of fairseq-train]
 
@@ -208,6 +208,7 @@ def _no_gpu(system: System) -> str:
 
 def _run(command: Sequence[str], folder: Path) -> int:
     """Run a training to its end, handing on what would end this process, and say how to go on if it fails."""
+    (folder / FINISHED).unlink(missing_ok=True)
     process = subprocess.Popen(command)
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda received, frame: process.send_signal(received))
@@ -218,6 +219,7 @@ def _run(command: Sequence[str], folder: Path) -> int:
         except KeyboardInterrupt:
             continue  # the training has had Ctrl-C as well, and ends by itself
     if status == 0:
+        (folder / FINISHED).touch()
         return 0
     reason = f"was ended by signal {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
     last = folder / "checkpoints" / "checkpoint_last.pt"
