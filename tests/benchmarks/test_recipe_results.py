@@ -13,14 +13,14 @@ def _run(seed: str, score: float, base: float | None = None) -> dict[str, Any]:
     return run if base is None else run | {"baseline": "transformer", "baseline_score": base, "p": 0.25}
 
 
-@pytest.fixture()
+@pytest.fixture
 def work(tmp_path: Path) -> Path:
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "train.report.txt").write_text("29 pairs read, 28 kept\n1 left out: one side is empty\n")
     return tmp_path
 
 
-@pytest.fixture()
+@pytest.fixture
 def section(work: Path) -> str:
     trainings = [{"parameters": 1_234_567, "updates": 40, "nll_loss": loss} for loss in (3.0, 3.5)]
     found = {
