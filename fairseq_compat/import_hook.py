@@ -32,7 +32,11 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.options": ("bf16_without_xla",),
     "fairseq.data.data_utils": ("numpy_aliases",),
     "fairseq.data.indexed_dataset": ("open_files",),
-    "fairseq.data.multilingual.multilingual_data_manager": ("data_of_both_directions", "equal_dictionaries"),
+    "fairseq.data.multilingual.multilingual_data_manager": (
+        "data_of_both_directions",
+        "equal_dictionaries",
+        "directions_without_validation",
+    ),
     "fairseq.data.encoders.subword_nmt_bpe": ("subword_codes",),
     "fairseq.modules.dynamic_crf_layer": ("numpy_aliases",),
     "fairseq_cli.score": ("sacrebleu_files", "readable_errors"),
