@@ -20,9 +20,9 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 class CommandServer:
@@ -96,19 +96,28 @@ def _become(request: dict[str, Any]) -> None:
         opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(opened, number)
         os.close(opened)
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115  # until the end
-    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115  # until the end
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    program = request["program"]
-    sys.argv = [program, *request["arguments"]]
+    end_as(lambda arguments: run_script(request["program"], arguments), request["arguments"])
+
+
+def run_script(program: str, arguments: list[str]) -> None:
+    """Run a script as the interpreter does that is started with it."""
+    sys.argv = [program, *arguments]
     sys.path[0] = os.path.dirname(program)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__file__ = program
+    exec(compile(Path(program).read_bytes(), program, "exec"), main.__dict__)
+
+
+def end_as(run: Callable[[list[str]], None], arguments: list[str]) -> NoReturn:
+    """Run something with this process's streams, and end as Python does after it, with its status."""
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115  # until the end
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115  # until the end
     status = 0
     try:
-        exec(compile(Path(program).read_bytes(), program, "exec"), main.__dict__)
+        run(arguments)
     except SystemExit as ended:
         if ended.code is not None and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)

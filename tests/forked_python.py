@@ -1,0 +1,127 @@
+"""A Python for shell scripts of the tests that starts at once: forks of an interpreter that has imported fairseq.
+
+The scripts of a recipe start Python a dozen times, and each would import PyTorch and fairseq anew. ``ForkedPython``
+makes a folder with a ``python`` and a ``fairseq-preprocess`` that stand in for those of this environment: each asks a
+server for a fork that runs the script, module or command with its arguments, environment, folder and streams, and ends
+with its status. Tests about starting, killing and several processes use the real interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+from command_server import end_as, run_script
+
+#: The stand-in; `-S` and `-I` make it start in a hundredth of a second.
+CLIENT = """#!{python} -IS
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+arguments = [*{before!r}, *sys.argv[1:]]
+request = {{"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(), "python": {itself!r}}}
+socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
+status = int(server.makefile().readline() or 255)
+sys.exit(status if status >= 0 else 128 - status)
+"""
+
+
+class ForkedPython:
+    """The folder and its server, which is started when the folder is asked for."""
+
+    def __init__(self) -> None:
+        self._place = tempfile.TemporaryDirectory()
+        folder = Path(self._place.name)
+        address, self.python = str(folder / "server"), folder / "python"
+        real = Path(sys.executable)
+        for name, before in (("python", []), ("fairseq-preprocess", [str(real.parent / "fairseq-preprocess")])):
+            program = folder / name
+            program.write_text(
+                CLIENT.format(python=real, address=address, before=before, itself=str(self.python)), encoding="utf-8"
+            )
+            program.chmod(0o755)
+        # A copy of the environment, without what one test sets: requests bring their own.
+        self._server = subprocess.Popen([sys.executable, __file__, address], stdout=subprocess.PIPE, text=True)
+        assert self._server.stdout is not None
+        assert self._server.stdout.readline() == "ready\n", "the server of forks did not start"
+
+    def stop(self) -> None:
+        self._server.terminate()
+        self._server.wait()
+        self._place.cleanup()
+
+
+def serve(address: str) -> None:
+    """Fork for every connection; a fork waits for its script's end and answers with the status."""
+    import sacrebleu  # noqa: F401  # for the forks, as the other imports
+    import sacremoses  # noqa: F401
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    import fairseq_depthwise  # noqa: F401
+
+    # The first configuration that hydra makes in a process takes it a second longer than the next.
+    convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(options.get_training_parser(), ["nowhere", "--arch", "mute_transformer"])
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        print("ready", flush=True)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks here
+        while True:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _answer(connection)
+            connection.close()
+
+
+def _answer(connection: socket.socket) -> None:
+    data, streams, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+    while not data.endswith(b"\n"):
+        data += connection.recv(1 << 16)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        _become(json.loads(data), streams)
+    _, status = os.waitpid(child, 0)
+    connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def _become(request: dict[str, Any], streams: list[int]) -> None:
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.executable = request["python"]
+    first, *rest = request["arguments"]
+    end_as({"-c": _code, "-m": _module}.get(first, lambda given: run_script(first, given)), rest)
+
+
+def _code(arguments: list[str]) -> None:
+    sys.argv = ["-c", *arguments[1:]]
+    exec(arguments[0], types.ModuleType("__main__").__dict__)
+
+
+def _module(arguments: list[str]) -> None:
+    sys.argv = arguments
+    sys.path[0] = os.getcwd()
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
