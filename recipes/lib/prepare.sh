@@ -17,10 +17,17 @@ fi
 
 declare -a PAIRS=() TESTS=()
 
+# languages SOURCE TARGET: the only direction of this recipe.
+languages() {
+  [ "${SOURCE:-$1} ${TARGET:-$2}" = "$1 $2" ] ||
+    die "SOURCE=${SOURCE:-$1} TARGET=${TARGET:-$2}: this recipe knows $1 to $2 only; leave SOURCE and TARGET out"
+  SOURCE=$1 TARGET=$2
+}
+
 # settings NAME...: the variables that decide what is made. What was made with others is not mixed with this.
 settings() {
   local name now=""
-  for name in SOURCE TARGET "$@"; do now+="$name=${!name}"$'\n'; done
+  for name in RECIPE SOURCE TARGET "$@"; do now+="$name=${!name}"$'\n'; done
   if [ -e "$TEXT/settings" ]; then
     [ "$now" = "$(cat "$TEXT/settings")"$'\n' ] || die "WORK=$WORK was prepared with" \
       "$(tr '\n' ' ' <"$TEXT/settings")and not with $(tr '\n' ' ' <<<"$now"): give another WORK, or remove this one"

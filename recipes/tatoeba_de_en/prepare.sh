@@ -3,13 +3,12 @@
 #   bash recipes/tatoeba_de_en/prepare.sh
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=tatoeba_de_en
-SOURCE=de
-TARGET=en
 MERGES=${MERGES:-8000}        # joint BPE
 HELD_OUT=${HELD_OUT:-2000}    # sentences of the validation set, and of the test set
 MAX_WORDS=${MAX_WORDS:-100}
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
 . "$LIB/prepare.sh"
+languages de en
 settings MERGES HELD_OUT MAX_WORDS
 space 1
 

@@ -3,8 +3,6 @@
 #   bash recipes/wmt14_en_de/prepare.sh
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt14_en_de
-SOURCE=en
-TARGET=de
 MERGES=${MERGES:-32000}    # joint BPE (all three papers)
 THRESHOLD=${THRESHOLD:-8}  # entries of the dictionary occur so often (the depth-wise LSTM's authors' program)
 LONGEST=${LONGEST:-256}    # subwords of a sentence (depth-wise LSTM)
@@ -12,6 +10,7 @@ MAX_WORDS=${MAX_WORDS:-250}
 RATIO=${RATIO:-1.5}
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
 . "$LIB/prepare.sh"
+languages en de
 settings MERGES THRESHOLD LONGEST MAX_WORDS RATIO
 space 15
 

@@ -3,8 +3,6 @@
 #   bash recipes/wmt14_en_fr/prepare.sh
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt14_en_fr
-SOURCE=en
-TARGET=fr
 MERGES=${MERGES:-32000}    # joint BPE (depth-wise LSTM; the paper on shallow-to-deep training: 40000)
 THRESHOLD=${THRESHOLD:-8}  # entries of the dictionary occur so often (the depth-wise LSTM's authors' program)
 LONGEST=${LONGEST:-256}    # subwords of a sentence (depth-wise LSTM)
@@ -12,6 +10,7 @@ MAX_WORDS=${MAX_WORDS:-200}  # shallow-to-deep training
 RATIO=${RATIO:-1.5}
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
 . "$LIB/prepare.sh"
+languages en fr
 settings MERGES THRESHOLD LONGEST MAX_WORDS RATIO
 space 70
 

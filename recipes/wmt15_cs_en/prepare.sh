@@ -4,8 +4,6 @@
 # CZENG=0 leaves it out: 1 million pairs, not comparable with the paper.
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt15_cs_en
-SOURCE=cs
-TARGET=en
 CZENG=${CZENG:-1}
 MERGES=${MERGES:-32000}    # joint BPE (depth-wise LSTM)
 THRESHOLD=${THRESHOLD:-8}  # entries of the dictionary occur so often (the authors' program)
@@ -14,6 +12,7 @@ MAX_WORDS=${MAX_WORDS:-250}
 RATIO=${RATIO:-1.5}
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
 . "$LIB/prepare.sh"
+languages cs en
 settings CZENG MERGES THRESHOLD LONGEST MAX_WORDS RATIO
 space 30
 

@@ -5,13 +5,12 @@
 # Chinese is not segmented into words: SentencePiece splits raw text, so that raw text can be translated as it is.
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt18_zh_en
-SOURCE=zh
-TARGET=en
 CWMT=${CWMT:-1}
 VOCABULARY=${VOCABULARY:-32000}  # entries of each side (the paper: 32k merge operations for English-German)
 LONGEST=${LONGEST:-256}          # subwords of a sentence
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
 . "$LIB/prepare.sh"
+languages zh en
 settings CWMT VOCABULARY LONGEST
 space 50
 
