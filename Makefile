@@ -18,6 +18,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/shellcheck -x .ci/run $$(find recipes tools -name '*.sh')
 
 setup:
 	@$(PYTHON) tools/check_setup.py $(VENV) $(if $(findstring command,$(origin PYTHON)),--same-python)

