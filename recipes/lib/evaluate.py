@@ -10,6 +10,7 @@ from it with a paired bootstrap. All seeds of a system that were trained are sco
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -25,7 +26,7 @@ from systems import System
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
 from fairseq_depthwise import tables
-from fairseq_depthwise.evaluation.averaging import last_checkpoints
+from fairseq_depthwise.evaluation.averaging import last_checkpoints, require_one_depth
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenise
 from fairseq_depthwise.evaluation.significance import paired_test, spread
 from fairseq_depthwise.evaluation.translations import read_lines, read_translations
@@ -104,18 +105,14 @@ def average_of(wanted: int, folder: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    saved, count = folder / "checkpoints", wanted
+    saved = folder / "checkpoints"
     if not saved.is_dir():
         raise UserError(f"{saved} does not exist; train the system first")
-    while count > 1:
-        try:
-            last_checkpoints(str(saved), count)
-            break
-        except UserError:
-            count -= 1
-    if count < wanted:
-        say(f"{saved} has {count} checkpoints, and the mean of {wanted} is asked for")
-    files = last_checkpoints(str(saved), count)
+    files = _newest(str(saved), wanted)
+    if not files:
+        raise UserError(f"{saved} has no checkpoint of an epoch or of a number of updates yet; train the system longer")
+    if len(files) < wanted:
+        say(f"{saved} has {len(files)} checkpoints of the last depth, and the mean of {wanted} is asked for")
     average = folder / "average.pt"
     if not average.exists() or average.stat().st_mtime < Path(files[-1]).stat().st_mtime:
         command = [sys.executable, "-m", "fairseq_depthwise", "average", "--output", str(average), *files]
@@ -123,6 +120,22 @@ def average_of(wanted: int, folder: Path) -> Path:
         if status := subprocess.run(command, stdout=sys.stderr).returncode:
             raise UserError(f"averaging ended with status {status}; what it printed above says why")
     return average
+
+
+def _newest(saved: str, wanted: int) -> list[str]:
+    """The newest checkpoints of one depth, oldest first: as many as are wanted, or as there are."""
+    files: list[str] = []
+    for count in range(wanted, 0, -1):
+        with contextlib.suppress(UserError):
+            files = last_checkpoints(saved, count)
+            break
+    while len(files) > 1:
+        try:
+            require_one_depth(files)
+            break
+        except UserError:
+            files = files[1:]
+    return files
 
 
 def _on_cpu() -> tuple[str, ...]:

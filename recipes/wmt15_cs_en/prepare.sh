@@ -28,7 +28,8 @@ fetch training-parallel-nc-v10.tgz \
 # The dev sets of 2019 have those of all years before.
 fetch dev.tgz sha256:7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7 \
   http://data.statmt.org/wmt19/translation-task/dev.tgz
-fetch test.tgz md5:67e3beca15e69fe3d36de149da0a96df https://statmt.org/wmt15/test.tgz
+# WMT18 has another archive of this name.
+DOWNLOADS=$DOWNLOADS/wmt15 fetch test.tgz md5:67e3beca15e69fe3d36de149da0a96df https://statmt.org/wmt15/test.tgz
 
 pair 'training-parallel-europarl-v7.tgz!training/europarl-v7.cs-en.cs' \
   'training-parallel-europarl-v7.tgz!training/europarl-v7.cs-en.en'
@@ -47,7 +48,7 @@ fi
 train_text --tokenize moses --longest "$MAX_WORDS" --ratio "$RATIO"
 pair 'dev.tgz!dev/newstest2013.cs' 'dev.tgz!dev/newstest2013.en'
 valid_text --tokenize moses
-pair 'test.tgz!test/newstest2015-csen-src.cs.sgm' 'test.tgz!test/newstest2015-csen-ref.en.sgm'
+pair 'wmt15/test.tgz!test/newstest2015-csen-src.cs.sgm' 'wmt15/test.tgz!test/newstest2015-csen-ref.en.sgm'
 test_text newstest2015 --tokenize moses
 
 joint_bpe

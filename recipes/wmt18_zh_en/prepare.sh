@@ -22,7 +22,8 @@ fetch UNv1.0.en-zh.tar.gz sha256:6f9c6401d5f0a49b20661324570d99fb86822d82f974748
 # The dev sets of 2019 have those of all years before.
 fetch dev.tgz sha256:7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7 \
   http://data.statmt.org/wmt19/translation-task/dev.tgz
-fetch test.tgz md5:f996c245ecffea23d0006fa4c34e9064 https://data.statmt.org/wmt18/translation-task/test.tgz
+# WMT15 has another archive of this name.
+DOWNLOADS=$DOWNLOADS/wmt18 fetch test.tgz md5:f996c245ecffea23d0006fa4c34e9064 https://data.statmt.org/wmt18/translation-task/test.tgz
 
 pair 'training-parallel-nc-v13.tgz!training-parallel-nc-v13/news-commentary-v13.zh-en.zh' \
   'training-parallel-nc-v13.tgz!training-parallel-nc-v13/news-commentary-v13.zh-en.en'
@@ -41,11 +42,11 @@ datum2017 737455c139596f4abf3b1da73bc38932b3ef9534549328eff47d867e29950ed2
 neu2017 9f63020b6990cde85f5387b745e3ae37f1d6a49848b90a49bae28219fb65395f
 CORPORA
 fi
-train_text
+train_text --tokenize none
 pair 'dev.tgz!dev/newstest2017-zhen-src.zh.sgm' 'dev.tgz!dev/newstest2017-zhen-ref.en.sgm'
-valid_text
-pair 'test.tgz!test/newstest2018-zhen-src.zh.sgm' 'test.tgz!test/newstest2018-zhen-ref.en.sgm'
-test_text newstest2018
+valid_text --tokenize none
+pair 'wmt18/test.tgz!test/newstest2018-zhen-src.zh.sgm' 'wmt18/test.tgz!test/newstest2018-zhen-ref.en.sgm'
+test_text newstest2018 --tokenize none
 
 sentencepiece_each
 binarise "$TEXT/pieces.zh.model" "$TEXT/pieces.en.model" -- \
