@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -35,18 +38,18 @@ def map_in_order(
         function: must be importable by another process.
         items: read only as far ahead as the processes need.
         jobs: processes; with 1, this one.
-        prepare: called once in each process before its first chunk.
+        prepare: called once before the first chunk; all processes have what it leaves in global variables.
 
     Raises:
         UserError: a process was killed.
     """
-    if jobs == 1:
-        prepare()
+    prepare()
+    if jobs <= 1:
         yield from map(function, in_chunks(items))
         return
-    # Forked workers have what this process has imported; nothing here has started a thread yet.
+    # Forked workers have what this process has prepared; nothing here has started a thread yet.
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=prepare) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_follow_parent) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for chunk in in_chunks(items):
@@ -63,3 +66,19 @@ def map_in_order(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _follow_parent() -> None:
+    """In a worker: Ctrl-C is the parent's, and when the parent ends, be it by SIGKILL, nobody waits for work here.
+
+    A worker that stayed would keep its memory, and what its parent had locked.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
