@@ -103,7 +103,7 @@ def clean_corpus(
     with ExitStack() as stack:
         files = [stack.enter_context(written_whole(f"{output}.{language}")) for language in languages]
         raws = [stack.enter_context(written_whole(f"{output}.raw.{language}")) for language in languages] if raw else []
-        work = _Work(languages, tokenize, limits, count)
+        work = _Work(languages, tokenize, limits, raw, count)
         for result in map_in_order(work, _all_pairs(pairs), jobs, work.prepare):
             read += result.read
             kept += len(result.pairs)
@@ -140,10 +140,11 @@ class _Result(NamedTuple):
 class _Work:
     """What a process does with a chunk of pairs."""
 
-    def __init__(self, languages: list[str], tokenize: str, limits: Limits | None, count: bool) -> None:
+    def __init__(self, languages: list[str], tokenize: str, limits: Limits | None, raw: bool, count: bool) -> None:
         self.languages = languages
         self.tokenize = tokenize
         self.limits = limits
+        self.raw = raw
         self.count = count
 
     def prepare(self) -> None:
@@ -151,18 +152,20 @@ class _Work:
         _tokenizers = [tokenizer(self.tokenize, language) for language in self.languages]
 
     def __call__(self, chunk: list[tuple[str, str]]) -> _Result:
-        pairs, left_out, words = [], Counter[str](), Counter[str]()
-        for source, target in chunk:
-            source, target = _tokenizers[0](source), _tokenizers[1](target)
+        pairs, raw, left_out, words = [], [], Counter[str](), Counter[str]()
+        for pair in chunk:
+            source, target = _tokenizers[0](pair[0]), _tokenizers[1](pair[1])
             fault = self.limits.fault(source, target) if self.limits is not None else None
             if fault is not None:
                 left_out[fault] += 1
                 continue
             pairs.append((source, target))
+            if self.raw:
+                raw.append(pair)
             if self.count:
                 words.update(source.split())
                 words.update(target.split())
-        return _Result(len(chunk), pairs, chunk, words, left_out)
+        return _Result(len(chunk), pairs, raw, words, left_out)
 
 
 #: Of this process, one for each side.
