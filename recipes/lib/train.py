@@ -139,10 +139,12 @@ def launcher(machine: Machine) -> list[str]:
     if machine.nodes == 1 and (machine.gpus or machine.processes == 1):
         return [sys.executable, "-m", "fairseq_depthwise", "train"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(machine.processes)]
-    if machine.nodes > 1:
+    if machine.nodes == 1:
+        command += ["--standalone"]  # a free port of its own, beside other trainings
+    else:
         command += ["--nnodes", str(machine.nodes), "--node_rank", str(machine.rank)]
-        command += ["--master_addr", machine.address]
-    return [*command, "--master_port", str(machine.port), "-m", "fairseq_depthwise", "train"]
+        command += ["--master_addr", machine.address, "--master_port", str(machine.port)]
+    return [*command, "-m", "fairseq_depthwise", "train"]
 
 
 def training_options(
