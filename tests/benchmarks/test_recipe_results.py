@@ -7,10 +7,17 @@ import pytest
 import recipe_results
 from page_sections import write_section
 
+from fairseq_compat import UserError
 
-def _run(seed: str, score: float, base: float | None = None) -> dict[str, Any]:
-    run: dict[str, Any] = {"seed": seed, "score": score, "signature": "tok:13a"}
-    return run if base is None else run | {"baseline": "transformer", "baseline_score": base, "p": 0.25}
+
+def _run(score: float, base: float | None = None, loss: float = 3.0) -> dict[str, Any]:
+    scored: dict[str, Any] = {"score": score, "signature": "tok:13a"}
+    if base is not None:
+        scored |= {"baseline": "transformer", "baseline_score": base, "p": 0.25}
+    return {
+        **{"parameters": 1_234_567, "updates": 40, "nll_loss": loss, "test": "t16", "metrics": {"sacrebleu": scored}},
+        **{"machine": "a processor", "versions": "Python 3"},
+    }
 
 
 @pytest.fixture
@@ -21,23 +28,22 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def section(work: Path) -> str:
-    trainings = [{"parameters": 1_234_567, "updates": 40, "nll_loss": loss} for loss in (3.0, 3.5)]
-    found = {
-        "transformer": {
-            "test": "t16",
-            "seeds": ["1", "2"],
-            "metrics": {"sacrebleu": [_run("1", 30.0), _run("2", 31.0)]},
-            "trainings": trainings,
-        },
-        "sdt": {
-            "test": "t16",
-            "seeds": ["2"],
-            "metrics": {"sacrebleu": [_run("2", 30.25, 31.0)]},
-            "trainings": trainings[:1],
-        },
-    }
-    return recipe_results.section("multi30k", found, work)
+def record(work: Path) -> dict[str, Any]:
+    """Two seeds of one system, trained at different times, and one of another."""
+    first = recipe_results.with_runs({}, "multi30k", {"transformer": {"1": _run(30.0)}}, work)
+    later = {"transformer": {"2": _run(31.0, loss=3.5)}, "sdt": {"2": _run(30.25, 31.0)}}
+    return recipe_results.with_runs(first, "multi30k", later, work)
+
+
+@pytest.fixture
+def section(record: dict[str, Any]) -> str:
+    return recipe_results.section(record)
+
+
+def test_runs_on_other_text_are_refused(record: dict[str, Any], work: Path) -> None:
+    (work / "text" / "train.report.txt").write_text("7 pairs read, 7 kept\n")
+    with pytest.raises(UserError, match="7 pairs read, 7 kept, and the record 29 pairs"):
+        recipe_results.with_runs(record, "multi30k", {}, work)
 
 
 def test_seeds_are_put_together(section: str) -> None:
@@ -69,6 +75,7 @@ def test_other_sections_stay(section: str, tmp_path: Path) -> None:
 
 def test_nothing_trained_is_one_sentence(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["multi30k", "--work", str(work), "--no-training", "--output", str(work / "page.md")]
+    arguments += ["--records", str(work)]
     assert recipe_results.main(arguments) == 1
-    assert "no trained system of transformer" in capsys.readouterr().err
+    assert "no trained system" in capsys.readouterr().err
     assert not (work / "page.md").exists()
