@@ -107,8 +107,9 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def times_of(folder: Path) -> dict[str, int]:
-    """When each file of a folder was written."""
-    return {str(path): path.stat().st_mtime_ns for path in sorted(folder.rglob("*")) if path.is_file()}
+    """When each file of a folder was written, but for the one that is locked."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".preparing")
+    return {str(path): path.stat().st_mtime_ns for path in files}
 
 
 def lines(path: Path) -> Sequence[str]:

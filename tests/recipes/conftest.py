@@ -2,69 +2,48 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
-import threading
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import corpus_mirror
 import pytest
 from forked_python import ForkedPython
+from mirror_server import MirrorServer
 from recipe_runs import Work
 
-#: What the server was asked for since it started, over all tests of this process.
-_requests: list[str] = []
 
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        _requests.append(self.path)
+@pytest.fixture(scope="session")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorServer]:
+    """A web server with ``KIND/RECIPE/ARCHIVE``; ``mirror_of`` fills it."""
+    with MirrorServer(tmp_path_factory.mktemp("mirror")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def mirror_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mirror")
+def mirror_of(mirror: MirrorServer) -> Callable[..., str]:
+    """``mirror_of(recipe, kind="own")``: the address of a mirror with a recipe's archives.
 
-
-@pytest.fixture(scope="session")
-def mirror_address(mirror_folder: Path) -> Iterator[str]:
-    handler = functools.partial(_Handler, directory=str(mirror_folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture(scope="session")
-def requests_so_far() -> Callable[[], int]:
-    """How often the mirror was asked for something."""
-    return lambda: len(_requests)
-
-
-@pytest.fixture(scope="session")
-def texts() -> dict[str, corpus_mirror.Texts]:
-    """The sets of texts there are: ``own`` always, ``real`` where CORPORA names real corpora."""
-    there: dict[str, corpus_mirror.Texts] = {"own": corpus_mirror.OwnTexts()}
-    if corpora := os.environ.get("CORPORA"):
-        there["real"] = corpus_mirror.RealTexts(Path(corpora))
-    return there
-
-
-@pytest.fixture(scope="session")
-def mirror_of(mirror_folder: Path, mirror_address: str, texts: dict[str, corpus_mirror.Texts]) -> Callable[..., str]:
-    """``mirror_of(recipe, kind="own")``: the address of a mirror with a recipe's archives."""
+    The kind ``own`` is always there, ``real`` where CORPORA names real corpora; tests without it are skipped.
+    """
 
     def made(recipe: str, kind: str = "own") -> str:
-        folder = mirror_folder / kind / recipe
+        folder = mirror.folder / kind / recipe
         if not folder.exists():
-            corpus_mirror.build(folder, recipe, texts[kind])
-        return f"{mirror_address}/{kind}/{recipe}"
+            corpus_mirror.build(folder, recipe, _texts(kind))
+        return f"{mirror.url}/{kind}/{recipe}"
 
     return made
+
+
+def _texts(kind: str) -> corpus_mirror.Texts:
+    if kind == "own":
+        return corpus_mirror.OwnTexts()
+    corpora = os.environ.get("CORPORA")
+    if not corpora:
+        pytest.skip("CORPORA does not name real corpora")
+    return corpus_mirror.RealTexts(Path(corpora))
 
 
 @pytest.fixture(scope="session")
@@ -75,16 +54,36 @@ def forked_python() -> Iterator[ForkedPython]:
 
 
 @pytest.fixture(scope="session")
-def quick_work(
-    forked_python: ForkedPython, mirror_of: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+def new_work(
+    request: pytest.FixtureRequest, mirror_of: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Work]:
-    """``quick_work(recipe, kind="own")``: a new folder for a recipe, whose scripts start Python as forks."""
+    """``new_work(recipe, kind="own", forked=True, **environment)``: a recipe and a new folder for it.
 
-    def made(recipe: str, kind: str = "own", **environment: str) -> Work:
-        given = {
-            "PYTHON": str(forked_python.python), "MIRROR": mirror_of(recipe, kind), "IGNORE_CHECKSUMS": "1",
-            **environment,
-        }  # fmt: skip
+    With ``forked`` its scripts start Python as forks; without it is the real interpreter.
+    """
+
+    def made(recipe: str, kind: str = "own", *, forked: bool = True, **environment: str) -> Work:
+        python = request.getfixturevalue("forked_python").python if forked else sys.executable
+        given = {"PYTHON": str(python), "MIRROR": mirror_of(recipe, kind), "IGNORE_CHECKSUMS": "1"}
+        if recipe == "opus100":
+            given["LANGUAGES"] = " ".join(corpus_mirror.OPUS_LANGUAGES)
+        if recipe == "wmt18_zh_en":
+            given["VOCABULARY"] = "400"  # it has more characters
+        given |= environment
         return Work(recipe, tmp_path_factory.mktemp(recipe) / "work", given)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def prepared(new_work: Callable[..., Work]) -> Callable[[str], Work]:
+    """``prepared(recipe)``: the recipe's folder with data of our own texts, the same for all tests of a process."""
+    found: dict[str, Work] = {}
+
+    def made(recipe: str) -> Work:
+        if recipe not in found:
+            found[recipe] = new_work(recipe)
+            found[recipe].run("prepare")
+        return found[recipe]
 
     return made

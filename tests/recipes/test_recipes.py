@@ -1,0 +1,186 @@
+"""Every recipe from archives to a table of scores, with a mirror on loopback and models that learn nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from corpus_mirror import DIRT, OPUS_LANGUAGES, OwnTexts, Texts
+from mirror_server import MirrorServer
+from recipe_runs import Work, lines, small, times_of
+
+#: All on one worker of pytest-xdist, which prepares each recipe once.
+pytestmark = pytest.mark.xdist_group("recipes")
+
+Prepared = Callable[[str], Work]
+
+
+class Expected(NamedTuple):
+    """What there is in a recipe's data: languages, training pairs that are read, and where test sentences come from."""
+
+    source: str
+    target: str
+    read: int
+    test: str = ""
+    test_start: int = 1024
+
+
+RECIPES = {
+    "wmt14_en_de": Expected("en", "de", 3 * 60 + 7, "newstest2014"),
+    "wmt14_en_fr": Expected("en", "fr", 5 * 60 + 7, "newstest2014"),
+    "wmt15_cs_en": Expected("cs", "en", 4 * 60 + 7, "newstest2015"),
+    "wmt18_zh_en": Expected("zh", "en", 8 * 60 + 7, "newstest2018"),
+    "multi30k": Expected("en", "de", 2 * 60 + 7, "test_2016_flickr", 1012),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_prepared_data(prepared: Prepared, recipe: str) -> None:
+    """All pairs of all archives, each as one line, less what cleaning leaves out; test sets exactly as they came."""
+    work, expected = prepared(recipe), RECIPES[recipe]
+    report = (work.folder / "text" / "train.report.txt").read_text()
+    left_out = {reason: sum(reason == why for _, _, why in DIRT) for _, _, reason in DIRT if reason}
+    found = {reason: int(number) for number, reason in re.findall(r"^(\d+) left out: (.*)$", report, re.MULTILINE)}
+    assert f"{expected.read} pairs read" in report
+    for reason, number in left_out.items():
+        assert found[reason] == number
+    kept = expected.read - sum(found.values())
+    for language in (expected.source, expected.target):
+        assert len(lines(work.folder / "text" / f"train.{language}")) == kept
+        assert len(lines(work.folder / "text" / f"bpe.train.{language}")) == kept
+    pairs = OwnTexts().pairs(expected.source, expected.target, expected.test_start, 12)
+    assert_test_set(work.folder, expected.test, (expected.source, expected.target), pairs)
+    data = work.folder / "data-bin"
+    assert lines(data / "tests.txt") == [expected.test]
+    for part in ("train", "valid", "test"):
+        for language in (expected.source, expected.target):
+            assert (data / f"{part}.{expected.source}-{expected.target}.{language}.idx").stat().st_size > 0
+
+
+def assert_test_set(folder: Path, name: str, languages: Sequence[str], pairs: Sequence[tuple[str, str]]) -> None:
+    for side, language in enumerate(languages):
+        assert lines(folder / "text" / f"test.{name}.raw.{language}") == [pair[side] for pair in pairs]
+
+
+def test_every_line_stays_beside_its_translation(prepared: Prepared) -> None:
+    """Through archives whose members come in another order by name than by number, and columns of a table."""
+    text: Texts = OwnTexts()
+    for recipe in ("wmt18_zh_en", "tatoeba_de_en"):
+        work = prepared(recipe)
+        source, target = ("zh", "en") if recipe == "wmt18_zh_en" else ("de", "en")
+        known = set(text.pairs(source, target, 0, 600))
+        # Of Tatoeba before tokenisation; Chinese is not tokenised.
+        folder = work.folder / "text" / ("split" if recipe == "tatoeba_de_en" else ".")
+        found = list(zip(*(lines(folder / f"train.{language}") for language in (source, target)), strict=True))
+        strange = [pair for pair in found if pair not in known]
+        assert len(strange) <= len(DIRT)
+        assert len(found) > 150
+        assert recipe == "tatoeba_de_en" or DIRT[0][0].replace("\u2028", " ") in {pair[0] for pair in strange}
+
+
+def test_tatoeba_is_split_without_overlap(prepared: Prepared) -> None:
+    text = prepared("tatoeba_de_en").folder / "text"
+    parts = {part: set(lines(text / "split" / f"{part}.en")) for part in ("train", "valid", "test")}
+    assert [len(parts[part]) for part in ("valid", "test")] == [12, 12]
+    assert not parts["train"] & parts["valid"]
+    assert not (parts["train"] | parts["valid"]) & parts["test"]
+
+
+def test_opus_has_every_language(prepared: Prepared) -> None:
+    work = prepared("opus100")
+    data, text = work.folder / "data-bin", work.folder / "text"
+    assert set(lines(data / "languages.txt")) == {"en", *OPUS_LANGUAGES}
+    assert set(lines(data / "pairs.txt")[0].split(",")) == {
+        pair for language in OPUS_LANGUAGES for pair in (f"en-{language}", f"{language}-en")
+    }
+    for language in OPUS_LANGUAGES:
+        assert (text / f"train.en-{language}.report.txt").read_text().startswith("67 pairs read")
+        # `yo` is one of five languages of the corpus without dev and test sets.
+        assert (data / f"valid.en-{language}.en.idx").exists() == (language != "yo")
+    assert lines(text / "zero-shot" / "de-fr.fr") == [pair[1] for pair in OwnTexts().pairs("de", "fr", 1024, 12)]
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, "tatoeba_de_en", "opus100"])
+def test_prepare_again_does_nothing(prepared: Prepared, mirror: MirrorServer, recipe: str) -> None:
+    work = prepared(recipe)
+    before, requests = times_of(work.folder), len(mirror.requests)
+    again = work.run("prepare")
+    assert times_of(work.folder) == before
+    assert len(mirror.requests) == requests
+    assert again.stderr == ""
+
+
+_TINY = [*small(), "--encoder-ffn-embed-dim=32", "--decoder-ffn-embed-dim=32"]
+_DEPTHWISE = [*small(), "--depthwise-hidden-dim=32"]
+_UPDATES = ["--max-update=4", "--save-interval-updates=2"]
+_GROWTH = [*_TINY, "--growth-stages=1:1,2:1", "--encoder-block-size=1", "--max-update=0"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "system", "options", "baseline", "published"),
+    [
+        ("wmt14_en_de", "mute_relative", [*_TINY, *_UPDATES], None, "28.2 (Table 2)"),
+        ("wmt14_en_de", "mute_sequential", [*_TINY, *_UPDATES], "mute_relative", "29.3 (Table 2)"),
+        ("wmt14_en_fr", "sdt_24l", _GROWTH, None, "42.42 (Table 1)"),
+        ("wmt15_cs_en", "depthwise_lstm_base", [*_DEPTHWISE, *_UPDATES], None, "29.15 (Table 6)"),
+        ("wmt18_zh_en", "mute", [*_TINY, *_UPDATES], None, None),
+        ("tatoeba_de_en", "sdt", _GROWTH, None, None),
+    ],
+)
+def test_system(
+    prepared: Prepared, recipe: str, system: str, options: list[str], baseline: str | None, published: str | None
+) -> None:
+    """Trained, averaged as its paper does, translated, and scored beside what was published."""
+    work = prepared(recipe)
+    trained = work.train(system, *options)
+    evaluated = work.run("evaluate", system, MAX_TOKENS=600)
+    [scores] = [json.loads(path.read_text()) for path in (work.folder / "systems").glob(f"{system}.*.scores.json")]
+    for metric, runs in scores["metrics"].items():
+        assert [run["seed"] for run in runs] == ["1"]
+        [row] = [line for line in evaluated.stdout.split("\n") if line.split()[:1] == [metric]]
+        assert row.split()[1:3] == ["1", f"{runs[0]['score']:.2f}"]
+        assert row.endswith(runs[0]["signature"])
+        assert "version:2" in runs[0]["signature"]
+        assert runs[0].get("baseline") == baseline
+        assert ("p" in runs[0]) == (baseline is not None)
+    assert published is None or published in evaluated.stdout
+    assert ("paired bootstrap" in evaluated.stdout) == (baseline is not None)
+    folder = work.folder / "systems" / system
+    assert ("grew the encoder from 1 to 2 layers" in trained.stdout) == ("--growth-stages=1:1,2:1" in options)
+    # The MUTE paper takes the best checkpoint on the validation set, the others the mean of the last.
+    assert (folder / "average.pt").exists() != system.startswith("mute")
+    # Nothing is translated again when nothing was trained since.
+    before = times_of(folder)
+    assert work.run("evaluate", system).stdout == evaluated.stdout
+    assert times_of(folder) == before
+
+
+def test_opus_in_all_directions(prepared: Prepared) -> None:
+    """The baseline, then a model that grows while it is trained in all directions, and the win ratio between both."""
+    work = prepared("opus100")
+    work.train("transformer_base", *_TINY, *_UPDATES)
+    work.train("sdt_rpr_24l", *_GROWTH, "--save-interval-updates=10")
+    base = work.run("evaluate", "transformer_base", MAX_TOKENS=600)
+    assert re.search(r"en-xx bleu94 +- +18.75 \(Table 7\)", base.stdout)
+    grown = work.run("evaluate", "sdt_rpr_24l", MAX_TOKENS=600)
+    assert re.search(r"en-xx win_ratio +\d", grown.stdout)
+    scores = json.loads((work.folder / "systems" / "sdt_rpr_24l" / "evaluation" / "scores.json").read_text())
+    assert {group: set(found) for group, found in scores.items()} == {
+        "en-xx": {"de", "fr"}, "xx-en": {"de", "fr"}, "zero-shot": {"de-fr", "fr-de"},
+    }  # fmt: skip
+    assert "92 of the 94 languages are missing" in grown.stdout
+
+
+@pytest.mark.corpora
+@pytest.mark.parametrize("recipe", [*RECIPES, "opus100"])
+def test_real_text(new_work: Callable[..., Work], recipe: str) -> None:
+    """The same archives with real sentences in them."""
+    work = new_work(recipe, "real", VOCABULARY="1000")
+    work.run("prepare")
+    assert (work.folder / "data-bin").is_dir()
+    assert not os.listdir(work.folder / "text").count("settings.tmp")
