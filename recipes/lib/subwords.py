@@ -90,18 +90,18 @@ def learn_sentencepiece(texts: list[str], size: int, sample: int, output: str) -
         prefix = str(Path(folder) / "pieces")
         try:
             sentencepiece.SentencePieceTrainer.train(
-                input=texts,
+                sentence_iterator=_spread(texts, _count(texts), sample),
                 model_prefix=prefix,
                 model_type="bpe",
                 vocab_size=size,
                 character_coverage=0.9999,
-                input_sentence_size=sample,
-                shuffle_input_sentence=True,
                 num_threads=os.cpu_count() or 1,
-                minloglevel=1,
+                minloglevel=2,
             )
         except (RuntimeError, OSError) as error:
-            raise UserError(f"SentencePiece cannot learn {size:,} entries from {len(texts)} texts: {error}") from error
+            # Before its sentence, if there is one, it names a line of its own source and the condition there.
+            reason = str(error).rpartition("]")[2].strip() or "there is no text"
+            raise UserError(f"SentencePiece cannot learn {size:,} entries from {texts[0]}: {reason}") from error
         pieces = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
         with written_whole(f"{output}.dict.txt") as file:
             # fairseq has its own <unk>, <s> and </s>; it asks for a count and uses it for nothing here.
@@ -111,6 +111,25 @@ def learn_sentencepiece(texts: list[str], size: int, sample: int, output: str) -
                 if not (pieces.is_control(entry) or pieces.is_unknown(entry))
             )
         copied_whole(f"{prefix}.model", f"{output}.model")
+
+
+def _count(texts: list[str]) -> int:
+    lines = 0
+    for name in texts:
+        with open(name, "rb") as file:
+            lines += sum(1 for _ in file)
+    return lines
+
+
+def _spread(texts: list[str], count: int, most: int) -> Iterator[str]:
+    """At most so many of all ``count`` lines, evenly spread: SentencePiece's own sample is another one each time."""
+    number = 0
+    for name in texts:
+        with open(name, "rb") as file:
+            for line in file:
+                if count <= most or number * most // count < (number + 1) * most // count:
+                    yield line.decode().rstrip("\n")
+                number += 1
 
 
 def apply_subwords(models: list[str], prefix: str, languages: list[str], output: str, longest: int, jobs: int) -> None:
@@ -130,7 +149,11 @@ def apply_subwords(models: list[str], prefix: str, languages: list[str], output:
             for side, file in enumerate(files):
                 file.write("".join(f"{pair[side]}\n" for pair in pairs).encode())
         if kept == 0:
-            raise UserError(f"no pair of {names[0]} and {names[1]} is left with at most {longest} subwords")
+            raise UserError(
+                f"no pair of {names[0]} and {names[1]} is left with at most {longest} subwords"
+                if longest
+                else f"{names[0]} and {names[1]} are empty"
+            )
     say(f"{output}: {kept:,} pairs" + (f", {read - kept:,} left out: more than {longest} subwords" * (read > kept)))
 
 
@@ -160,14 +183,17 @@ def splitter(model: str) -> Callable[[str], str]:
     """What splits a line into subwords, by a file of codes or a model of SentencePiece.
 
     Raises:
-        UserError: there is no such file.
+        UserError: there is no such file, or it is neither.
     """
     if not os.path.exists(model):
         raise UserError(f"{model} does not exist; it is learned before text is split with it")
     if model.endswith(".model"):
         import sentencepiece
 
-        pieces = sentencepiece.SentencePieceProcessor(model_file=model)
+        try:
+            pieces = sentencepiece.SentencePieceProcessor(model_file=model)
+        except (RuntimeError, OSError) as error:
+            raise UserError(f"{model} is no model of SentencePiece ({error}); remove it and learn it anew") from error
         return lambda line: " ".join(pieces.encode(line, out_type=str))
     from subword_nmt.apply_bpe import BPE
 
