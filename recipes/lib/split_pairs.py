@@ -36,7 +36,7 @@ def main() -> None:
     if any(source is None or target is None for source, target in pairs):
         raise UserError(f"{options.pair[0]} and {options.pair[1]} have different numbers of lines")
     parts = split(pairs, options.held_out)
-    if not parts["train"]:
+    if not parts["train"] or len(parts["valid"]) < options.held_out:
         raise UserError(f"{len(pairs):,} pairs are too few to hold out {options.held_out:,} sentences twice")
     options.output.mkdir(exist_ok=True)
     for name, part in reversed(parts.items()):
