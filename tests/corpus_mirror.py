@@ -272,13 +272,13 @@ def _opus100(parts: _Parts) -> Archives:
         members = _sides(f"{home}-train", both, parts.train(*both))
         if language != "yo":
             members |= _sides(f"{home}-dev", both, parts.held_out(*both, 0))
-            members |= _sides(f"{home}-test", both, parts.held_out(*both, 1))
+            members |= _sides(f"{home}-test", both, parts.held_out(*both, 1)[:4])
         archives[f"opus-100-corpus-{name}-v1.0.tar.gz"] = members
     zero_shot: dict[str, bytes] = {}
     for name in _ZERO_SHOT:
         first, second = name.split("-")
         home = f"opus-100-corpus/v1.0/zero-shot/{name}/opus.{name}-test"
-        zero_shot |= _sides(home, (first, second), parts.held_out(first, second, 2))
+        zero_shot |= _sides(home, (first, second), parts.held_out(first, second, 2)[:4])
     return {**archives, "opus-100-corpus-zeroshot-v1.0.tar.gz": zero_shot}
 
 

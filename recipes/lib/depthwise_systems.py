@@ -118,10 +118,10 @@ SYSTEMS: dict[str, System] = {
 }
 
 
-def many_languages() -> Training:
+def many_languages(scheduler: str) -> Training:
     """Section 3.5 follows Zhang et al. (2020): warm-up over 4,000 updates, 500,000 of them, 5 checkpoints averaged."""
     training = _training(512, 500_000, 5, 12_500)
-    return replace(training, options=(*adam("(0.9, 0.98)", "1e-9", noam(512, 4000), 4000), *SMOOTHED))
+    return replace(training, options=(*adam("(0.9, 0.98)", "1e-9", noam(512, 4000), 4000, scheduler), *SMOOTHED))
 
 
 def _from_and_to_english(*scores: float) -> dict[str, tuple[Published, ...]]:

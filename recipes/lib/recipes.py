@@ -43,7 +43,10 @@ _GERMAN = ("tokenized", "compound-split", "sacrebleu")
 
 
 def _published_in(recipe: str, systems: dict[str, System]) -> dict[str, System]:
-    return {name: system for name, system in systems.items() if recipe in system.published}
+    """The systems with numbers for a recipe, and their baselines."""
+    names = {name for name, system in systems.items() if recipe in system.published}
+    names |= {baseline for name in names if (baseline := systems[name].baseline)}
+    return {name: system for name, system in systems.items() if name in names}
 
 
 def _many_languages() -> dict[str, System]:
@@ -52,7 +55,7 @@ def _many_languages() -> dict[str, System]:
     return {
         name: replace(
             system,
-            training=depthwise_systems.many_languages(),
+            training=depthwise_systems.many_languages("inverse_sqrt_restart" if system.stages else "inverse_sqrt"),
             published=depthwise_systems.OPUS100.get(name, {}),
             baseline=None if name == "transformer_base" else "transformer_base",
         )
