@@ -78,8 +78,10 @@ def save_figure(file: IO[bytes], form: str, size: tuple[float, float], draw: Cal
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    from fairseq_depthwise.analysis.rounded_layout import RoundedLayout
+
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, layout=RoundedLayout())
         FigureCanvasAgg(figure)
         draw(figure)
         figure.savefig(file, format=form, dpi=150, metadata=_FORMATS[form])
