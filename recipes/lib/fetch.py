@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import fcntl
 import hashlib
 import http.client
 import os
@@ -21,6 +22,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from step import run_step, say
@@ -54,13 +56,33 @@ def fetch(name: str, checksum: str, urls: list[str], folder: Path, mirror: str =
         UserError: it cannot be had, the disk is too full, or what came is not what was published.
     """
     path = folder / name
+    if _found_right(path, checksum):
+        return
     folder.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        if mirror and "://" not in mirror:
-            _copy(Path(mirror) / name, path)
-        else:
-            _download([f"{mirror.rstrip('/')}/{name}"] if mirror else urls, path)
-    _check(path, checksum, keep=any(url.startswith(BY_HAND) for url in urls))
+    with _alone(folder):
+        if not path.exists():
+            if mirror and "://" not in mirror:
+                _copy(Path(mirror) / name, path)
+            else:
+                _download([f"{mirror.rstrip('/')}/{name}"] if mirror else urls, path)
+        _check(path, checksum, keep=any(url.startswith(BY_HAND) for url in urls))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait while another recipe fetches into the same folder: both would write the same file."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"waiting for another process that fetches into {folder}")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _copy(source: Path, path: Path) -> None:
@@ -172,7 +194,9 @@ def _with_progress(response: http.client.HTTPResponse, name: str, have: int, tot
     from tqdm import tqdm
 
     often = 1 if sys.stderr.isatty() else 60
-    with tqdm(desc=name, initial=have, total=total, unit="B", unit_scale=True, mininterval=often, leave=False) as bar:
+    with tqdm(
+        desc=name, initial=have, total=total, unit="B", unit_scale=True, mininterval=often, delay=often, leave=False
+    ) as bar:
         while block := response.read1(BLOCK):
             yield block
             bar.update(len(block))
@@ -192,11 +216,9 @@ def _check(path: Path, checksum: str, *, keep: bool) -> None:
         UserError: the file is another or damaged; unless it is to ``keep``, as somebody fetched it by hand, it is
             removed, so that the next run fetches it anew.
     """
-    checked = path.with_name(path.name + ".checked")
-    state = path.stat()
-    seal = f"{checksum} {state.st_size} {state.st_mtime_ns}"
-    if checked.exists() and checked.read_text() == seal:
+    if _found_right(path, checksum):
         return
+    checked = _checked(path)
     kind, _, expected = checksum.partition(":")
     if kind == "none":
         fault = _fault(path)
@@ -212,7 +234,22 @@ def _check(path: Path, checksum: str, *, keep: bool) -> None:
         replaced = "" if kind == "none" else ", with IGNORE_CHECKSUMS=1 if its owners have replaced it"
         raise UserError(f"{path.name} is not what it should be: {fault}. {what_now}{replaced}")
     with written_whole(checked) as file:
-        file.write(seal.encode())
+        file.write(_seal(path, checksum).encode())
+
+
+def _found_right(path: Path, checksum: str) -> bool:
+    checked = _checked(path)
+    return path.exists() and checked.exists() and checked.read_text() == _seal(path, checksum)
+
+
+def _checked(path: Path) -> Path:
+    return path.with_name(path.name + ".checked")
+
+
+def _seal(path: Path, checksum: str) -> str:
+    """What tells a file that was checked from one that took its place."""
+    state = path.stat()
+    return f"{checksum} {state.st_size} {state.st_mtime_ns}"
 
 
 def _fault(path: Path) -> str | None:

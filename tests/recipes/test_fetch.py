@@ -1,79 +1,30 @@
-"""Fetching one file: over connections that break, from servers of every kind, onto disks that fill up."""
+"""Fetching one file over connections that break, from servers of every kind, by processes that are killed."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import os
-import random
-import resource
 import signal
-import subprocess
-import sys
-import tarfile
 import time
-import zipfile
-from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
 import fetch as fetching
 import pytest
+from fetch_runs import CONTENT, SUM, command, ended, fetched, left, public_folder
 from mirror_server import Fault, MirrorServer
 
 from fairseq_compat import UserError
 
-LIB = Path(fetching.__file__).parent
-CONTENT = random.Random(1).randbytes(300_000)
-SUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-#: The command, with waits between tries that suit tests.
-QUICK = "import fetch; fetch.TIMEOUT, fetch.WAITS = 0.5, (0, 0, 0); fetch.run_step(fetch.main)"
-
 
 @pytest.fixture
 def mirror(tmp_path: Path) -> Iterator[MirrorServer]:
-    folder = tmp_path / "public"
-    folder.mkdir()
-    (folder / "data.bin").write_bytes(CONTENT)
-    with MirrorServer(folder) as server:
+    with MirrorServer(public_folder(tmp_path)) as server:
         yield server
 
 
 @pytest.fixture
 def to(tmp_path: Path) -> Path:
     return tmp_path / "downloads"
-
-
-def command(*arguments: str | Path, quick: bool = True, **environment: str) -> subprocess.Popen[str]:
-    start = ["-c", QUICK] if quick else [str(LIB / "fetch.py")]
-    return subprocess.Popen(
-        [sys.executable, *start, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(LIB), "MIRROR": "", **environment},
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its status, and the last line that it said, without the program's name."""
-    output, errors = process.communicate(timeout=30)
-    assert output == ""
-    assert "Traceback" not in errors
-    last = errors.rstrip().rpartition("\n")[2]
-    return process.returncode, last.removeprefix("-c: ").removeprefix("fetch: ")
-
-
-def fetched(mirror: MirrorServer, to: Path, checksum: str = SUM, name: str = "data.bin", **environment: str) -> str:
-    """The command's error, or nothing where it ended well."""
-    status, said = ended(command(name, checksum, f"{mirror.url}/{name}", "--to", to, **environment))
-    assert status in (0, 1)
-    return said if status else ""
-
-
-def left(to: Path) -> list[str]:
-    return sorted(path.name for path in to.iterdir())
 
 
 def test_one_file_once(mirror: MirrorServer, to: Path) -> None:
@@ -195,148 +146,6 @@ def test_addresses_in_turn(mirror: MirrorServer, to: Path) -> None:
     assert mirror.requests[-1] == ("gone.bin", None), "one address' beginning must not get another's end"
 
 
-@pytest.mark.parametrize("kind", ["sha256", "md5"])
-def test_wrong_checksum(kind: str, mirror: MirrorServer, to: Path) -> None:
-    published = hashlib.new(kind, CONTENT).hexdigest()
-    wrong = hashlib.new(kind, bytes(byte ^ 255 for byte in CONTENT)).hexdigest()
-    mirror.faults["data.bin"] = Fault(wrong_bytes=True)
-    said = fetched(mirror, to, f"{kind}:{published}")
-    assert f"it has the {kind} {wrong}, and {published} was published. It was removed" in said
-    assert "IGNORE_CHECKSUMS=1" in said
-    assert left(to) == []
-    mirror.faults.clear()
-    assert fetched(mirror, to, f"{kind}:{published.upper()}") == ""
-    assert (to / "data.bin").read_bytes() == CONTENT
-
-
-def test_owners_have_replaced_it(mirror: MirrorServer, to: Path) -> None:
-    assert fetched(mirror, to, "md5:" + "0" * 32, IGNORE_CHECKSUMS="1") == ""
-    assert (to / "data.bin").read_bytes() == CONTENT
-
-
-def tar_of(mode: str) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode=mode) as archive:
-        for name in "ab":
-            member = tarfile.TarInfo(name)
-            member.size = 51_200
-            archive.addfile(member, io.BytesIO(CONTENT[: member.size]))
-    return file.getvalue()
-
-
-def zip_of() -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("a", CONTENT)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("name", "ends"),
-    [
-        # A compressed one in its trailer and in its middle.
-        ("a.tgz", (-3, -8, 50_000)),
-        ("a.tar.gz", (-3, 50_000)),
-        ("a.gz", (-3, -8, 50_000)),
-        ("a.zip", (-1, 50_000)),
-        # A tar between its members, after the last, in a header and in a member.
-        ("a.tar", (512 + 51_200, 2 * (512 + 51_200), 512 + 51_200 + 100, 50_000)),
-    ],
-)
-def test_archives_without_a_published_checksum(name: str, ends: tuple[int, ...], tmp_path: Path) -> None:
-    public, to = tmp_path / "public", tmp_path / "downloads"
-    public.mkdir()
-    content = {
-        "a.tgz": lambda: tar_of("w:gz"),
-        "a.tar.gz": lambda: tar_of("w:gz"),
-        "a.gz": lambda: gzip.compress(CONTENT),
-        "a.zip": zip_of,
-        "a.tar": lambda: tar_of("w"),
-    }[name]()
-    for end in ends:
-        (public / name).write_bytes(content[:end])
-        with pytest.raises(UserError, match=rf"{name} is not what it should be: .*incomplete .*was removed"):
-            fetching.fetch(name, "none", ["http://nowhere"], to, str(public))
-        assert left(to) == []
-    if name != "a.tar":
-        (public / name).write_bytes(content[:40_000] + b"wrong" + content[40_005:])
-        with pytest.raises(UserError, match=f"{name} is not what it should be"):
-            fetching.fetch(name, "none", ["http://nowhere"], to, str(public))
-    (public / name).write_bytes(content)
-    fetching.fetch(name, "none", ["http://nowhere"], to, str(public))
-    assert left(to) == [name, f"{name}.checked"]
-
-
-def test_mirror(mirror: MirrorServer, to: Path) -> None:
-    nowhere = "http://127.0.0.1:9/data.bin"
-    for place in (str(mirror.folder), mirror.url, f"{mirror.url}/"):
-        assert ended(command("data.bin", SUM, nowhere, "--to", to, MIRROR=place))[0] == 0
-        assert (to / "data.bin").read_bytes() == CONTENT
-        assert left(to) == ["data.bin", "data.bin.checked"]
-        (to / "data.bin").unlink()
-    assert mirror.requests == [("data.bin", None)] * 2
-    status, said = ended(command("other.bin", SUM, nowhere, "--to", to, MIRROR=str(mirror.folder)))
-    assert (status, said) == (1, f"error: MIRROR={mirror.folder} has no file other.bin")
-
-
-def test_by_hand(mirror: MirrorServer, to: Path) -> None:
-    hint = "by-hand: register at home.org, and put it there"
-    status, said = ended(command("data.bin", SUM, hint, "--to", to))
-    assert (status, said) == (1, f"error: {to}/data.bin is missing and cannot be fetched: {hint[9:]}")
-    (to / "data.bin").write_bytes(CONTENT[:-1])
-    status, said = ended(command("data.bin", SUM, hint, "--to", to))
-    assert status == 1
-    assert "is not what it should be" in said
-    assert "removed" not in said
-    assert (to / "data.bin").exists(), "what somebody fetched by hand is theirs to remove"
-    (to / "data.bin").write_bytes(CONTENT)
-    assert ended(command("data.bin", SUM, hint, "--to", to))[0] == 0
-    (to / "data.bin").unlink()
-    assert ended(command("data.bin", SUM, hint, "--to", to, MIRROR=mirror.url))[0] == 0
-
-
-def test_disk_too_small(mirror: MirrorServer, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: namedtuple("usage", "free")(len(CONTENT) - 1))
-    for place in ("", str(mirror.folder)):
-        with pytest.raises(UserError, match=r"needs 0\.0 GB in .*downloads, and 0\.0 GB are free there"):
-            fetching.fetch("data.bin", SUM, [f"{mirror.url}/data.bin"], to, place)
-        assert left(to) == []
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: namedtuple("usage", "free")(len(CONTENT)))
-    fetching.fetch("data.bin", SUM, [f"{mirror.url}/data.bin"], to)
-
-
-def test_only_what_is_missing_needs_space(mirror: MirrorServer, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "WAITS", (0,))
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: namedtuple("usage", "free")(len(CONTENT) - 100_000))
-    mirror.faults["data.bin"] = Fault(cut_after=100_000, times=1, statuses=[200, 404])
-    to.mkdir()
-    (to / "data.bin.part").write_bytes(CONTENT[:100_000])
-    (to / "data.bin.part.from").write_text(f"{mirror.url}/data.bin\n")
-    mirror.faults.clear()
-    fetching.fetch("data.bin", SUM, [f"{mirror.url}/data.bin"], to)
-    assert (to / "data.bin").read_bytes() == CONTENT
-
-
-def test_disk_full_on_the_way(mirror: MirrorServer, to: Path) -> None:
-    """A limit for the size of files fails a write in the same way."""
-    process = subprocess.run(
-        [sys.executable, LIB / "fetch.py", "data.bin", SUM, f"{mirror.url}/data.bin", "--to", to],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=30,
-    )
-    said = process.stderr.rstrip().rpartition("\n")[2]
-    assert (process.returncode, said) == (
-        1, f"fetch: error: cannot write {to}/data.bin: File too large; what has come is kept",
-    )  # fmt: skip
-    assert "Traceback" not in process.stderr
-    assert (to / "data.bin.part").read_bytes() == CONTENT[:100_000]
-    assert fetched(mirror, to) == ""
-    assert mirror.requests[-1] == ("data.bin", "bytes=100000-")
-    assert (to / "data.bin").read_bytes() == CONTENT
-
-
 def test_network_failures_are_not_the_disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A route that is gone comes as a plain OSError, with a number as a full disk has one."""
     monkeypatch.setattr(fetching, "WAITS", (0,))
@@ -349,31 +158,24 @@ def test_network_failures_are_not_the_disks(monkeypatch: pytest.MonkeyPatch, tmp
         fetching.fetch("data.bin", SUM, ["http://x"], tmp_path)
 
 
-def test_a_folder_that_cannot_be_written(mirror: MirrorServer, to: Path) -> None:
-    to.mkdir()
-    (to / "data.bin.part").mkdir()
-    assert "Is a directory" in fetched(mirror, to)
-
-
-def test_checked_once(mirror: MirrorServer, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
-    monkeypatch.setattr(fetching, "_digest", lambda path, kind: read.append(path.name) or SUM[7:])
-
-    def again(checksum: str = SUM) -> int:
-        fetching.fetch("data.bin", checksum, [f"{mirror.url}/data.bin"], to)
-        return len(read)
-
-    assert [again(), again()] == [1, 1]
-    os.utime(to / "data.bin", (1, 1))
-    assert [again(), again()] == [2, 2]
-    assert again(SUM.upper().replace("SHA", "sha")) == 3
-
-
-def test_changed_after_it_was_checked(mirror: MirrorServer, to: Path) -> None:
-    assert fetched(mirror, to) == ""
-    (to / "data.bin").write_bytes(CONTENT[::-1])
-    assert "is not what it should be" in fetched(mirror, to)
-    assert fetched(mirror, to) == ""
+def test_two_at_once(mirror: MirrorServer, to: Path) -> None:
+    """Two recipes may share a folder: the second waits for what the first fetches, or goes on where that one died."""
+    mirror.faults["data.bin"] = Fault(hang_after=150_000, times=1)
+    call = ("data.bin", SUM, f"{mirror.url}/data.bin", "--to", to)
+    first = command(*call, quick=False)
+    deadline = time.monotonic() + 20
+    while not (to / "data.bin.part").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    others = [command(*call), command(*call)]
+    for other in others:
+        assert other.stderr is not None
+        assert other.stderr.readline() == f"waiting for another process that fetches into {to}\n"
+    first.kill()
+    first.communicate()
+    assert [ended(other)[0] for other in others] == [0, 0]
+    assert len(mirror.requests) == 2
+    assert (to / "data.bin").read_bytes() == CONTENT
 
 
 def test_interrupted(mirror: MirrorServer, to: Path) -> None:
