@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -37,8 +38,13 @@ class Work:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
 
-    def start(self, script: str, *arguments: object, **environment: object) -> subprocess.Popen[str]:
-        """Start a script in a process group of its own, with its output in pipes."""
+    def start(
+        self, script: str, *arguments: object, largest_file: int = resource.RLIM_INFINITY, **environment: object
+    ) -> subprocess.Popen[str]:
+        """Start a script in a process group of its own, with its output in pipes.
+
+        ``largest_file``: bytes at which writing fails, for scripts with the real interpreter.
+        """
         inherited = {name: value for name, value in os.environ.items() if not _STRANGE.match(name)}
         return subprocess.Popen(
             ["bash", str(RECIPES / self.recipe / f"{script}.sh"), *map(str, arguments)],
@@ -47,6 +53,7 @@ class Work:
                 **SMALL_TEXT, **self.environment, **{name: str(value) for name, value in environment.items()},
             },
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY)),
         )  # fmt: skip
 
     def run(
