@@ -29,6 +29,9 @@ from recipes import RECIPES, Recipe, system_of
 #: Target tokens of a model of base size that a core of a server CPU trains on in a second (docs/benchmarks.md).
 TOKENS_PER_CORE = 200
 
+#: Of the GPU that ``Training.max_tokens`` is for; one of that name has a little less than 80 GiB.
+GPU_BYTES = 79e9
+
 HELP = """bash recipes/{recipe}/train.sh SYSTEM [options of fairseq-train]
 
 Systems, and what was published for them:
@@ -45,6 +48,7 @@ class Machine:
         nodes, rank: how many nodes, and which of them this is.
         address, port: of the first node.
         precision: options of fairseq-train.
+        memory: of the smallest GPU, by the 80 GB that ``Training.max_tokens`` is for; 1 on a CPU.
     """
 
     gpus: int
@@ -54,6 +58,7 @@ class Machine:
     address: str = ""
     port: int = 29500
     precision: tuple[str, ...] = ()
+    memory: float = 1.0
 
     @property
     def world(self) -> int:
@@ -125,13 +130,14 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
     if nodes > 1 and not address:
         raise UserError(f"NNODES={nodes} needs MASTER_ADDR, the name or address of the node with NODE_RANK=0")
     precision: tuple[str, ...] = ()
+    memory = 1.0
     if gpus:
+        memory = min(torch.cuda.get_device_properties(one).total_memory for one in range(gpus)) / GPU_BYTES
         precision = ("--bf16",) if torch.cuda.get_device_capability()[0] >= 8 else ("--fp16",)
     elif environment.get("BF16") == "1":
         precision = ("--bf16",)
-    return Machine(
-        gpus, gpus or number("PROCESSES", 1), nodes, rank, address, number("MASTER_PORT", 29500), precision
-    )  # fmt: skip
+    port, processes = number("MASTER_PORT", 29500), gpus or number("PROCESSES", 1)
+    return Machine(gpus, processes, nodes, rank, address, port, precision, min(memory, 1.0))
 
 
 def launcher(machine: Machine) -> list[str]:
@@ -154,7 +160,7 @@ def training_options(
     training = system.training
     if tokens := environment.get("BATCH_TOKENS"):
         training = replace(training, batch_tokens=int(tokens))
-    most = int(environment.get("MAX_TOKENS") or training.max_tokens)
+    most = int(environment.get("MAX_TOKENS") or training.max_tokens * machine.memory)
     size = batch(training.batch_tokens, machine.world, most)
     effective = size.max_tokens * size.update_freq * machine.world
     say(
