@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from run_folder import languages_of, run_folder, seeds_of
-from step import run_step, say
+from step import run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError
@@ -77,7 +77,7 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
         *(sys.executable, "-m", "fairseq_depthwise", "generate", str(data), "--path", str(checkpoint)),
         *("--source-lang", source, "--target-lang", target, "--gen-subset", subset, "--beam", str(BEAM)),
         *("--lenpen", str(LENGTH_PENALTY), *recipe.text, name, str(data / file), "--post-process", mark),
-        *("--max-tokens", os.environ.get("MAX_TOKENS") or "4096", *_on_cpu()),
+        *("--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 4096)), *_on_cpu()),
     ]
     generated = output / f"{test}.generated"
     say(f"translating {test} with {checkpoint}")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from evaluate import average_of
 from run_folder import run_folder
-from step import run_step, say
+from step import run_step, say, whole_number
 from systems import Published
 
 from fairseq_compat import UserError
@@ -123,7 +123,7 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
     if not directions:
         return
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    processes = min(gpus or int(os.environ.get("PROCESSES") or 1), len(directions))
+    processes = min(gpus or whole_number(os.environ, "PROCESSES", 1), len(directions))
     say(f"translating {len(directions)} test sets in {processes} processes")
     # Each process takes a GPU of its own from the queue; CUDA does not survive a fork.
     context = multiprocessing.get_context("spawn")
@@ -157,7 +157,7 @@ def _load(checkpoint: str, data: str, devices: Any) -> None:
 
     options = TranslatorOptions(
         beam=BeamOptions(beam=BEAM, length_penalty=LENGTH_PENALTY),
-        max_tokens=int(os.environ.get("MAX_TOKENS") or 8192),
+        max_tokens=whole_number(os.environ, "MAX_TOKENS", 8192),
     )
     first, *_ = read_lines(os.path.join(data, "pairs.txt"))[0].split(",")
     source, target = first.split("-")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fairseq_compat import UserError
@@ -20,6 +20,18 @@ def run_step(step: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run the same command again to go on", file=sys.stderr)
         sys.exit(130)
+
+
+def whole_number(environment: Mapping[str, str], name: str, default: int, lowest: int = 1) -> int:
+    """A setting of the environment.
+
+    Raises:
+        UserError: it is something else, or less than ``lowest``.
+    """
+    text = environment.get(name) or str(default)
+    if not text.isdecimal() or int(text) < lowest:
+        raise UserError(f"{name}={text} is not a whole number of at least {lowest}")
+    return int(text)
 
 
 def say(sentence: str) -> None:

@@ -15,12 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from machine_batches import batch, growth_stages
 from run_folder import FINISHED, languages_of, run_folder
-from step import run_step, say
+from step import run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError
@@ -112,12 +113,7 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
     """
     import torch
 
-    def number(name: str, default: int, lowest: int = 1) -> int:
-        text = environment.get(name) or str(default)
-        if not text.isdecimal() or int(text) < lowest:
-            raise UserError(f"{name}={text} is not a whole number of at least {lowest}")
-        return int(text)
-
+    number = partial(whole_number, environment)
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     gpus = number("GPUS", there, lowest=0)
     if gpus > there:
@@ -158,10 +154,9 @@ def training_options(
 ) -> list[str]:
     """The options of fairseq-train."""
     training = system.training
-    if tokens := environment.get("BATCH_TOKENS"):
-        training = replace(training, batch_tokens=int(tokens))
-    most = int(environment.get("MAX_TOKENS") or training.max_tokens * machine.memory)
-    size = batch(training.batch_tokens, machine.world, most)
+    tokens = whole_number(environment, "BATCH_TOKENS", training.batch_tokens)
+    most = whole_number(environment, "MAX_TOKENS", int(training.max_tokens * machine.memory))
+    size = batch(tokens, machine.world, most)
     effective = size.max_tokens * size.update_freq * machine.world
     say(
         f"an update has {effective:,} tokens: {machine.world} processes x {size.max_tokens:,} x {size.update_freq} "
@@ -170,7 +165,7 @@ def training_options(
     options = [str(data), "--arch", system.arch, *system.options, *training.options]
     options += _task_options(recipe, system, data, environment)
     if system.stages:
-        options += ["--growth-stages", growth_stages(system.stages, training.batch_tokens, machine.world, most)]
+        options += ["--growth-stages", growth_stages(system.stages, tokens, machine.world, most)]
     options += ["--max-tokens", str(size.max_tokens), "--update-freq", str(size.update_freq)]
     if training.updates:
         options += ["--max-update", str(training.updates)]
