@@ -16,7 +16,7 @@ LIB = Path(fetch.__file__).parent
 CONTENT = random.Random(1).randbytes(300_000)
 SUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 #: The command, with waits between tries that suit tests.
-QUICK = "import fetch; fetch.TIMEOUT, fetch.WAITS = 0.5, (0, 0, 0); fetch.run_step(fetch.main)"
+QUICK = "import fetch; fetch.TIMEOUT, fetch.WAITS = 1, (0, 0, 0); fetch.run_step(fetch.main)"
 
 
 def public_folder(folder: Path) -> Path:
