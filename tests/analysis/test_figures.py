@@ -50,7 +50,7 @@ def test_the_same_wherever_objects_lie_in_memory(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(kiwisolver, "Variable", variable)
     path, written = tmp_path / "figure.svg", set()
-    for _ in range(6):
+    for _ in range(4):
         spare += [new_variable() for _ in range(1000)]
         mixed.shuffle(spare)
         write_figure(str(path), (7, 6), draw)
