@@ -108,7 +108,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.executable = request["python"]
-    first, *rest = request["arguments"]
+    first, *rest = (argument for argument in request["arguments"] if argument != "-u")
     end_as({"-c": _code, "-m": _module}.get(first, lambda given: run_script(first, given)), rest)
 
 

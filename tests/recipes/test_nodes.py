@@ -1,0 +1,152 @@
+"""Two nodes as two torchrun agents on loopback: they are one node with two processes, and end and go on together."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from recipe_runs import SMALL_BATCH, Work, ended, kill, small
+from train import Machine, find_machine, launcher
+
+from fairseq_compat import checkpoints
+
+pytestmark = pytest.mark.xdist_group("nodes")
+
+UPDATES = 40
+OPTIONS = [
+    *small(), "--encoder-ffn-embed-dim=32", "--decoder-ffn-embed-dim=32", "--dropout=0", "--warmup-updates=10",
+    f"--max-update={UPDATES}", "--save-interval-updates=4", "--validate-interval=1000", "--no-epoch-checkpoints",
+    "--keep-interval-updates=2",
+]  # fmt: skip
+
+
+def start_nodes(work: Work) -> list[subprocess.Popen[str]]:
+    """The same command on two nodes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [
+        work.start(
+            "train", "transformer", *OPTIONS, **SMALL_BATCH, GPUS=0, NNODES=2, NODE_RANK=rank, MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+
+
+def workers_of(pid: int) -> list[int]:
+    """The training processes below a script: those that torchrun started."""
+    found = []
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        is_one = b"LOCAL_RANK=" in Path(f"/proc/{child}/environ").read_bytes()
+        found += [child] if is_one else workers_of(child)
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
+def test_a_killed_process_ends_both_nodes_and_the_run_goes_on(prepared: Callable[[str], Work], tmp_path: Path) -> None:
+    whole = prepared("multi30k")
+    reference = Work("multi30k", tmp_path / "one", whole.environment)
+    nodes = Work("multi30k", tmp_path / "two", {**whole.environment, "PYTHON": sys.executable})
+    for work in (reference, nodes):
+        work.folder.mkdir()
+        (work.folder / "data-bin").symlink_to(whole.folder / "data-bin")
+    saved = nodes.folder / "systems" / "transformer" / "checkpoints"
+
+    agents = start_nodes(nodes)
+    try:
+        end = time.monotonic() + 120
+        while not list(saved.glob("checkpoint_*_*.pt")):
+            assert time.monotonic() < end, "nothing was saved"
+            assert all(agent.poll() is None for agent in agents), [ended(agent, None) for agent in agents]
+            time.sleep(0.01)
+        [victim] = workers_of(agents[1].pid)
+        os.kill(victim, signal.SIGKILL)
+        killed = time.monotonic()
+        results = [ended(agent, status=None) for agent in agents]
+        assert time.monotonic() - killed < 60
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                kill(agent)
+    for result in results:
+        assert result.returncode != 0
+        last = result.stderr.rstrip().split("\n")[-1]
+        assert re.fullmatch(
+            r"train: error: the training ended with status \d+; what it printed above says why\. The same command goes "
+            rf"on from {saved}/checkpoint_last\.pt",
+            last,
+        )
+    assert "SIGKILL" in results[1].stderr
+    state = checkpoints.load_checkpoint(str(saved / "checkpoint_last.pt"))
+    assert 0 < state["optimizer_history"][-1]["num_updates"] < UPDATES
+
+    nodes.environment["PYTHON"] = whole.environment["PYTHON"]
+    resumed = [ended(agent) for agent in start_nodes(nodes)]
+    assert "Loaded checkpoint" in resumed[0].stdout + resumed[0].stderr
+    reference.train("transformer", *OPTIONS, GPUS=0, PROCESSES=2, MASTER_PORT=29571)
+    one, two = (
+        checkpoints.load_checkpoint(str(work.folder / "systems" / "transformer" / "checkpoints" / "checkpoint_last.pt"))
+        for work in (reference, nodes)
+    )
+    assert one["optimizer_history"][-1]["num_updates"] == two["optimizer_history"][-1]["num_updates"] == UPDATES
+    assert one["model"].keys() == two["model"].keys()
+    for name, tensor in one["model"].items():
+        # Adam turns the sign of a gradient near 0 into a step of full size, so sums in another order may show.
+        torch.testing.assert_close(two["model"][name], tensor, rtol=1e-3, atol=1e-3)
+    commands = (nodes.folder / "systems" / "transformer" / "commands.sh").read_text()
+    assert commands.count("--nnodes 2 --node_rank 1") == 2
+
+
+def test_slurm_says_which_node_this_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """train.sh asks scontrol for the first node; number and rank of this one come from SLURM's variables."""
+    scripts = {
+        "scontrol": 'test "$*" = "show hostnames node[07-09]" && printf "node07\\nnode08\\nnode09\\n"',
+        # What the script hands on.
+        "python": 'case "$*" in *train.py*) echo "$MASTER_ADDR $*" ;; esac',
+    }
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_NNODES": "3", "SLURM_NODEID": "2", "SLURM_JOB_NODELIST": "node[07-09]"}
+    work = Work(
+        "multi30k", tmp_path / "work", {"PYTHON": str(tmp_path / "python"), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    )
+    address, *rest = work.run("train", "sdt", "--max-epoch", 3, **slurm).stdout.split()
+    assert rest[1:] == ["multi30k", "sdt", "--max-epoch", "3"]
+    assert work.run("train", "sdt", **slurm, MASTER_ADDR="other").stdout.startswith("other ")
+    assert address == "node07"
+
+    by_slurm = find_machine({**slurm, "MASTER_ADDR": address, "GPUS": "0"})
+    by_hand = find_machine({"NNODES": "3", "NODE_RANK": "2", "MASTER_ADDR": "node07", "GPUS": "0"})
+    assert by_slurm == by_hand
+    assert " ".join(launcher(by_slurm)[1:]) == (
+        "-m torch.distributed.run --nproc_per_node 1 --nnodes 3 --node_rank 2 --master_addr node07 "
+        "--master_port 29500 -m fairseq_depthwise train"
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "torchrun"),
+    [
+        (Machine(gpus=0, processes=1), False),
+        (Machine(gpus=0, processes=2), True),
+        (Machine(gpus=4, processes=4), False),
+        (Machine(gpus=4, processes=4, nodes=2, address="node0"), True),
+    ],
+)
+def test_what_starts_the_processes(machine: Machine, torchrun: bool) -> None:
+    command = launcher(machine)
+    assert command[-2:] == ["fairseq_depthwise", "train"]
+    assert ("torch.distributed.run" in command) == torchrun
+    if torchrun:
+        assert command[command.index("--nproc_per_node") + 1] == str(machine.processes)

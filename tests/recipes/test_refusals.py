@@ -1,0 +1,121 @@
+"""What the scripts of a recipe refuse, in one sentence that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recipe_runs import Work
+
+pytestmark = pytest.mark.xdist_group("recipes")
+
+
+def refusal(work: Work, script: str, *arguments: object, **environment: object) -> str:
+    """What a script says before it ends with status 1, having printed nothing else on stderr."""
+    result = work.run(script, *arguments, status=1, **environment)
+    assert "Traceback" not in result.stderr
+    return result.stderr.strip()
+
+
+@pytest.fixture
+def empty(new_work: Callable[..., Work]) -> Callable[[str], Work]:
+    """A folder in which nothing has been done."""
+    return new_work
+
+
+def test_other_settings(prepared: Callable[[str], Work]) -> None:
+    work = prepared("multi30k")
+    said = refusal(work, "prepare", MERGES=151)
+    assert f"WORK={work.folder} was prepared with" in said
+    assert "MERGES=150" in said
+    assert "MERGES=151" in said
+    assert said.endswith("give another WORK, or remove this one")
+    assert "TARGET=de" in refusal(work, "prepare", TARGET="fr")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "environment", "words"),
+    [
+        ("multi30k", {"SOURCE": "xx"}, "there is no xx in Multi30k; SOURCE and TARGET are en, de, fr or cs"),
+        ("multi30k", {"TARGET": "en"}, "SOURCE and TARGET are both en"),
+        ("opus100", {"LANGUAGES": "de xx"}, "LANGUAGES has xx, which is not in OPUS-100"),
+        ("wmt14_en_de", {"SOURCE": "de", "TARGET": "en"}, "this recipe knows en to de only"),
+        ("wmt14_en_de", {"PYTHON": "/bin/false"}, "PYTHON=/bin/false has no fairseq-depthwise; run make setup"),
+        ("wmt15_cs_en", {"MIRROR": "/nowhere"}, "MIRROR=/nowhere has no file training-parallel-europarl-v7.tgz"),
+    ],
+)
+def test_prepare(empty: Callable[[str], Work], recipe: str, environment: dict[str, str], words: str) -> None:
+    assert words in refusal(empty(recipe), "prepare", **environment)
+
+
+def test_too_little_space(empty: Callable[[str], Work], tmp_path: Path) -> None:
+    """Before anything is fetched; a ``df`` that comes first in PATH says so."""
+    df = tmp_path / "df"
+    df.write_text("#!/bin/sh\necho Filesystem 1024-blocks Used Available Capacity Mounted\necho x 9 9 3000000 9% /\n")
+    df.chmod(0o755)
+    work = empty("wmt14_en_de")
+    said = refusal(work, "prepare", PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert said.startswith(f"wmt14_en_de: error: about 15 GB are needed in {work.folder}, and 3 GB are free there; set")
+    assert not any((work.folder / "downloads").iterdir())
+
+
+def test_an_archive_that_is_another(empty: Callable[[str], Work]) -> None:
+    """Checksums are compared unless that is switched off."""
+    said = refusal(empty("multi30k"), "prepare", IGNORE_CHECKSUMS=0)
+    assert "train.en.gz is not what it should be: it has the md5" in said
+    assert "0065d13af80720a55ca8153d126e6627 was published" in said
+
+
+def test_train_before_prepare(empty: Callable[[str], Work]) -> None:
+    work = empty("multi30k")
+    assert refusal(work, "train", "transformer") == (
+        f"train: error: {work.folder}/data-bin does not exist; run bash recipes/multi30k/prepare.sh first"
+    )
+    assert "has no transformer; train it first" in refusal(work, "evaluate", "transformer")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words"),
+    [
+        (["transformr"], {}, "multi30k has no system transformr; did you mean transformer?"),
+        (["transformer"], {"GPUS": "400"}, "GPUS=400, and this machine has "),
+        (["transformer"], {"GPUS": "two"}, "GPUS=two is not a whole number of at least 0"),
+        (["transformer"], {"SEED": "x"}, "SEED=x is not a whole number"),
+        (
+            ["transformer"],
+            {"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "127.0.0.1"},
+            "NODE_RANK=2 is not below NNODES=2; nodes are counted from 0",
+        ),
+        (["transformer"], {"NNODES": "2", "NODE_RANK": "0"}, "NNODES=2 needs MASTER_ADDR"),
+        (["transformer"], {"BATCH_TOKENS": "500", "PROCESSES": "4"}, "use at most 1 processes"),
+        (["transformer", "--no-such-option"], {}, "unrecognized arguments: --no-such-option"),
+    ],
+)
+def test_train(prepared: Callable[[str], Work], arguments: list[str], environment: dict[str, str], words: str) -> None:
+    work = prepared("multi30k")
+    result = work.run("train", *arguments, status=None, **environment)
+    assert result.returncode in (1, 2)
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_no_gpu_for_a_large_system(prepared: Callable[[str], Work]) -> None:
+    """How long it would take, and what to do; without a GPU visible even where there is one."""
+    work = prepared("wmt14_en_de")
+    said = refusal(work, "train", "depthwise_lstm_base", CUDA_VISIBLE_DEVICES="")
+    assert "this machine has no GPU that PyTorch can use" in said
+    assert "days. CPU=1 starts it all the same" in said
+
+
+def test_evaluate_before_anything_was_saved(prepared: Callable[[str], Work]) -> None:
+    work = prepared("multi30k")
+    (work.folder / "systems" / "deep" / "checkpoints").mkdir(parents=True)
+    assert "has no checkpoint of an epoch or of a number of updates yet" in refusal(work, "evaluate", "deep")
+
+
+def test_list_of_systems(prepared: Callable[[str], Work]) -> None:
+    listed = prepared("wmt14_en_de").run("train", "--list").stdout
+    assert "  depthwise_lstm_base " in listed
+    assert "tokenized 28.53 (Table 1)" in listed
+    assert "mute_sequential" in listed
