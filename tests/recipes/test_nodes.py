@@ -21,9 +21,9 @@ from fairseq_compat import checkpoints
 
 pytestmark = pytest.mark.xdist_group("nodes")
 
-UPDATES = 40
+UPDATES = 24
 OPTIONS = [
-    *small(), "--encoder-ffn-embed-dim=32", "--decoder-ffn-embed-dim=32", "--dropout=0", "--warmup-updates=10",
+    *small(), "--depthwise-hidden-dim=32", "--dropout=0",
     f"--max-update={UPDATES}", "--save-interval-updates=4", "--validate-interval=1000", "--no-epoch-checkpoints",
     "--keep-interval-updates=2",
 ]  # fmt: skip
@@ -36,8 +36,8 @@ def start_nodes(work: Work) -> list[subprocess.Popen[str]]:
         port = free.getsockname()[1]
     return [
         work.start(
-            "train", "transformer", *OPTIONS, **SMALL_BATCH, GPUS=0, NNODES=2, NODE_RANK=rank, MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
+            "train", "depthwise_lstm", *OPTIONS, **SMALL_BATCH, GPUS=0, NNODES=2, NODE_RANK=rank,
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
         )
         for rank in (0, 1)
     ]  # fmt: skip
@@ -60,7 +60,7 @@ def test_a_killed_process_ends_both_nodes_and_the_run_goes_on(prepared: Callable
     for work in (reference, nodes):
         work.folder.mkdir()
         (work.folder / "data-bin").symlink_to(whole.folder / "data-bin")
-    saved = nodes.folder / "systems" / "transformer" / "checkpoints"
+    saved = nodes.folder / "systems" / "depthwise_lstm" / "checkpoints"
 
     agents = start_nodes(nodes)
     try:
@@ -93,9 +93,11 @@ def test_a_killed_process_ends_both_nodes_and_the_run_goes_on(prepared: Callable
     nodes.environment["PYTHON"] = whole.environment["PYTHON"]
     resumed = [ended(agent) for agent in start_nodes(nodes)]
     assert "Loaded checkpoint" in resumed[0].stdout + resumed[0].stderr
-    reference.train("transformer", *OPTIONS, GPUS=0, PROCESSES=2, MASTER_PORT=29571)
+    reference.train("depthwise_lstm", *OPTIONS, GPUS=0, PROCESSES=2, MASTER_PORT=29571)
     one, two = (
-        checkpoints.load_checkpoint(str(work.folder / "systems" / "transformer" / "checkpoints" / "checkpoint_last.pt"))
+        checkpoints.load_checkpoint(
+            str(work.folder / "systems" / "depthwise_lstm" / "checkpoints" / "checkpoint_last.pt")
+        )
         for work in (reference, nodes)
     )
     assert one["optimizer_history"][-1]["num_updates"] == two["optimizer_history"][-1]["num_updates"] == UPDATES
@@ -103,7 +105,7 @@ def test_a_killed_process_ends_both_nodes_and_the_run_goes_on(prepared: Callable
     for name, tensor in one["model"].items():
         # Adam turns the sign of a gradient near 0 into a step of full size, so sums in another order may show.
         torch.testing.assert_close(two["model"][name], tensor, rtol=1e-3, atol=1e-3)
-    commands = (nodes.folder / "systems" / "transformer" / "commands.sh").read_text()
+    commands = (nodes.folder / "systems" / "depthwise_lstm" / "commands.sh").read_text()
     assert commands.count("--nnodes 2 --node_rank 1") == 2
 
 

@@ -1,0 +1,115 @@
+"""Multi30k from the first command to translations of raw text: baseline and model, two seeds, and our own commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recipe_runs import Work, lines, small
+
+pytestmark = pytest.mark.xdist_group("recipes")
+
+#: Enough for translations that differ from each other.
+TRAINING = ["--warmup-updates=20", "--max-epoch=6", "--save-interval=3", "--lr=0.01", "--dropout=0"]
+TEST = "test_2016_flickr"
+
+
+@pytest.fixture(scope="module")
+def trained(prepared: Callable[[str], Work]) -> Work:
+    """The baseline with seed 1, and a depth-wise LSTM with seeds 1 and 2."""
+    work = prepared("multi30k")
+    ffn = ["--encoder-ffn-embed-dim=64", "--decoder-ffn-embed-dim=64"]
+    work.train("transformer", *small(32), *ffn, *TRAINING)
+    for seed in (1, 2):
+        work.train("depthwise_lstm", *small(32), "--depthwise-hidden-dim=64", *TRAINING, SEED=seed)
+    work.run("evaluate", "transformer")
+    return work
+
+
+def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
+    printed = trained.run("evaluate", "depthwise_lstm").stdout
+    path = trained.folder / "systems" / f"depthwise_lstm.{TEST}.scores.json"
+    scores = json.loads(path.read_text())["metrics"]
+    assert list(scores) == ["sacrebleu", "tokenized", "chrf"]
+    for metric, runs in scores.items():
+        assert [run["seed"] for run in runs] == ["1", "2"]
+        # The baseline has been trained with seed 1 only.
+        assert runs[0]["baseline"] == "transformer"
+        assert 0 < runs[0]["p"] <= 1
+        assert "baseline" not in runs[1]
+        mean = sum(run["score"] for run in runs) / 2
+        [row] = [line.split() for line in printed.split("\n") if line.split()[:2] == [metric, "mean"]]
+        assert row[2] == f"{mean:.2f}"
+        assert row[3] == "+-"
+    one, two = (trained.folder / "systems" / name / "evaluation" for name in ("depthwise_lstm", "depthwise_lstm-seed2"))
+    assert lines(one / f"{TEST}.txt") != lines(two / f"{TEST}.txt")
+    alone = trained.run("evaluate", "depthwise_lstm", SEED=2).stdout
+    assert " mean " not in alone
+
+
+@pytest.fixture(scope="module")
+def command(trained: Work, forked_python: object) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``command(*arguments, stdin)`` runs fairseq-depthwise."""
+
+    def run(*arguments: object, stdin: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [trained.environment["PYTHON"], "-m", "fairseq_depthwise", *map(str, arguments)],
+            input=stdin, capture_output=True, text=True, check=True, timeout=120,
+        )  # fmt: skip
+
+    return run
+
+
+def test_raw_text_without_options(trained: Work, command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The checkpoint knows its tokeniser and subwords; the translations are those that were scored."""
+    folder = trained.folder / "systems" / "transformer"
+    raw = (trained.folder / "text" / f"test.{TEST}.raw.en").read_text()
+    scored = lines(folder / "evaluation" / f"{TEST}.txt")
+    assert len(set(scored)) > 1
+    assert command("translate", folder / "average.pt", stdin=raw).stdout.split("\n")[:-1] == scored
+
+
+def test_interactive(trained: Work, command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """As recipes/README.md has it: fairseq-interactive needs to be told how text becomes tokens."""
+    folder, data = trained.folder / "systems" / "transformer", trained.folder / "data-bin"
+    raw = (trained.folder / "text" / f"test.{TEST}.raw.en").read_text()
+    printed = command(
+        "interactive", data, "--path", folder / "average.pt", "--source-lang", "en", "--target-lang", "de",
+        "--beam", 4, "--lenpen", 0.6, "--tokenizer", "moses_normalized", "--bpe", "subword_nmt",
+        "--bpe-codes", data / "bpe.codes", "--cpu", stdin=raw,
+    ).stdout  # fmt: skip
+    translations = [line.split("\t")[2] for line in printed.split("\n") if line.startswith("D-")]
+    assert translations == lines(folder / "evaluation" / f"{TEST}.txt")
+
+
+def test_a_training_goes_on(trained: Work) -> None:
+    """The same command does nothing more; a later end goes on from the last checkpoint, and evaluation follows."""
+    folder = trained.folder / "systems" / "transformer"
+    average = (folder / "average.pt").stat().st_mtime_ns
+    options = [*small(32), "--encoder-ffn-embed-dim=64", "--decoder-ffn-embed-dim=64", *TRAINING]
+    again = trained.train("transformer", *options)
+    assert "num_updates" not in again.stdout.split("Loaded checkpoint")[1]
+    trained.run("evaluate", "transformer")
+    assert (folder / "average.pt").stat().st_mtime_ns == average
+    trained.train("transformer", *options, "--max-epoch=9")
+    trained.run("evaluate", "transformer")
+    assert (folder / "average.pt").stat().st_mtime_ns > average
+    assert (folder / "commands.sh").read_text().count("fairseq_depthwise train") == 3
+
+
+def test_the_real_interpreter(new_work: Callable[..., Work], prepared: Callable[[str], Work]) -> None:
+    """Training and evaluation with the interpreter of this environment, in another direction of the same text."""
+    work = new_work("multi30k", SOURCE="de", TARGET="en")
+    work.run("prepare")
+    for language in ("en", "de"):
+        ours, others = (folder / "text" / f"train.{language}" for folder in (work.folder, prepared("multi30k").folder))
+        assert ours.read_bytes() == others.read_bytes()
+    work.environment["PYTHON"] = sys.executable
+    ffn = ["--encoder-ffn-embed-dim=32", "--decoder-ffn-embed-dim=32"]
+    work.train("mute_sequential", *small(), *ffn, "--max-epoch=1")
+    assert "mute_sequential" in work.run("evaluate", "mute_sequential").stdout
+    assert Path(work.folder / "systems" / "mute_sequential" / "evaluation" / f"{TEST}.tok").exists()
