@@ -11,12 +11,20 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterionConfig,
 )
 from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel, FairseqDecoder
+from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.auxiliary_loss import take_auxiliary_losses
+from fairseq_depthwise.models.encoder_decoder import StackDecoder
+from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.
 _PREFIX = "auxiliary:"
+
+#: With these, log-probabilities are the log-softmax of a decoder's scores, unless it has an adaptive softmax.
+_SOFTMAX_OF_DECODER = (FairseqDecoder.get_normalized_probs, StackDecoder.get_normalized_probs)
+_SOFTMAX_OF_MODEL = (BaseFairseqModel.get_normalized_probs, TransformerModelBase.get_normalized_probs)
 
 
 @register_criterion("label_smoothed_cross_entropy_with_auxiliary", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
@@ -31,6 +39,10 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     whatever their number and size. Where a model offers nothing, as stock models do, this is fairseq's criterion.
 
     Each value is logged under its name, in training and validation; ``loss`` has them all, ``nll_loss`` has none.
+
+    Where the model's probabilities are the softmax of its scores, the translation loss is computed from the scores
+    (:mod:`fairseq_depthwise.modules.label_smoothed_loss`), which takes less time and memory; it equals fairseq's up to
+    rounding.
     """
 
     def forward(
@@ -72,6 +84,40 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
             logging_output["total"] = utils.item(total.data)
         return loss, sample_size, logging_output
 
+    def compute_loss(
+        self, model: nn.Module, net_output: tuple[Tensor, Any], sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """The translation loss and the negative log-likelihood.
+
+        Returns:
+            sums, or N x 1 for N target positions without ``reduce``.
+        """
+        if not _is_softmax_of_scores(model):
+            loss, nll_loss = super().compute_loss(model, net_output, sample, reduce=reduce)
+            return loss, nll_loss
+        scores, target = self._scores_and_target(model, net_output, sample)
+        loss, nll_loss = label_smoothed_loss(scores, target, self.eps, self.padding_idx)
+        return (loss.sum(), nll_loss.sum()) if reduce else (loss[:, None], nll_loss[:, None])
+
+    def compute_accuracy(
+        self, model: nn.Module, net_output: tuple[Tensor, Any], sample: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """How many target words have the highest score, and how many there are."""
+        if not _is_softmax_of_scores(model):
+            correct, total = super().compute_accuracy(model, net_output, sample)
+            return correct, total
+        scores, target = self._scores_and_target(model, net_output, sample)
+        real = target.ne(self.padding_idx)
+        return (scores.argmax(dim=-1).eq(target) & real).sum(), real.sum()
+
+    def _scores_and_target(
+        self, model: Any, net_output: tuple[Tensor, Any], sample: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """N x V and N, without the first positions that ``--ignore-prefix-size`` leaves out."""
+        scores = net_output[0][:, self.ignore_prefix_size :]
+        target: Tensor = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :]
+        return scores.reshape(-1, scores.size(-1)), target.reshape(-1)
+
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Log the means over all batches and processes of an update; an auxiliary loss by sample size, as it counts."""
@@ -80,3 +126,15 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         for key in dict.fromkeys(key for log in logging_outputs for key in log if key.startswith(_PREFIX)):
             total = sum(log.get(key, 0) for log in logging_outputs)
             metrics.log_scalar(key.removeprefix(_PREFIX), total / sample_size, sample_size, round=5)
+
+
+def _is_softmax_of_scores(model: nn.Module) -> bool:
+    """Whether neither the model nor its decoder computes probabilities in a way of its own."""
+    while isinstance(inner := getattr(model, "module", None), nn.Module):
+        model = inner  # of a wrapper for several processes
+    decoder = getattr(model, "decoder", None)
+    return (
+        getattr(decoder, "adaptive_softmax", None) is None
+        and getattr(type(decoder), "get_normalized_probs", None) in _SOFTMAX_OF_DECODER
+        and getattr(type(model), "get_normalized_probs", None) in _SOFTMAX_OF_MODEL
+    )

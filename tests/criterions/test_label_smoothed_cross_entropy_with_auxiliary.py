@@ -131,7 +131,26 @@ def test_is_fairseqs_where_the_model_offers_none(build: Any, reduce: bool, optio
                 family.reduce_metrics([log])
         found.append({"loss": loss, "n": sample_size, "log": log, "logged": dict(meters.get_smoothed_values())})
         found[-1]["gradients"] = {name: one for name, one in gradients(model).items() if one is not None}
-    torch.testing.assert_close(*found, rtol=0, atol=0)
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("own", ["model", "decoder", "adaptive softmax", None])
+def test_probabilities_of_a_kind_of_its_own_are_asked_for(own: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def probabilities(self: Any, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
+        asked.append(own)
+        return net_output[0].float().log_softmax(dim=-1)
+
+    model = tiny(DepthwiseLSTMTransformer)
+    changed = model if own == "model" else model.decoder
+    if own == "adaptive softmax":
+        model.decoder.adaptive_softmax = nn.Identity()
+        monkeypatch.setattr(type(model), "get_normalized_probs", probabilities)
+    elif own is not None:
+        monkeypatch.setattr(type(changed), "get_normalized_probs", probabilities)
+    criterion_of(LabelSmoothedCrossEntropyWithAuxiliaryCriterion, report_accuracy=True)(model, batch())
+    assert asked == ([own, own] if own else [])
 
 
 # --- the loss --------------------------------------------------------------------------------------------------------

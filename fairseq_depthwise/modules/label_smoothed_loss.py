@@ -1,0 +1,86 @@
+"""The label-smoothed loss from scores, in pieces: log-probabilities of the whole vocabulary are never in memory.
+
+fairseq's loss takes log-probabilities: float32 whatever the model computes in, for every target position and word, and
+as much again, twice, on the way back. Here scores stay in the model's type, and what is computed of them in float32
+exists for a few positions at a time, which on a CPU fit its cache.
+
+With V words, scores s, log Z = log sum_v exp s_v, the target t, e the smoothing and e_i = e / (V - 1), fairseq's loss
+of a position is ::
+
+    (1 - e - e_i) (log Z - s_t) + e_i (V log Z - sum_v s_v)
+
+and its gradient by s_v, as the factors of log Z add up to 1, is ::
+
+    exp(s_v - log Z) - e_i - (1 - e - e_i) [v = t]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+#: Scores in a piece: on a CPU they stay in its cache; on a GPU a few large pieces are enough for any memory.
+_PIECE = {"cpu": 2**18}
+_LARGE_PIECE = 2**26
+
+
+def label_smoothed_loss(scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
+    """The loss of each position, and its negative log-likelihood, for which no gradient is computed.
+
+    Args:
+        scores: N x V, in any floating-point type.
+        target: N, entries of the vocabulary.
+        smoothing: e, fairseq's ``--label-smoothing``.
+        padding: targets of this entry have a loss of 0.
+
+    Returns:
+        both N, in float32 (float64 for scores in float64).
+    """
+    loss, nll = _LabelSmoothedLoss.apply(scores, target, smoothing, padding)
+    return loss, nll
+
+
+class _LabelSmoothedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
+        log_z = torch.empty(scores.size(0), dtype=_wide(scores.dtype), device=scores.device)
+        total = torch.empty_like(log_z)
+        for piece in _pieces(scores):
+            wide = scores[piece].to(log_z.dtype)
+            log_z[piece] = wide.logsumexp(dim=-1)
+            total[piece] = wide.sum(dim=-1)
+        real = target.ne(padding)
+        nll = (log_z - scores.gather(-1, target[:, None]).squeeze(-1)) * real
+        words = scores.size(-1)
+        each = smoothing / (words - 1)
+        loss = (1 - smoothing - each) * nll + each * (words * log_z - total) * real
+        ctx.save_for_backward(scores, target, log_z, real)
+        ctx.smoothing = smoothing
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_loss: Tensor, by_nll: Tensor) -> tuple[Tensor, None, None, None]:
+        scores, target, log_z, real = ctx.saved_tensors
+        each = ctx.smoothing / (scores.size(-1) - 1)
+        weight = (by_loss * real)[:, None]
+        gradient = torch.empty_like(scores)
+        for piece in _pieces(scores):
+            wide = (scores[piece].to(log_z.dtype) - log_z[piece][:, None]).exp_().sub_(each).mul_(weight[piece])
+            at_target = -(1 - ctx.smoothing - each) * weight[piece]
+            gradient[piece] = wide.scatter_add_(-1, target[piece][:, None], at_target)
+        return gradient, None, None, None
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _pieces(scores: Tensor) -> list[slice]:
+    """Positions whose scores are computed together."""
+    rows = max(1, _PIECE.get(scores.device.type, _LARGE_PIECE) // max(1, scores.size(-1)))
+    return [slice(start, start + rows) for start in range(0, scores.size(0), rows)]

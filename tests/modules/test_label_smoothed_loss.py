@@ -1,0 +1,101 @@
+"""The loss in pieces is fairseq's; its gradient is right; nothing as large as the scores is in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_depthwise.modules import label_smoothed_loss as module
+from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
+
+PADDING = 1
+
+
+def _batch(positions: int, words: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    scores = 4 * torch.randn(positions, words, generator=generator)
+    target = torch.randint(2, words, (positions,), generator=generator)
+    target[::4] = PADDING
+    return scores.to(dtype).requires_grad_(), target
+
+
+@pytest.fixture(params=[1, 50, 2**18], ids=lambda size: f"pieces of {size}")
+def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module._PIECE, "cpu", request.param)
+
+
+@pytest.mark.usefixtures("piece")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_is_fairseqs(smoothing: float) -> None:
+    scores, target = _batch(13, 17)
+    others = scores.detach().clone().requires_grad_()
+    loss, nll = label_smoothed_loss(scores, target, smoothing, PADDING)
+    expected_loss, expected_nll = label_smoothed_nll_loss(
+        others.log_softmax(-1), target, smoothing, ignore_index=PADDING, reduce=False
+    )
+    torch.testing.assert_close(loss, expected_loss.squeeze(-1))
+    torch.testing.assert_close(nll, expected_nll.squeeze(-1))
+    weights = torch.rand(13)
+    (loss * weights).sum().backward()
+    (expected_loss.squeeze(-1) * weights).sum().backward()
+    torch.testing.assert_close(scores.grad, others.grad)
+    assert not nll.requires_grad
+
+
+@pytest.mark.usefixtures("piece")
+def test_gradient() -> None:
+    scores, target = _batch(5, 7, torch.float64)
+    assert torch.autograd.gradcheck(lambda one: label_smoothed_loss(one, target, 0.1, PADDING)[0], (scores,))
+
+
+def test_equations_word_by_word() -> None:
+    scores, target = _batch(3, 5, torch.float64)
+    loss, nll = label_smoothed_loss(scores, target, 0.2, PADDING)
+    for position in range(3):
+        probabilities = scores[position].exp() / scores[position].exp().sum()
+        # Smoothing spreads 0.2 over the four other words, and takes it from the target.
+        wanted = [0.8 if word == target[position] else 0.2 / 4 for word in range(5)]
+        if target[position] == PADDING:
+            assert loss[position] == nll[position] == 0
+            continue
+        by_hand = -sum(share * probabilities[word].log() for word, share in enumerate(wanted))
+        assert loss[position].item() == pytest.approx(by_hand.item(), rel=1e-12)
+        assert nll[position].item() == pytest.approx(-probabilities[target[position]].log().item(), rel=1e-12)
+
+
+def test_large_scores_do_not_overflow() -> None:
+    scores = torch.tensor([[6e4, -6e4, 0.0, 1.0]], dtype=torch.float16, requires_grad=True)
+    loss, _ = label_smoothed_loss(scores, torch.tensor([2]), 0.1, PADDING)
+    loss.sum().backward()
+    assert torch.isfinite(loss).all()
+    assert scores.grad is not None
+    assert torch.isfinite(scores.grad).all()
+
+
+class _LargestWideTensor(TorchDispatchMode):
+    """Remembers how many numbers the largest float32 tensor had that an operation gave back."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        for one in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(one, Tensor) and one.dtype == torch.float32:
+                self.largest = max(self.largest, one.numel())
+        return result
+
+
+def test_no_wide_copy_of_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module._PIECE, "cpu", 400)
+    scores, target = _batch(64, 100, torch.bfloat16)
+    with _LargestWideTensor() as watched:
+        loss, _ = label_smoothed_loss(scores, target, 0.1, PADDING)
+        loss.sum().backward()
+    assert watched.largest == 400
+    assert scores.grad is not None
+    assert scores.grad.dtype == torch.bfloat16
