@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from corpus_mirror import DIRT, OPUS_LANGUAGES, OwnTexts, Texts
+import recipe_runs
+from corpus_mirror import DIRT, OPUS_LANGUAGES, OwnTexts, RealTexts, Texts
 from mirror_server import MirrorServer
 from recipe_runs import Work, lines, small, times_of
 
@@ -179,8 +181,27 @@ def test_opus_in_all_directions(prepared: Prepared) -> None:
 @pytest.mark.corpora
 @pytest.mark.parametrize("recipe", [*RECIPES, "opus100"])
 def test_real_text(new_work: Callable[..., Work], recipe: str) -> None:
-    """The same archives with real sentences in them."""
-    work = new_work(recipe, "real", VOCABULARY="1000")
+    """The same archives with real sentences in them; those of held-out sets come out as they are."""
+    work = new_work(recipe, "real", VOCABULARY="1250" if recipe == "wmt18_zh_en" else "1000")
     work.run("prepare")
     assert (work.folder / "data-bin").is_dir()
-    assert not os.listdir(work.folder / "text").count("settings.tmp")
+    if recipe in RECIPES:
+        expected = RECIPES[recipe]
+        languages = (expected.source, expected.target)
+        pairs = RealTexts(Path(os.environ["CORPORA"])).pairs(*languages, expected.test_start, 12)
+        assert_test_set(work.folder, expected.test, languages, pairs)
+
+
+@pytest.mark.corpora
+def test_published_checksums_of_multi30k() -> None:
+    """The one corpus that is at hand as it was published."""
+    corpora = os.environ.get("CORPORA")
+    if not corpora or not (Path(corpora) / "multi30k").is_dir():
+        pytest.skip("CORPORA does not name a folder with multi30k")
+    script = (recipe_runs.RECIPES / "multi30k" / "prepare.sh").read_text()
+    found = re.findall(r"^fetch_part (\w+) (\w+) (\w{32})$", script, re.MULTILINE)
+    assert len(found) == 12
+    for part, language, checksum in found:
+        name = "valid" if part == "val" else part
+        content = (Path(corpora) / "multi30k" / f"{name}.{language}.gz").read_bytes()
+        assert hashlib.md5(content, usedforsecurity=False).hexdigest() == checksum
