@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -26,6 +27,10 @@ from fairseq_compat.files import written_whole
 
 #: Different words that are counted before those seen once are forgotten: a bound for memory.
 MOST_WORDS = 20_000_000
+
+
+_CHINESE = r"[\u2e80-\u2fdf\u3000-\u303f\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
+_BETWEEN_CHINESE = re.compile(rf"(?<={_CHINESE}) +(?={_CHINESE})")
 
 
 class Limits(NamedTuple):
@@ -60,7 +65,7 @@ def main() -> None:
     parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     parser.add_argument("--pair", nargs=2, action="append", required=True, metavar="TEXT")
     parser.add_argument("--output", required=True, metavar="PREFIX")
-    parser.add_argument("--tokenize", choices=("none", "moses"), default="none")
+    parser.add_argument("--tokenize", choices=("none", "unsegmented", "moses"), default="none")
     parser.add_argument("--clean", action="store_true", help="leave pairs out; without it, all lines stay")
     parser.add_argument("--no-words", action="store_true", help="do not count words")
     parser.add_argument("--longest", type=int, default=0, metavar="N", help="tokens of a side")
@@ -174,8 +179,11 @@ _tokenizers: list[Callable[[str], str]] = []
 
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
     """What tokenises a line. ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it."""
-    if kind == "none":
+    if kind == "none" or (kind == "unsegmented" and language != "zh"):
         return lambda line: line
+    if kind == "unsegmented":
+        # Some corpora have Chinese in words, most as it is written.
+        return lambda line: _BETWEEN_CHINESE.sub("", line)
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     normalizer, moses = MosesPunctNormalizer(language), MosesTokenizer(language)

@@ -42,11 +42,11 @@ datum2017 737455c139596f4abf3b1da73bc38932b3ef9534549328eff47d867e29950ed2
 neu2017 9f63020b6990cde85f5387b745e3ae37f1d6a49848b90a49bae28219fb65395f
 CORPORA
 fi
-train_text --tokenize none
+train_text --tokenize unsegmented
 pair 'dev.tgz!dev/newstest2017-zhen-src.zh.sgm' 'dev.tgz!dev/newstest2017-zhen-ref.en.sgm'
-valid_text --tokenize none
+valid_text --tokenize unsegmented
 pair 'wmt18/test.tgz!test/newstest2018-zhen-src.zh.sgm' 'wmt18/test.tgz!test/newstest2018-zhen-ref.en.sgm'
-test_text newstest2018 --tokenize none
+test_text newstest2018 --tokenize unsegmented
 
 sentencepiece_each
 binarise "$TEXT/pieces.zh.model" "$TEXT/pieces.en.model" -- \

@@ -207,4 +207,10 @@ def test_tokenised_as_the_model_is_served(language: str) -> None:
 
 
 def test_not_tokenised() -> None:
-    assert clean_corpus.tokenizer("none", "zh")("他说\uff1a\u201c你好\u201d &") == "他说\uff1a\u201c你好\u201d &"
+    assert clean_corpus.tokenizer("unsegmented", "zh")("他说\uff1a\u201c你好\u201d &") == "他说\uff1a\u201c你好\u201d &"
+
+
+def test_chinese_in_words_is_written_as_it_is_everywhere_else() -> None:
+    chinese = clean_corpus.tokenizer("unsegmented", "zh")
+    assert chinese("我 喜欢 GPU 2017 年 的 书 。") == "我喜欢 GPU 2017 年的书。"
+    assert clean_corpus.tokenizer("unsegmented", "en")("a b") == "a b"
