@@ -102,14 +102,14 @@ def test_a_training_goes_on(trained: Work) -> None:
 
 
 def test_the_real_interpreter(new_work: Callable[..., Work], prepared: Callable[[str], Work]) -> None:
-    """Training and evaluation with the interpreter of this environment, in another direction of the same text."""
+    """Evaluation with the interpreter of this environment, in another direction of the same text."""
     work = new_work("multi30k", SOURCE="de", TARGET="en")
     work.run("prepare")
     for language in ("en", "de"):
         ours, others = (folder / "text" / f"train.{language}" for folder in (work.folder, prepared("multi30k").folder))
         assert ours.read_bytes() == others.read_bytes()
-    work.environment["PYTHON"] = sys.executable
     ffn = ["--encoder-ffn-embed-dim=32", "--decoder-ffn-embed-dim=32"]
     work.train("mute_sequential", *small(), *ffn, "--max-epoch=1")
+    work.environment["PYTHON"] = sys.executable
     assert "mute_sequential" in work.run("evaluate", "mute_sequential").stdout
     assert Path(work.folder / "systems" / "mute_sequential" / "evaluation" / f"{TEST}.tok").exists()
