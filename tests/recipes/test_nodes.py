@@ -29,11 +29,15 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-def start_nodes(work: Work) -> list[subprocess.Popen[str]]:
-    """The same command on two nodes."""
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+def start_nodes(work: Work) -> list[subprocess.Popen[str]]:
+    """The same command on two nodes."""
+    port = free_port()
     return [
         work.start(
             "train", "depthwise_lstm", *OPTIONS, **SMALL_BATCH, GPUS=0, NNODES=2, NODE_RANK=rank,
@@ -93,7 +97,7 @@ def test_a_killed_process_ends_both_nodes_and_the_run_goes_on(prepared: Callable
     nodes.environment["PYTHON"] = whole.environment["PYTHON"]
     resumed = [ended(agent) for agent in start_nodes(nodes)]
     assert "Loaded checkpoint" in resumed[0].stdout + resumed[0].stderr
-    reference.train("depthwise_lstm", *OPTIONS, GPUS=0, PROCESSES=2, MASTER_PORT=29571)
+    reference.train("depthwise_lstm", *OPTIONS, GPUS=0, PROCESSES=2, MASTER_PORT=free_port())
     one, two = (
         checkpoints.load_checkpoint(
             str(work.folder / "systems" / "depthwise_lstm" / "checkpoints" / "checkpoint_last.pt")
