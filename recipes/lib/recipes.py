@@ -51,7 +51,7 @@ def _published_in(recipe: str, systems: dict[str, System]) -> dict[str, System]:
 
 def _many_languages() -> dict[str, System]:
     """OPUS-100: Zhang et al. (2020) trained the baseline, 500,000 updates with a warm-up of 4000."""
-    growing = replace(_SDT["sdt_rpr_24l"], stages=sdt_systems.stages((6, 2), (12, 2), (18, 2), (24, None)))
+    growing = replace(_SDT["sdt_rpr_24l"], stages=sdt_systems.stages((6, 1), (12, 1), (18, 1), (24, None)))
     return {
         name: replace(
             system,
