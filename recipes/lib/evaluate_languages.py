@@ -125,13 +125,13 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     processes = min(gpus or whole_number(os.environ, "PROCESSES", 1), len(directions))
     say(f"translating {len(directions)} test sets in {processes} processes")
-    # Each process takes a GPU of its own from the queue; CUDA does not survive a fork.
-    context = multiprocessing.get_context("spawn")
+    # Each process takes a GPU of its own from the queue. CUDA does not survive a fork, which starts sooner.
+    context = multiprocessing.get_context("spawn" if gpus else "fork")
     devices = context.Queue()
     for number in range(processes):
         devices.put(f"cuda:{number}" if gpus else "cpu")
     with ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_load, initargs=(checkpoint, data, devices)
+        processes, mp_context=context, initializer=_load, initargs=(checkpoint, data, devices, processes)
     ) as pool:
         futures = {pool.submit(_translate, direction, str(folder)): direction for direction in directions}
         try:
@@ -150,8 +150,10 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
 _translator: Any = None
 
 
-def _load(checkpoint: str, data: str, devices: Any) -> None:
+def _load(checkpoint: str, data: str, devices: Any, processes: int) -> None:
     global _translator
+    import torch
+
     from fairseq_depthwise.serving.beam_search import BeamOptions
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 
@@ -159,6 +161,8 @@ def _load(checkpoint: str, data: str, devices: Any) -> None:
         beam=BeamOptions(beam=BEAM, length_penalty=LENGTH_PENALTY),
         max_tokens=whole_number(os.environ, "MAX_TOKENS", 8192),
     )
+    # More threads than cores would wait for each other.
+    torch.set_num_threads(min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes)))
     first, *_ = read_lines(os.path.join(data, "pairs.txt"))[0].split(",")
     source, target = first.split("-")
     _translator = LoadedTranslator(
