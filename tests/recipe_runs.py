@@ -17,7 +17,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 TIMEOUT = 240
 
 #: Subwords for a few hundred sentences; dictionaries with all of them.
-SMALL_TEXT = {"MERGES": "150", "THRESHOLD": "0", "VOCABULARY": "160", "HELD_OUT": "12"}
+SMALL_TEXT = {"DISK": "1", "MERGES": "150", "THRESHOLD": "0", "VOCABULARY": "160", "HELD_OUT": "12"}
 #: A batch that a small training set has several of.
 SMALL_BATCH = {"BATCH_TOKENS": "600", "MAX_TOKENS": "600", "CPU": "1"}
 #: Variables of whoever runs the tests that would decide something here.

@@ -2,6 +2,7 @@
 # what is missing, and its files appear when they are whole.
 #
 # Environment: MIRROR     a folder or URL that has the archives (default: their public homes)
+#              DISK       GB that are asked for before anything is fetched, for a smaller corpus than the recipe's
 #              DOWNLOADS  where archives are kept (default: WORK/downloads); one folder can serve all recipes
 # shellcheck shell=bash
 DOWNLOADS=${DOWNLOADS:-$WORK/downloads}
@@ -36,9 +37,10 @@ settings() {
   fi
 }
 
-# space GIGABYTES: what the whole preparation takes, unless it has been done.
+# space GIGABYTES: what the whole preparation takes, unless it has been done or DISK says otherwise.
 space() {
   local free
+  set -- "${DISK:-$1}"
   [ -e "$DATA" ] && return
   free=$(df -Pk "$WORK" | awk 'NR == 2 { print int($4 / 1000000) }')
   [ "$free" -ge "$1" ] || die "about $1 GB are needed in $WORK, and $free GB are free there; set WORK to a larger disk"

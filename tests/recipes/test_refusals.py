@@ -55,7 +55,7 @@ def test_too_little_space(empty: Callable[[str], Work], tmp_path: Path) -> None:
     df.write_text("#!/bin/sh\necho Filesystem 1024-blocks Used Available Capacity Mounted\necho x 9 9 3000000 9% /\n")
     df.chmod(0o755)
     work = empty("wmt14_en_de")
-    said = refusal(work, "prepare", PATH=f"{tmp_path}:/usr/bin:/bin")
+    said = refusal(work, "prepare", PATH=f"{tmp_path}:/usr/bin:/bin", DISK="")
     assert said.startswith(f"wmt14_en_de: error: about 15 GB are needed in {work.folder}, and 3 GB are free there; set")
     assert not any((work.folder / "downloads").iterdir())
 
