@@ -7,7 +7,7 @@ model of both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -81,20 +81,10 @@ class StackEncoder(FairseqEncoder):
         padding = src_tokens.eq(self.dictionary.pad())
         layer_padding = padding if padding.any() else None
         embedded = self.embedding(src_tokens)
-        state = self.connection.start(embedded)
-        states = [embedded] if return_all_hiddens else []
-        recompute = self.checkpoint_activations and self.training
         prepared = prepare_layers(self.layers, embedded, layer_padding)
-        for index, layer, kept in _layers_to_run(self):
-            below = self.connection.below(state, index)
-            output = below
-            if kept:
-                output = _run(layer, below, layer_padding, *prepared[index], recompute=recompute)
-            state = self.connection.above(state, index, output)
-            if return_all_hiddens:
-                states.append(self.connection.hidden(state))
+        output, states = self.run_layers(embedded, layer_padding, prepared, keep_states=return_all_hiddens)
         return {
-            "encoder_out": [self.connection.finish(state)],
+            "encoder_out": [output],
             "encoder_padding_mask": [padding],
             "encoder_embedding": [],
             "encoder_states": states,
@@ -102,6 +92,33 @@ class StackEncoder(FairseqEncoder):
             "rows": [],
             "src_lengths": [padding.logical_not().sum(dim=1, keepdim=True, dtype=torch.int32)],
         }
+
+    def run_layers(
+        self,
+        embedded: Tensor,
+        padding: Tensor | None,
+        prepared: Sequence[tuple[Tensor | None, ...]],
+        keep_states: bool = False,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The stack's output (T x B x C), and if asked for what the embedding and each layer gave (L + 1 such).
+
+        Args:
+            embedded: T x B x C.
+            padding: B x T, True at padding; None where there is none.
+            prepared: further arguments for each layer, from ``prepare_layers``.
+            keep_states: whether to keep the latter; otherwise none are returned.
+        """
+        state = self.connection.start(embedded)
+        states = [embedded] if keep_states else []
+        recompute = self.checkpoint_activations and self.training
+        for index, layer, kept in _layers_to_run(self):
+            output = below = self.connection.below(state, index)
+            if kept:
+                output = _run(layer, below, padding, *prepared[index], recompute=recompute)
+            state = self.connection.above(state, index, output)
+            if keep_states:
+                states.append(self.connection.hidden(state))
+        return self.connection.finish(state), states
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         """Row n becomes the old row ``new_order[n]``; the beam search asks for it at every step.
@@ -228,6 +245,24 @@ class StackDecoder(FairseqIncrementalDecoder):
             cache = self._cache(incremental_state, encoder_out, prev_output_tokens.size(0))
             cache.begin_step()
             attend = {"encoder_output": cache.source, "cache": cache}
+        output, inner_states, weights = self.run_layers(embedded, alignment_layer, **attend)
+        if weights is not None:
+            weights = weights[:alignment_heads].float().mean(dim=0)
+        return output.transpose(0, 1), {"attn": [weights], "inner_states": inner_states}
+
+    def run_layers(
+        self, embedded: Tensor, alignment_layer: int | None = None, **attend: Any
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """The stack's output, what the embedding and each layer gave, and attention weights.
+
+        Args:
+            embedded: T x B x C.
+            alignment_layer: whose cross-attention is returned, counted from 0; None for no layer's.
+            attend: what the layers take besides, such as the encoder's output.
+
+        Returns:
+            T x B x C, L + 1 times the same, and heads x B x T x S or None.
+        """
         state = self.connection.start(embedded)
         inner_states = [embedded]
         weights: Tensor | None = None
@@ -237,12 +272,10 @@ class StackDecoder(FairseqIncrementalDecoder):
             if kept:
                 need_weights = index == alignment_layer
                 output, layer_weights = _run(layer, output, need_weights=need_weights, recompute=recompute, **attend)
-                if layer_weights is not None:
-                    weights = layer_weights[:alignment_heads].float().mean(dim=0)
+                weights = layer_weights if need_weights else weights
             state = self.connection.above(state, index, output)
             inner_states.append(self.connection.hidden(state))
-        features = self.connection.finish(state).transpose(0, 1)
-        return features, {"attn": [weights], "inner_states": inner_states}
+        return self.connection.finish(state), inner_states, weights
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Features (B x T x C) to scores over the vocabulary (B x T x V); unchanged with an adaptive softmax."""

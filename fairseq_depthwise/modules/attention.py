@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention_kernel import attend, hiding_mask
-from fairseq_depthwise.modules.decoding_cache import DecodingCache, KeysValues
+from fairseq_depthwise.modules.decoding_cache import KeysValues, StepCache
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.packed_linear import PackedLinear, pack, pack_together
 from fairseq_depthwise.modules.relative_positions import RelativePositions
@@ -80,7 +80,7 @@ class MultiheadAttention(nn.Module):
         # 1. Project and split into heads: T x B x C -> B x heads x T x head_dim.
         if self.attend_encoder:
             queries = self._split(self.query_projection(query))
-            keys, values = self._encoder_keys(source)
+            keys, values = self.encoder_keys(source)
         else:
             queries, keys, values = (self._split(part) for part in self._project_all(source))
 
@@ -106,7 +106,7 @@ class MultiheadAttention(nn.Module):
         joined = attended.permute(2, 0, 1, 3).reshape(query.size(0), query.size(1), -1)
         return self.output_projection(joined), None if weights is None else weights.transpose(0, 1)
 
-    def step(self, query: Tensor, cache: DecodingCache, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+    def step(self, query: Tensor, cache: StepCache, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
         """Attend from the newest target position: one step of a beam search.
 
         Args:
@@ -120,7 +120,7 @@ class MultiheadAttention(nn.Module):
         count, rows = query.size(1), None
         if self.attend_encoder:
             queries = self._rows(self.query_projection(query))
-            keys, values = cache.encoder(self, self._encoder_keys)
+            keys, values = cache.encoder(self, self.encoder_keys)
             mask = cache.source_mask
         else:
             queries, new_keys, new_values = (self._rows(part) for part in self._project_all(query))
@@ -142,7 +142,7 @@ class MultiheadAttention(nn.Module):
         )
         joined = attended.transpose(1, 2).reshape(1, count, -1)  # B x heads x k x head_dim -> 1 x N x C
         if weights is not None:
-            weights = weights.transpose(0, 1).reshape(self.heads, count, 1, -1)
+            weights = weights.transpose(0, 1).reshape(self.heads, count, 1, weights.size(-1))
         return self.output_projection(joined), weights
 
     # --- projections ------------------------------------------------------------------------------------------------
@@ -161,7 +161,8 @@ class MultiheadAttention(nn.Module):
             return self.query_projection(source), self.key_projection(source), self.value_projection(source)
         return self._packed(source).chunk(3, dim=-1)
 
-    def _encoder_keys(self, source: Tensor) -> KeysValues:
+    def encoder_keys(self, source: Tensor) -> KeysValues:
+        """Keys and values of the encoder's output (S x B x C), B x heads x S x head_dim each."""
         return KeysValues(self._split(self.key_projection(source)), self._split(self.value_projection(source)))
 
     def _split(self, projected: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ The beams of a sentence are treated as k queries over one set of keys:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,21 @@ class KeysValues(NamedTuple):
 
     keys: Tensor
     values: Tensor
+
+
+class StepCache(Protocol):
+    """What an attention asks for in a step; :class:`DecodingCache` says what each of these is."""
+
+    beams: int
+    steps: int
+    source_mask: Tensor | None
+    ancestor_mask: Tensor | None
+
+    def group(self, rows: Tensor) -> Tensor: ...
+
+    def append(self, attention: nn.Module, keys: Tensor, values: Tensor) -> KeysValues: ...
+
+    def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues: ...
 
 
 class DecodingCache:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.decoding_cache import DecodingCache
+from fairseq_depthwise.modules.decoding_cache import StepCache
 from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseRNNCell, DepthwiseState
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.encoder_layer import EncoderLayer
@@ -100,7 +100,7 @@ class DepthwiseDecoderLayer(nn.Module):
         encoder_padding: Tensor | None = None,
         self_padding: Tensor | None = None,
         causal: bool = True,
-        cache: DecodingCache | None = None,
+        cache: StepCache | None = None,
         need_weights: bool = False,
     ) -> tuple[DepthwiseState, Tensor | None]:
         """State below to state above, and the cross-attention's weights (heads x B x T x S) where asked for.

@@ -32,15 +32,21 @@ class SinusoidalPositions(nn.Module):
         self.padding_idx = padding_idx
         self.register_buffer("table", self._vectors(padding_idx + 1 + length), persistent=False)
 
-    def forward(self, tokens: Tensor, incremental_state: dict[str, Any] | None = None) -> Tensor:
-        """``tokens`` (B x T) to B x T x C; with ``incremental_state`` to B x 1 x C, for the last position."""
-        length = tokens.size(1)
-        if self.padding_idx + 1 + length > self.table.size(0):
-            self.table = self._vectors(self.padding_idx + 1 + 2 * length).to(self.table)
-        if incremental_state is not None:
-            return self.table[self.padding_idx + length].expand(tokens.size(0), 1, -1)
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``tokens`` (B x T) to B x T x C."""
+        self._reach(tokens.size(1))
         real = tokens.ne(self.padding_idx)
         return self.table[torch.cumsum(real, dim=1) * real + self.padding_idx]
+
+    def at(self, position: int) -> Tensor:
+        """The vector (1 x C) of a position, counted from 0."""
+        self._reach(position + 1)
+        return self.table.narrow(0, self.padding_idx + 1 + position, 1)
+
+    def _reach(self, length: int) -> None:
+        """Have a vector for so many positions."""
+        if self.padding_idx + 1 + length > self.table.size(0):
+            self.table = self._vectors(self.padding_idx + 1 + 2 * length).to(self.table)
 
     def _vectors(self, count: int) -> Tensor:
         half = self.embed_dim // 2
@@ -50,6 +56,15 @@ class SinusoidalPositions(nn.Module):
         vectors = nn.functional.pad(vectors, (0, self.embed_dim - 2 * half))  # an odd width ends in a zero
         vectors[self.padding_idx] = 0
         return vectors
+
+
+class LearnedPositions(LearnedPositionalEmbedding):
+    """fairseq's table, in which row ``padding_idx + t`` belongs to the t-th token, counted from 1."""
+
+    def at(self, position: int) -> Tensor:
+        """The vector (1 x C) of a position, counted from 0."""
+        row: Tensor = self.weight.narrow(0, self.padding_idx + 1 + position, 1)
+        return row
 
 
 class TokenEmbedding(nn.Module):
@@ -91,23 +106,25 @@ class TokenEmbedding(nn.Module):
 
         With ``incremental_state`` only the last position is embedded, and T is 1.
         """
-        position = None
-        if self.positions is not None:
-            position = self.positions(tokens, incremental_state=incremental_state)
         if incremental_state is not None:
-            tokens = tokens[:, -1:]
-            position = None if position is None else position[:, -1:]
+            return self.at(tokens[:, -1], tokens.size(1) - 1)
         embedded = self.scale * self.tokens(tokens)
-        if position is not None:
-            embedded = embedded + position
+        if self.positions is not None:
+            embedded = embedded + self.positions(tokens)
         return self.dropout(embedded).transpose(0, 1)
 
+    def at(self, tokens: Tensor, position: int) -> Tensor:
+        """The ``tokens`` (N) at one position, counted from 0, to 1 x N x d."""
+        embedded = self.scale * self.tokens(tokens)
+        if self.positions is not None:
+            embedded = embedded + self.positions.at(position)
+        return self.dropout(embedded).unsqueeze(0)
 
-def _positions(embed_dim: int, padding_idx: int, longest: int, learned: bool) -> nn.Module:
+
+def _positions(embed_dim: int, padding_idx: int, longest: int, learned: bool) -> SinusoidalPositions | LearnedPositions:
     if not learned:
         return SinusoidalPositions(embed_dim=embed_dim, padding_idx=padding_idx, length=longest)
-    # Row padding_idx + t belongs to the t-th token, counted from 1.
-    table = LearnedPositionalEmbedding(longest + padding_idx + 1, embed_dim, padding_idx)
+    table = LearnedPositions(longest + padding_idx + 1, embed_dim, padding_idx)
     nn.init.normal_(table.weight, mean=0, std=embed_dim**-0.5)
     nn.init.zeros_(table.weight[padding_idx])
     return table

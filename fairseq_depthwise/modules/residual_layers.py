@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.decoding_cache import DecodingCache
+from fairseq_depthwise.modules.decoding_cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.encoder_layer import EncoderLayer
 from fairseq_depthwise.modules.feed_forward import FeedForward
@@ -86,7 +86,7 @@ class ResidualDecoderLayer(nn.Module):
         encoder_padding: Tensor | None = None,
         self_padding: Tensor | None = None,
         causal: bool = True,
-        cache: DecodingCache | None = None,
+        cache: StepCache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """T x B x d to T x B x d, and the cross-attention's weights (heads x B x T x S) where asked for.

@@ -60,7 +60,7 @@ class UnitAttention(nn.Module):
         values = self._split(self.value_projection(inputs))
 
         # 2. Attend.
-        units = len(queries) // inputs.size(2)
+        units = queries.size(0) // inputs.size(2)
         if padding is not None:
             padding = padding.repeat(units, 1)
         rows = None

@@ -1,0 +1,115 @@
+"""Translates with what `fairseq-depthwise export` wrote; needs PyTorch alone.
+
+Lines of tokens in (tokenised, in subwords), lines of tokens out:
+
+    python translate.py EXPORTED < test.bpe.en > test.bpe.de
+
+The search is fairseq's, one sentence at a time. The programs take any number of sentences and rows: sentences of a
+batch are padded with <pad> on the left or on the right, and each step may carry the hypotheses of all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+class ExportedTranslator:
+    """An exported model with its dictionaries."""
+
+    def __init__(self, folder: str | Path) -> None:
+        folder = Path(folder)
+        self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self.encoder, self.step = (
+            torch.export.load(folder / self.config["functions"][name]["file"]).module()
+            for name in ("encoder", "decoder_step")
+        )
+        special = sorted(self.config["symbols"], key=self.config["symbols"].__getitem__)
+        source, self.symbols = (special + _entries(folder / f"dict.{side}.txt") for side in ("src", "tgt"))
+        self.numbers = {symbol: number for number, symbol in enumerate(source)}
+
+    def translate(self, line: str, beam: int | None = None, penalty: float | None = None) -> tuple[float, str]:
+        """The best translation of a line of tokens, and its score: log-probability / length ** penalty."""
+        search, unknown = self.config["search"], self.config["symbols"]["<unk>"]
+        words = [self.numbers.get(word, unknown) for word in line.split()]
+        tokens = self.config["source"]["prefix"] + words + self.config["source"]["suffix"]
+        penalty = search["length_penalty"] if penalty is None else penalty
+        found = self.search(torch.tensor([tokens]), beam or search["beam"], penalty)
+        score, best = max(found, key=lambda one: one[0])
+        target = self.config["target"]
+        hidden = {self.config["symbols"]["<s>"], target["start"], *target["prefix"]}
+        return score, " ".join(self.symbols[number] for number in best if number not in hidden)
+
+    @torch.no_grad()
+    def search(self, source: Tensor, beam: int, penalty: float) -> list[tuple[float, list[int]]]:
+        """Score and tokens, without </s>, of each hypothesis that a beam search finishes.
+
+        Args:
+            source: 1 x S.
+            beam: k, hypotheses that are kept.
+            penalty: of the length.
+        """
+        end, pad = self.config["symbols"]["</s>"], self.config["symbols"]["<pad>"]
+        prefix, longest = self.config["target"]["prefix"], self.config["search"]["max_length"]
+        # 1. Encode once; each of the k rows reads the same sentence.
+        keys, values, padding = self.encoder(source)
+        cross = [keys.repeat(1, beam, 1, 1, 1), values.repeat(1, beam, 1, 1, 1)]
+        padding = padding.repeat(beam, 1)
+        own = [torch.zeros_like(part[:, :, :, :1]) for part in cross]  # one slot, which stays empty
+        rows = [[self.config["target"]["start"]]] * beam
+        scores = torch.zeros(beam)
+        finished: list[tuple[float, list[int]]] = []
+        for length in range(longest + 1):
+            # 2. One step: log-probabilities, k x V.
+            log_probs, *own = self.step(torch.tensor([row[-1] for row in rows]), *own, *cross, padding)
+            log_probs[:, pad] = -torch.inf
+            if length == longest:
+                log_probs[:, torch.arange(log_probs.size(1)) != end] = -torch.inf
+            elif length < len(prefix):
+                log_probs[:, torch.arange(log_probs.size(1)) != prefix[length]] = -torch.inf
+            elif length == 0:
+                log_probs[:, end] = -torch.inf
+            # 3. The best 2k continuations; at first all rows are the same.
+            total = log_probs[:1] if length == 0 else log_probs + scores[:, None]
+            best, places = total.flatten().topk(min(2 * beam, total.numel() - 1))
+            beams, tokens = places // total.size(1), places % total.size(1)
+            candidates = list(zip(best.tolist(), beams.tolist(), tokens.tolist(), strict=True))
+            for score, row, token in candidates[:beam]:
+                if token == end and score > -torch.inf and len(finished) < beam:
+                    finished.append((score / (length + 1) ** penalty, rows[row][1:]))
+            if len(finished) == beam or length == longest:
+                break
+            # 4. The k best that go on, with the keys and values of the rows that they continue.
+            going_on = [one for one in candidates if one[2] != end][:beam]
+            rows = [[*rows[row], token] for _, row, token in going_on]
+            scores = torch.tensor([score for score, _, _ in going_on])
+            order = torch.tensor([row for _, row, _ in going_on])
+            own = [part.index_select(1, order) for part in own]
+        return finished
+
+
+def _entries(path: Path) -> list[str]:
+    """The symbols of a dictionary, in order."""
+    return [line.rpartition(" ")[0] for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Translate lines of tokens with an exported model.")
+    parser.add_argument("folder", help="what fairseq-depthwise export wrote")
+    parser.add_argument("--beam", type=int)
+    parser.add_argument("--lenpen", type=float)
+    parser.add_argument("--scores", action="store_true", help="write the score and a tab before each translation")
+    options = parser.parse_args()
+    translator = ExportedTranslator(options.folder)
+    for line in sys.stdin:
+        score, text = translator.translate(line, options.beam, options.lenpen)
+        print(f"{score:.6f}\t{text}" if options.scores else text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
