@@ -33,6 +33,9 @@ TOKENS_PER_CORE = 200
 #: Of the GPU that ``Training.max_tokens`` is for; one of that name has a little less than 80 GiB.
 GPU_BYTES = 79e9
 
+#: For glibc: a process keeps large blocks instead of giving them back after each operation (docs/depthwise_speed.md).
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
+
 HELP = """bash recipes/{recipe}/train.sh SYSTEM [options of fairseq-train]
 
 Systems, and what was published for them:
@@ -91,7 +94,7 @@ def main() -> None:
     with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
         commands.write(f"# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{shlex.join(command)}\n")
     print(shlex.join(command), flush=True)
-    sys.exit(_run(command, folder))
+    sys.exit(_run(command, folder, {} if machine.gpus else KEEP_MEMORY))
 
 
 def list_systems(recipe: str) -> str:
@@ -209,10 +212,10 @@ def _no_gpu(system: System) -> str:
     )
 
 
-def _run(command: Sequence[str], folder: Path) -> int:
+def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int:
     """Run a training to its end, handing on what would end this process, and say how to go on if it fails."""
     (folder / FINISHED).unlink(missing_ok=True)
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, env={**environment, **os.environ})
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda received, frame: process.send_signal(received))
     while True:
