@@ -46,8 +46,15 @@ space() {
   [ "$free" -ge "$1" ] || die "about $1 GB are needed in $WORK, and $free GB are free there; set WORK to a larger disk"
 }
 
-# fetch NAME CHECKSUM URL...: one archive into DOWNLOADS.
-fetch() { "$PYTHON" "$LIB/fetch.py" "$@" --to "$DOWNLOADS"; }
+# fetch NAME CHECKSUM URL...: one archive into DOWNLOADS; NAME alone is looked up in archives.txt.
+fetch() {
+  local checksum url
+  if [ $# = 1 ]; then
+    read -r _ checksum url < <(grep "^$1 " "$LIB/archives.txt") || die "recipes/lib/archives.txt has no $1"
+    set -- "$1" "$checksum" "$url"
+  fi
+  "$PYTHON" "$LIB/fetch.py" "$@" --to "$DOWNLOADS"
+}
 
 # pair SOURCE TARGET: two texts in DOWNLOADS that the next call of text is made of.
 pair() { PAIRS+=(--pair "$DOWNLOADS/$1" "$DOWNLOADS/$2"); }

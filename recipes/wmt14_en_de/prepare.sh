@@ -14,19 +14,11 @@ languages en de
 settings MERGES THRESHOLD LONGEST MAX_WORDS RATIO
 space 15
 
-fetch training-parallel-europarl-v7.tgz \
-  sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7 \
-  http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz
-fetch training-parallel-commoncrawl.tgz \
-  sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5 \
-  http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
-fetch training-parallel-nc-v9.tgz \
-  sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485 \
-  http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz
-# The dev sets of 2019 have those of all years before.
-fetch dev.tgz sha256:7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7 \
-  http://data.statmt.org/wmt19/translation-task/dev.tgz
-fetch test-full.tgz md5:a8cd784e006feb32ac6f3d9ec7eb389a https://statmt.org/wmt14/test-full.tgz
+fetch training-parallel-europarl-v7.tgz
+fetch training-parallel-commoncrawl.tgz
+fetch training-parallel-nc-v9.tgz
+fetch dev.tgz
+fetch test-full.tgz
 
 for part in training-parallel-europarl-v7.tgz!training/europarl-v7 \
   training-parallel-commoncrawl.tgz!commoncrawl training-parallel-nc-v9.tgz!training/news-commentary-v9; do

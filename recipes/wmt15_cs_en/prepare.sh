@@ -16,18 +16,12 @@ languages cs en
 settings CZENG MERGES THRESHOLD LONGEST MAX_WORDS RATIO
 space 30
 
-fetch training-parallel-europarl-v7.tgz \
-  sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7 \
-  http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz
-fetch training-parallel-commoncrawl.tgz \
-  sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5 \
-  http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
+fetch training-parallel-europarl-v7.tgz
+fetch training-parallel-commoncrawl.tgz
 fetch training-parallel-nc-v10.tgz \
   sha256:11e053e7ea29e87e69a1ad05e61cb559820947ecec144ea8c1d6cf05017c9602 \
   http://www.statmt.org/wmt15/training-parallel-nc-v10.tgz
-# The dev sets of 2019 have those of all years before.
-fetch dev.tgz sha256:7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7 \
-  http://data.statmt.org/wmt19/translation-task/dev.tgz
+fetch dev.tgz
 # WMT18 has another archive of this name.
 DOWNLOADS=$DOWNLOADS/wmt15 fetch test.tgz md5:67e3beca15e69fe3d36de149da0a96df https://statmt.org/wmt15/test.tgz
 

@@ -19,9 +19,7 @@ fetch training-parallel-nc-v13.tgz \
   http://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz
 fetch UNv1.0.en-zh.tar.gz sha256:6f9c6401d5f0a49b20661324570d99fb86822d82f974748a361e19b9b886dd49 \
   https://storage.googleapis.com/tfds-data/downloads/uncorpus/UNv1.0.en-zh.tar.gz
-# The dev sets of 2019 have those of all years before.
-fetch dev.tgz sha256:7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7 \
-  http://data.statmt.org/wmt19/translation-task/dev.tgz
+fetch dev.tgz
 # WMT15 has another archive of this name.
 DOWNLOADS=$DOWNLOADS/wmt18 fetch test.tgz md5:f996c245ecffea23d0006fa4c34e9064 https://data.statmt.org/wmt18/translation-task/test.tgz
 
