@@ -1,9 +1,9 @@
 """A Python for shell scripts of the tests that starts at once: forks of an interpreter that has imported fairseq.
 
 The scripts of a recipe start Python a dozen times, and each would import PyTorch and fairseq anew. ``ForkedPython``
-makes a folder with a ``python`` and a ``fairseq-preprocess`` that stand in for those of this environment: each asks a
-server for a fork that runs the script, module or command with its arguments, environment, folder and streams, and ends
-with its status. Tests about starting, killing and several processes use the real interpreter.
+makes a folder with a ``python`` that stands in for that of this environment: it asks a server for a fork that runs the
+script, module or command with its arguments, environment, folder and streams, and ends with its status. Tests about
+starting, killing and several processes use the real interpreter.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ CLIENT = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-arguments = [*{before!r}, *sys.argv[1:]]
-request = {{"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(), "python": {itself!r}}}
+request = {{"arguments": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd(), "python": {itself!r}}}
 socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
 status = int(server.makefile().readline() or 255)
 sys.exit(status if status >= 0 else 128 - status)
@@ -43,12 +42,9 @@ class ForkedPython:
         folder = Path(self._place.name)
         address, self.python = str(folder / "server"), folder / "python"
         real = Path(sys.executable)
-        for name, before in (("python", []), ("fairseq-preprocess", [str(real.parent / "fairseq-preprocess")])):
-            program = folder / name
-            program.write_text(
-                CLIENT.format(python=real, address=address, before=before, itself=str(self.python)), encoding="utf-8"
-            )
-            program.chmod(0o755)
+        client = CLIENT.format(python=real, address=address, itself=str(self.python))
+        self.python.write_text(client, encoding="utf-8")
+        self.python.chmod(0o755)
         # A copy of the environment, without what one test sets: requests bring their own.
         self._server = subprocess.Popen([sys.executable, __file__, address], stdout=subprocess.PIPE, text=True)
         assert self._server.stdout is not None
@@ -63,11 +59,11 @@ class ForkedPython:
 def serve(address: str) -> None:
     """Fork for every connection; a fork waits for its script's end and answers with the status."""
     import sacrebleu  # noqa: F401  # for the forks, as the other imports
-    import sacremoses  # noqa: F401
+    import sacremoses  # noqa: F401  # as above
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    import fairseq_depthwise  # noqa: F401
+    import fairseq_depthwise  # noqa: F401  # as above
 
     # The first configuration that hydra makes in a process takes it a second longer than the next.
     convert_namespace_to_omegaconf(

@@ -79,7 +79,7 @@ class GrowingTask(FairseqTask):
         These are ``train_subset``, ``save_dir``, ``restore_file``, ``continue_once``, ``finetune_from_model``,
         ``reset_dataloader`` and ``reset_optimizer``.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: each kind of task of fairseq keeps its options in a place of its own
 
     # --- the model, before training -----------------------------------------------------------------------------------
 

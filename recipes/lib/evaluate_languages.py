@@ -19,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evaluate import average_of
+from evaluate import BEAM, LENGTH_PENALTY, average_of
 from run_folder import run_folder
 from step import run_step, say, whole_number
 from systems import Published
@@ -34,7 +34,6 @@ from recipes import system_of
 
 RECIPE = "opus100"
 GROUPS = ("en-xx", "xx-en", "zero-shot")
-BEAM, LENGTH_PENALTY = 4, 0.6
 
 
 class Direction(NamedTuple):

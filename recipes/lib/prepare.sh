@@ -127,7 +127,7 @@ binarise() {
   joined=$(IFS=, && echo "${tests[*]}")
   say "binarising"
   rm -rf "$DATA.tmp"
-  "$(dirname "$PYTHON")/fairseq-preprocess" --source-lang "$SOURCE" --target-lang "$TARGET" \
+  "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
     --trainpref "$TEXT/bpe.train" --validpref "$TEXT/bpe.valid" --testpref "$joined" --destdir "$DATA.tmp" \
     --workers "$JOBS" "${@:2}" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:

@@ -105,7 +105,6 @@ def _grown(
 
 _STOCK = "transformer_wmt_en_de"
 _UNCONNECTED = ("--encoder-block-size", "0")
-_NO_NUMBERS: dict[str, tuple[Published, ...]] = {}
 
 
 def _ablation(about: str, table: str, score: float, *options: str, **changes: object) -> System:

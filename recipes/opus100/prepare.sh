@@ -81,7 +81,7 @@ binarise_pair() {
   done
   mkdir -p "$TEXT/binarised"
   rm -rf "$TEXT/binarised/en-$language.tmp"
-  "$(dirname "$PYTHON")/fairseq-preprocess" --source-lang en --target-lang "$language" "${parts[@]}" --workers 1 \
+  "$PYTHON" -m fairseq_cli.preprocess --source-lang en --target-lang "$language" "${parts[@]}" --workers 1 \
     --srcdict "$TEXT/pieces.dict.txt" --tgtdict "$TEXT/pieces.dict.txt" --destdir "$TEXT/binarised/en-$language.tmp" \
     >"$TEXT/binarised/en-$language.log" 2>&1 || {
     tail -n 3 "$TEXT/binarised/en-$language.log" >&2
