@@ -30,6 +30,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.modules.transformer_layer": ("encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
     "fairseq.options": ("bf16_without_xla",),
+    "fairseq.logging.progress_bar": ("log_file_once",),
     "fairseq.data.data_utils": ("numpy_aliases",),
     "fairseq.data.indexed_dataset": ("open_files",),
     "fairseq.data.multilingual.multilingual_data_manager": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -133,7 +133,7 @@ def test_a_reader_that_has_enough(run_command: RunCommand, checkpoint: Path, tmp
         "run.stdout.readline(); run.stdout.close()\n"
         "print(run.stderr.read().decode()); print('status', run.wait())\n"
     )
-    command = Path(shutil.which("fairseq-depthwise") or "fairseq-depthwise")
+    command = Path(sys.executable).parent / "fairseq-depthwise"
     result = run_command(
         "python", "-c", code, command, "translate", checkpoint, tmp_path / "text", "--buffer-lines", 1, *SEARCH
     )
