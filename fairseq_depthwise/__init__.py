@@ -6,6 +6,7 @@ Importing this package registers, under their names on fairseq's command line:
   ``linearized_transformer``;
 - criterions: ``label_smoothed_cross_entropy_with_auxiliary``, ``linearization_probe``;
 - learning rate schedules: ``inverse_sqrt_restart``;
+- optimizers: ``fused_adam``;
 - tokenizers: ``moses_normalized``;
 - tasks: ``translation_layer_growth``, ``translation_multi_simple_epoch_layer_growth``.
 """

@@ -1,5 +1,5 @@
-"""Learning rate schedules."""
+"""Learning rate schedules and optimizers."""
 
-from fairseq_depthwise.optim import inverse_sqrt_restart
+from fairseq_depthwise.optim import fused_adam, inverse_sqrt_restart
 
-__all__ = ["inverse_sqrt_restart"]
+__all__ = ["fused_adam", "inverse_sqrt_restart"]
