@@ -25,12 +25,15 @@ from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
 RATE = 0.1
 BETAS, EPSILON = (0.9, 0.98), 1e-8
 
-#: Way of training -> type of the model's parameters, and fairseq's options.
+#: Way of training -> type of the model's parameters, and fairseq's options. "fused" is ``--optimizer fused_adam``.
 WAYS: dict[str, tuple[torch.dtype, dict[str, bool]]] = {
     "fp32": (torch.float32, {}),
     "bf16": (torch.bfloat16, {"bf16": True}),
     "fp16, flat": (torch.float16, {"fp16": True}),
     "fp16, not flat": (torch.float16, {"fp16": True, "fp16_no_flatten_grads": True}),
+    "fused fp32": (torch.float32, {}),
+    "fused bf16": (torch.bfloat16, {"bf16": True}),
+    "fused fp16, flat": (torch.float16, {"fp16": True}),
     "memory-efficient bf16": (torch.bfloat16, {"bf16": True, "memory_efficient_bf16": True}),
     "memory-efficient fp16": (torch.float16, {"fp16": True, "memory_efficient_fp16": True}),
 }
@@ -50,20 +53,22 @@ def optimizer_of(way: str, model: nn.Module, **adam: Any) -> FairseqOptimizer:
     given = WAYS[way][1]
     common = {"bf16": False, "fp16": False, "fp16_no_flatten_grads": False, "fp16_scale_window": 1000}
     common |= {"fp16_init_scale": 128, "fp16_scale_tolerance": 0.0, "threshold_loss_scale": None}
+    name = "fused_adam" if way.startswith("fused") else "adam"
+    if name == "adam":
+        adam = {"use_old_adam": False, "fp16_adam_stats": False, "tpu": False, **adam}
     betas = str(BETAS)
     cfg = OmegaConf.create(
         {
             "common": {**common, "min_loss_scale": 1e-4, **given},
             "optimizer": {
-                "_name": "adam", "adam_betas": betas, "adam_eps": EPSILON, "weight_decay": 0.0, "use_old_adam": False,
-                "fp16_adam_stats": False, "tpu": False, "lr": [RATE], **adam,
+                "_name": name, "adam_betas": betas, "adam_eps": EPSILON, "weight_decay": 0.0, "lr": [RATE], **adam,
             },
             "optimization": {"update_freq": [1]},
             "distributed_training": {"distributed_world_size": 1},
         }
     )  # fmt: skip
     params = list(model.parameters())
-    if way == "fp32":
+    if way.endswith("fp32"):
         return optim.build_optimizer(cfg.optimizer, params)
     if way.startswith("memory"):
         return optim.MemoryEfficientFP16Optimizer.build_optimizer(cfg, params)
@@ -87,13 +92,13 @@ class Hand:
         self.first, self.second = torch.zeros_like(self.value), torch.zeros_like(self.value)
 
     def step(self, gradient: Tensor, way: str) -> None:
-        """Kingma and Ba 2015, Algorithm 1."""
+        """Kingma and Ba 2015, Algorithm 1; fairseq's ``adam`` adds epsilon before the correction."""
         gradient = gradient.double()
         self.steps += 1
         self.first = BETAS[0] * self.first + (1 - BETAS[0]) * gradient
         self.second = BETAS[1] * self.second + (1 - BETAS[1]) * gradient**2
         mean, variance = self.first / (1 - BETAS[0] ** self.steps), self.second / (1 - BETAS[1] ** self.steps)
-        epsilon = EPSILON / math.sqrt(1 - BETAS[1] ** self.steps)
+        epsilon = EPSILON / (1 if way.startswith("fused") else math.sqrt(1 - BETAS[1] ** self.steps))
         self.value = self.value - RATE * mean / (variance.sqrt() + epsilon)
         if way.startswith("memory"):
             self.value = self.value.to(WAYS[way][0]).double()
@@ -191,7 +196,7 @@ def test_adam_goes_on_as_by_hand(way: str) -> None:
     names = grow_sdt(model)
     grown, hand = optimizer_of(way, model), grow_by_hand(hand, model)
     give_moments(grown, model, moments, names)
-    if way == "fp16, flat":
+    if way.endswith("fp16, flat"):
         # One vector has one number of steps.
         for name in ("encoder.connection.rows.3", "encoder.connection.rows.4"):
             assert moments_of(grown, model)[name].state["step"] == 3
@@ -227,7 +232,7 @@ def test_nothing_to_take_over_before_the_first_step(way: str) -> None:
     assert_same(optimizer, model, hand, way)
 
 
-@pytest.mark.parametrize("way", ["bf16", "fp16, flat", "fp16, not flat"])
+@pytest.mark.parametrize("way", ["bf16", "fp16, flat", "fp16, not flat", "fused bf16", "fused fp16, flat"])
 def test_masters_keep_what_half_precision_cannot_hold(way: str) -> None:
     """A master that were made anew from the model would be rounded."""
     model = shallow(way)
