@@ -99,7 +99,7 @@ def test_adam_of_fairseq_differs_by_what_epsilon_is_added_to(kernel: str) -> Non
         ours, theirs = parameters(), parameters()
         take_steps(optimizer_of(ours, adam_eps=epsilon), ours, range(30), clip=1.0)
         take_steps(optimizer_of(theirs, "adam", adam_eps=epsilon), theirs, range(30), clip=1.0)
-        distances[epsilon] = max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))
+        distances[epsilon] = max(float((a - b).detach().abs().max()) for a, b in zip(ours, theirs, strict=True))
     assert distances[1e-9] < 2e-4  # some gradients are as small as 1e-5
     assert distances[0.1] > 0.01
 
@@ -280,7 +280,7 @@ def test_trainers_go_on_from_checkpoints(names: tuple[str, str], precision: dict
     for name, value in state_of(whole).items():
         if names[0] == names[1] and not precision:
             assert torch.equal(value, state_of(again)[name]), name
-        else:
+        elif not name.endswith("key_projection.bias"):  # without effect, so that rounding is all of its gradient
             tolerance = 1e-3 if value.dtype == torch.float32 else 0.02
             torch.testing.assert_close(value, state_of(again)[name], rtol=tolerance, atol=tolerance)
     assert whole.get_num_updates() == again.get_num_updates() == 6
