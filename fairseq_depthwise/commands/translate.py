@@ -17,6 +17,7 @@ from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
+from fairseq_depthwise.commands.translation_cost import translation_cost
 from fairseq_depthwise.text_files import lines_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def add_to(subcommands: Any) -> None:
         help="translate text: raw lines in, raw translations out, in order",
         example="fairseq-depthwise translate checkpoints --bpe-codes bpe.codes --tokenizer moses < new.en > new.de\n"
         "  fairseq-depthwise translate average.pt test.en --output test.hyp\n"
-        "  fairseq-depthwise translate a.pt:b.pt --json --nbest 4 < new.en\n\n"
+        "  fairseq-depthwise translate a.pt:b.pt --json --nbest 4 < new.en\n"
+        "  fairseq-depthwise translate average.pt test.en --cpu --int8 --reference test.de\n\n"
         "Data, languages, --tokenizer, --bpe and its file are those of the training, if fairseq-train was given them;\n"
         "options name what was not recorded or has been moved since. An empty line's translation is empty.",
     )
@@ -83,7 +85,8 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--nbest", type=positive_int, default=1, metavar="N", help="translations of a line, with --json")
     group.add_argument(
         "--max-tokens", type=positive_int, metavar="N",
-        help="source tokens in a batch; the result does not depend on it (default: 4096 without --batch-size)",
+        help="source tokens in a batch; the result does not depend on it, but with --int8 a little (default: 4096 "
+        "without --batch-size)",
     )  # fmt: skip
     group.add_argument("--batch-size", type=positive_int, metavar="N", help="lines in a batch")
     group.add_argument(
@@ -98,6 +101,15 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     precision = group.add_mutually_exclusive_group()
     precision.add_argument("--bf16", action="store_true", help="compute in bf16")
     precision.add_argument("--fp16", action="store_true", help="compute in fp16, which needs a GPU")
+    precision.add_argument(
+        "--int8", action="store_true",
+        help="compute linear maps in whole numbers of 8 bits, on a CPU; stderr says how many, and the model's size",
+    )  # fmt: skip
+    group.add_argument(
+        "--reference", metavar="REF",
+        help="translate in float32, too, and write what the lower precision costs in BLEU instead of translations; "
+        "the models are loaded one after the other",
+    )  # fmt: skip
     group.add_argument("--threads", type=positive_int, metavar="N", help="of PyTorch, on a CPU")
 
 
@@ -107,12 +119,15 @@ def run(options: argparse.Namespace) -> int:
     _require_files(options)
     if options.nbest > 1 and not options.json:
         raise UserError(f"--nbest {options.nbest} makes several translations of a line; add --json, which shows them")
+    precision = next((name for name in ("int8", "bf16", "fp16") if getattr(options, name)), "fp32")
+    if options.reference:
+        return _write_cost(options, precision)
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
     # Each file is numbered by itself in what is said of its lines.
     lines = chain.from_iterable(
         ((path, number, line) for number, line in enumerate(lines_of(path), start=1)) for path in options.files
     )
-    translator = _load(options)
+    translator = _load(options, precision)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
     try:
@@ -123,11 +138,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _write_cost(options: argparse.Namespace, precision: str) -> int:
+    if precision == "fp32":
+        raise UserError("--reference compares a lower precision with float32; add --int8, --bf16 or --fp16")
+    if options.scores or options.nbest > 1:
+        raise UserError("--reference writes a comparison instead of translations; leave --scores and --nbest out")
+    text = translation_cost(options, precision, lambda one: _load(options, one))
+    with _opened(options) as output:
+        output.write(text.encode("utf-8"))
+    return 0
+
+
 def _require_files(options: argparse.Namespace) -> None:
     """What would otherwise go wrong after the model has been loaded, or after a long time."""
-    if options.files.count("-") > 1:
-        raise UserError(f"stdin (-) is given {options.files.count('-')} times; it can be read once")
-    for path in options.files:
+    given = [*options.files, *([options.reference] if options.reference else [])]
+    if given.count("-") > 1:
+        raise UserError(f"stdin (-) is given {given.count('-')} times; it can be read once")
+    for path in given:
         if path != "-":
             with open(path, "rb") if not os.path.isdir(path) else nullcontext():
                 pass
@@ -139,7 +166,7 @@ def _require_files(options: argparse.Namespace) -> None:
         raise UserError(f"cannot write {options.output}: its folder does not exist")
 
 
-def _load(options: argparse.Namespace) -> LoadedTranslator:
+def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
     import torch
 
     from fairseq_depthwise.serving.beam_search import BeamOptions
@@ -161,7 +188,8 @@ def _load(options: argparse.Namespace) -> LoadedTranslator:
         max_tokens=max_tokens,
         batch_size=options.batch_size,
         max_line_tokens=options.max_line_tokens,
-        dtype=torch.bfloat16 if options.bf16 else torch.float16 if options.fp16 else torch.float32,
+        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32),
+        int8=precision == "int8",
     )
     with fairseq_warnings_only():
         translator = LoadedTranslator(
@@ -170,6 +198,8 @@ def _load(options: argparse.Namespace) -> LoadedTranslator:
         )  # fmt: skip
     source, target = translator.languages
     print(f"{', '.join(translator.files)} with {translator.data}: {source} to {target}, on {device}", file=sys.stderr)
+    if translator.quantisation is not None:
+        print(translator.quantisation, file=sys.stderr)
     return translator
 
 

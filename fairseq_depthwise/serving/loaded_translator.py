@@ -15,9 +15,11 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat import UserError
+from fairseq_depthwise.modules.quantized_linear import require_quantized_products
 from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import first_task, has_language_token, languages_of, task_for
+from fairseq_depthwise.serving.int8 import Quantisation, quantise
 from fairseq_depthwise.serving.recorded_paths import checkpoint_files, data_folder
 from fairseq_depthwise.serving.saved_model import read_model
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
@@ -36,6 +38,7 @@ class TranslatorOptions:
         max_line_tokens: a line of more tokens is translated in pieces of so many at most; None for what the models
             take. Then a piece has half as many as a hypothesis may have, so that its translation is not cut off.
         dtype: of the models.
+        int8: let linear maps compute in 8 bits, on a CPU, and everything else in float32.
     """
 
     beam: BeamOptions = field(default_factory=BeamOptions)
@@ -45,8 +48,11 @@ class TranslatorOptions:
     batch_size: int | None = None
     max_line_tokens: int | None = None
     dtype: torch.dtype = torch.float32
+    int8: bool = False
 
     def __post_init__(self) -> None:
+        if self.int8 and self.dtype != torch.float32:
+            raise UserError(f"int8 is beside float32; it does not go together with {self.dtype}")
         if self.nbest > self.beam.beam:
             raise UserError(f"--nbest {self.nbest} is more than the hypotheses that --beam {self.beam.beam} keeps")
 
@@ -98,8 +104,12 @@ class LoadedTranslator:
         options: how lines are translated.
         device: where.
 
+    Attributes:
+        quantisation: with ``int8``, which linear maps compute in 8 bits; otherwise None.
+
     Raises:
-        UserError: a file is no checkpoint, does not fit the data, or is not enough to say how text becomes tokens.
+        UserError: a file is no checkpoint, does not fit the data, or is not enough to say how text becomes tokens; or
+            8 bits are asked for where they are not possible.
     """
 
     def __init__(
@@ -114,6 +124,10 @@ class LoadedTranslator:
     ) -> None:
         self.options = options or TranslatorOptions()
         self.device = torch.device(device)
+        if self.options.int8:
+            if self.device.type != "cpu":
+                raise UserError("--int8 computes on a CPU, and a GPU is in use; add --cpu, or give --bf16 instead")
+            require_quantized_products()
         self.files = checkpoint_files(model)
         first, *others = self.files
         saved = read_model(first)
@@ -129,6 +143,8 @@ class LoadedTranslator:
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
         self._directions: dict[tuple[str, str], _Direction] = {}
         self._direction(*self.languages)
+        # After the search has made the models ready: then it is known which maps are computed together.
+        self.quantisation: Quantisation | None = quantise(self.models) if self.options.int8 else None
 
     @property
     def languages(self) -> tuple[str, str]:

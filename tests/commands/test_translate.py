@@ -157,6 +157,89 @@ def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys
     assert len(translated(capsys, *given, "--tokenized")) == len(LINES)
 
 
+def test_int8(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["translate", model, text, "--int8", *SEARCH]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == len(LINES)
+    # In each stack gates and 3 layers: attention, twice in the decoder, and two maps of the hidden net. The vocabulary.
+    assert "int8: 51 of 51 linear maps; 0." in captured.err
+    assert "int8" not in captured.out
+
+
+def test_cost_of_a_lower_precision(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [line for line in LINES if line]
+    (tmp_path / "src").write_text("".join(f"{line}\n" for line in lines[:3]), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", Stdin(lines[3:]))
+    translations = dict[str, list[str]]()
+    for precision in ((), ("--bf16",)):
+        translations["".join(precision)] = translated(capsys, model, str(tmp_path / "src"), *precision)
+    reference = tmp_path / "ref"
+    reference.write_text("".join(f"{line}\n" for line in translations[""] + ["w1", "w2"]), encoding="utf-8")
+    arguments = [model, str(tmp_path / "src"), "-", "--reference", str(reference)]
+    document = json.loads("\n".join(translated(capsys, *arguments, "--bf16", "--json")))
+    assert (document["precision"], document["sentences"]) == ("bf16", 5)
+    assert document["different_lines"] >= sum(map(str.__ne__, *translations.values()))
+    assert document["difference"] == pytest.approx(document["lower_bleu"] - document["full_bleu"])
+    monkeypatch.setattr("sys.stdin", Stdin(lines[3:]))
+    table = translated(capsys, *arguments, "--int8", "--output", str(tmp_path / "out"))
+    assert table == []
+    printed = (tmp_path / "out").read_text(encoding="utf-8").split("\n")
+    assert [line.split()[:1] for line in printed[:4]] == [["precision"], ["fp32"], ["int8"], ["difference"]]
+    assert printed[1].split()[1] == f"{document['full_bleu']:.2f}"
+    assert printed[5].endswith(" of 5 translations differ")
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "options", "said"),
+    [
+        ("w1\nw2\n", "w1\n", ["--int8"], "2 sentences and the reference {folder}/ref 1"),
+        ("w1\n", "w1\nw2\n", ["--bf16"], "1 sentences and the reference {folder}/ref 2"),
+        ("w1\n\n", "w1\nw2\n", ["--int8"], "{folder}/text, line 2 is empty; --reference compares"),
+        ("w1\nw2\n", " \nw2\n", ["--int8"], "{folder}/ref, line 1 is empty; --reference compares"),
+        ("", "w1\n", ["--int8"], "{folder}/text is empty"),
+        ("w1\n", "w1\n", [], "--reference compares a lower precision with float32; add --int8, --bf16 or --fp16"),
+        ("w1\n", "w1\n", ["--int8", "--scores"], "leave --scores and --nbest out"),
+        ("w1\n", "w1\n", ["--int8", "--json", "--nbest", "2"], "leave --scores and --nbest out"),
+    ],
+)
+def test_no_comparison(
+    text: str,
+    reference: str,
+    options: list[str],
+    said: str,
+    model: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is said before a model is loaded."""
+    monkeypatch.setattr(LoadedTranslator, "__init__", None)
+    for name, content in (("text", text), ("ref", reference)):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    files = [str(tmp_path / "text"), "--reference", str(tmp_path / "ref")]
+    assert cli.main(["translate", model, *files, *options, *SEARCH]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said.format(folder=tmp_path) in captured.err
+
+
+@pytest.mark.parametrize("other", ["--bf16", "--fp16"])
+def test_one_precision(other: str, model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["translate", model, text, "--int8", other, *SEARCH])
+    assert f"argument {other}: not allowed with argument --int8" in capsys.readouterr().err
+
+
+def test_int8_is_for_cpus(
+    model: str, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert cli.main(["translate", model, text, "--int8"]) == 1
+    assert "--int8 computes on a CPU, and a GPU is in use; add --cpu" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -165,6 +248,8 @@ def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys
         (["{model}", "{folder}/none"], "none does not exist"),
         (["{model}", "{folder}"], "is a folder; give a text file"),
         (["{model}", "-", "-"], "stdin (-) is given 2 times"),
+        (["{model}", "-", "--int8", "--reference", "-"], "stdin (-) is given 2 times"),
+        (["{model}", "{text}", "--int8", "--reference", "{folder}/none"], "none does not exist"),
         (["{model}", "{text}", "--output", "{folder}/a/b"], "its folder does not exist"),
         (["{model}", "{text}", "--nbest", "2"], "add --json, which shows them"),
         (["{model}", "{text}", "--nbest", "9", "--json"], "--nbest 9 is more than the hypotheses that --beam 2 keeps"),

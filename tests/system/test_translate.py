@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from multilingual_checkpoints import OPTIONS, multilingual_checkpoint, multilingual_data
+from probe_checkpoints import KINDS, checkpoint_of, data_in
 from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -114,6 +116,45 @@ def test_interactive_reads_files_and_buffers_of_raw_text(
         run_command, data, checkpoint, [], "--input", tmp_path / "text", "--buffer-size", 8, "--max-tokens", 200
     )
     assert found == interactive(run_command, data, checkpoint, lines)
+
+
+def test_cost_of_int8(run_command: RunCommand, checkpoint: Path, tmp_path: Path) -> None:
+    lines = (CORPUS / "test.en").read_text(encoding="utf-8").split("\n")[:40]
+    (tmp_path / "en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    texts = {}
+    for precision in ((), ("--int8",)):
+        found = run_command("fairseq-depthwise", "translate", checkpoint, tmp_path / "en", *SEARCH, *precision)
+        texts["".join(precision)] = found.stdout
+    assert len(texts["--int8"].split("\n")) == 41
+    # A reference that float32 reaches: then int8 costs what its own translations differ by.
+    (tmp_path / "de").write_text(texts[""], encoding="utf-8")
+    result = run_command(
+        "fairseq-depthwise", "translate", checkpoint, tmp_path / "en", *SEARCH, "--int8", "--reference",
+        tmp_path / "de", "--json",
+    )  # fmt: skip
+    document = json.loads(result.stdout)
+    assert document["full_bleu"] == pytest.approx(100)
+    assert 60 < document["lower_bleu"] <= document["full_bleu"] + 1e-6
+    assert document["different_lines"] == sum(map(str.__ne__, *(text.split("\n") for text in texts.values())))
+    assert re.search(r"int8: (\d+) of \1 linear maps; [\d.]+ MiB before, [\d.]+ MiB after", result.stderr)
+
+
+def test_every_family_in_int8(run_command: RunCommand, tmp_path: Path) -> None:
+    data = data_in(tmp_path / "data-bin")
+    text = "w1 w2 w3\n\nw4\nw5 w6 w7 w0 w0\n"
+    for kind in KINDS:
+        path = checkpoint_of(tmp_path, kind)
+        scores = []
+        for precision in ((), ("--int8",)):
+            result = run_command(
+                "fairseq-depthwise", "translate", path, "--data", data, "--beam", 2, "--max-len-b", 8, "--cpu",
+                "--json", *precision, stdin=text,
+            )  # fmt: skip
+            scores.append([json.loads(line)["score"] for line in result.stdout.split("\n")[:-1]])
+        assert re.search(r"int8: (\d+) of \1 linear maps; ", result.stderr), kind
+        for exact, other in zip(*scores, strict=True):
+            assert other == pytest.approx(exact, abs=0.3), kind
+        assert scores[0] != scores[1], kind
 
 
 def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> None:
