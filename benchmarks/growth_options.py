@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from depthwise_options import file_to_write, names_of, whole_number
 from growth_schedules import BLOCKS, DEEP, SCHEDULES
+from option_types import file_to_write, names_of, whole_number
 
 SAVING, PROJECTION, STEP, LOSS = "saving", "projection", "step", "time-to-loss"
 PARTS = (SAVING, PROJECTION, STEP, LOSS)

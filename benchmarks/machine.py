@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import platform
 
+import torch
+
+from fairseq_compat.versions import installed_version
+
 
 def machine() -> str:
     """Processor, cores and system in words."""
@@ -16,3 +20,10 @@ def machine() -> str:
     except OSError:
         pass
     return f"{processor} ({os.cpu_count()} cores), {platform.system()} {platform.machine()}"
+
+
+def versions(*distributions: str) -> str:
+    """Versions of Python, PyTorch and further distributions, as far as they are installed, in words."""
+    found = {"Python": platform.python_version(), "PyTorch": torch.__version__}
+    found |= {name: version for name in distributions if (version := installed_version(name))}
+    return ", ".join(f"{name} {version}" for name, version in found.items())

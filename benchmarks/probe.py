@@ -10,9 +10,6 @@ same batches by turns.
 from __future__ import annotations
 
 import argparse
-import json
-import logging
-import platform
 import statistics
 import sys
 import time
@@ -21,17 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from depthwise_options import command_of, fairseq_options, file_to_write, whole_number
 from fairseq.tasks.translation import TranslationTask
-from machine import machine
+from machine import machine, versions
+from option_types import command_of, fairseq_options, file_to_write, whole_number
 from page_sections import section, write_section
+from program import run_program, tell, write_json
 from side_by_side import Batch, Side, alternate, corpus, dictionary_of, on_device, quartiles, ratios, training_batches
 
 import fairseq_depthwise  # noqa: F401  # registers the models
-from fairseq_compat import UserError
-from fairseq_compat.explanations import explain
-from fairseq_compat.files import written_whole
-from fairseq_compat.versions import installed_version
 from fairseq_depthwise.analysis.probe_fit import collect_moments, fits_of
 from fairseq_depthwise.models.linearized_transformer import (
     SIDES,
@@ -136,10 +130,6 @@ def page(setup: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
@@ -162,15 +152,13 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Measure, print the section and write the files."""
     dataset = corpus(dictionary_of(options.vocabulary), max(3003, options.batches * options.tokens // 10))
     batches = on_device(training_batches(dataset, options.tokens, options.batches), options.device)
-    found = {name: installed_version(name) for name in ("fairseq", "fairseq-depthwise")}
-    versions = {"Python": platform.python_version(), "PyTorch": torch.__version__, **found}
     accelerator = f", {torch.cuda.get_device_name()}" if options.device == "cuda" else ""
     setup = {
         "command": command_of(given, "probe.py"),
         "device": options.device,
         "machine": machine() + accelerator,
         "threads": torch.get_num_threads(),
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "versions": versions("fairseq", "fairseq-depthwise"),
         "rounds": options.rounds,
         "tokens": [int(batch["ntokens"]) for batch in batches],
         "vocabulary": options.vocabulary,
@@ -180,8 +168,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     text = page(setup, results)
     print(section(SECTION, text), end="")
     if options.json:
-        with written_whole(options.json) as file:
-            file.write(json.dumps({"setup": setup, "results": results}, indent=1).encode())
+        write_json(options.json, {"setup": setup, "results": results})
     if options.output:
         write_section(Path(options.output), SECTION, text)
 
@@ -189,16 +176,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parse_options(given)
-    logging.getLogger("fairseq").setLevel(logging.ERROR)
-    try:
-        run(options, given)
-    except (UserError, OSError) as error:
-        tell(f"probe: error: {explain(error) or error}")
-        return 1
-    except KeyboardInterrupt:
-        tell("probe: stopped")
-        return 130
-    return 0
+    return run_program("probe", lambda: run(options, given))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from fairseq import options as fairseq_options
 from fairseq import utils
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
@@ -70,6 +71,18 @@ def corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
             side.append(tokens)
     sizes = [[len(one) for one in side] for side in (sources, targets)]
     return LanguagePairDataset(sources, sizes[0], dictionary, targets, sizes[1], dictionary, shuffle=False)
+
+
+def corpus_of_length(dictionary: Dictionary, length: int, sentences: int) -> LanguagePairDataset:
+    """Sentence pairs of random subwords, all with ``length`` tokens on both sides, the end of the sentence included."""
+    generator = torch.Generator().manual_seed(1)
+    sides = []
+    for _ in range(2):
+        tokens = torch.randint(dictionary.nspecial, len(dictionary), (sentences, length), generator=generator)
+        tokens[:, -1] = dictionary.eos()
+        sides.append(list(tokens))
+    sizes = [length] * sentences
+    return LanguagePairDataset(sides[0], sizes, dictionary, sides[1], sizes, dictionary, shuffle=False)
 
 
 def training_batches(dataset: LanguagePairDataset, tokens: int, number: int) -> list[Batch]:
@@ -147,9 +160,21 @@ class Training:
         if self.trainer.train_step([batch]) is None:
             raise UserError("the device has too little memory for a training step; give a lower --train-tokens")
 
+    def unused_bytes(self) -> int:
+        """Memory of :func:`unused_copies`, what the optimizer keeps for them included; asked for after a step."""
+        unused = {id(parameter) for parameter in unused_copies(self.trainer.model)}
+        optimizer = self.trainer.optimizer
+        tensors = [parameter for parameter in self.trainer.model.parameters() if id(parameter) in unused]
+        # In bf16 each parameter has a float32 twin, to whose gradient fairseq gives zeros where there is none.
+        pairs = zip(getattr(optimizer, "fp16_params", ()), getattr(optimizer, "fp32_params", ()), strict=True)
+        tensors += [twin for parameter, twin in pairs if id(parameter) in unused]
+        states = optimizer.optimizer.state
+        tensors += [one for tensor in tuple(tensors) for one in (tensor.grad, *states.get(tensor, {}).values())]
+        return sum(one.nbytes for one in tensors if isinstance(one, torch.Tensor))
+
 
 class Decoding:
-    """Beam search of one side through fairseq's generator: called with a batch, it translates it.
+    """Beam search of one side through fairseq's generator: called with a batch and a beam, it translates the batch.
 
     Every sentence is made exactly as long as its batch's sources are with their padding, and so every side does the
     same number of steps with the same number of rows, whatever an untrained model thinks of the end of a sentence.
@@ -162,23 +187,41 @@ class Decoding:
         self.task = TranslationTask(cfg.task, dictionary, dictionary)
         self.model = self.task.build_model(cfg.model).to(device=device, dtype=TYPES[precision])
         self.model.prepare_for_inference_(cfg)  # afterwards the model's eval() is fairseq's and returns None
-        self.generator = self.task.build_generator(
-            [self.model], argparse.Namespace(beam=BEAM, max_len_a=1, max_len_b=0, min_len=1)
-        )
+        self.generators: dict[int, Any] = {}
         self.steps: list[int] = []
-        ensemble = self.generator.model
-        run_decoder = ensemble.forward_decoder
+
+    def __call__(self, batch: Batch, beam: int = BEAM) -> None:
+        if beam not in self.generators:
+            self.generators[beam] = self._generator(beam)
+        self.steps.append(0)
+        self.generators[beam].min_len = batch["net_input"]["src_tokens"].size(1)
+        self.task.inference_step(self.generators[beam], [self.model], batch)
+
+    def _generator(self, beam: int) -> Any:
+        """fairseq's search with so many beams, which counts the decoder's steps."""
+        settings = argparse.Namespace(beam=beam, max_len_a=1, max_len_b=0, min_len=1)
+        generator = self.task.build_generator([self.model], settings)
+        run_decoder = generator.model.forward_decoder
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             self.steps[-1] += 1
             return run_decoder(*args, **kwargs)
 
-        ensemble.forward_decoder = counted
+        generator.model.forward_decoder = counted
+        return generator
 
-    def __call__(self, batch: Batch) -> None:
-        self.steps.append(0)
-        self.generator.min_len = batch["net_input"]["src_tokens"].size(1)
-        self.task.inference_step(self.generator, [self.model], batch)
+    def unused_bytes(self) -> int:
+        """Memory of :func:`unused_copies`."""
+        return sum(parameter.nbytes for parameter in unused_copies(self.model))
+
+
+def unused_copies(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The second copy of its weights that every encoder layer of stock fairseq registers and never reads.
+
+    The weights that it computes with belong to the modules within the layer, only the copies to the layer itself.
+    """
+    layers = (layer for layer in model.modules() if isinstance(layer, TransformerEncoderLayerBase))
+    return [parameter for layer in layers for parameter in layer.parameters(recurse=False)]
 
 
 def parameter_count(side: Side, dictionary: Dictionary) -> int:
@@ -252,15 +295,15 @@ def peak_memory(build: Callable[[], Callable[[], object]], device: str) -> int:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
     else:
-        before = _peak_of_process()
+        before = peak_of_process()
     work = build()
     work()
     work()
     synchronise(device)
-    return (torch.cuda.max_memory_allocated() if device == "cuda" else _peak_of_process()) - before
+    return (torch.cuda.max_memory_allocated() if device == "cuda" else peak_of_process()) - before
 
 
-def _peak_of_process() -> int:
+def peak_of_process() -> int:
     """The most bytes that this process has had in memory."""
     try:
         # ru_maxrss begins with the size of the process that started this one; the kernel's own figure does not.

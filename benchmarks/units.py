@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import logging
-import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import unit_loop  # noqa: F401  # registers mute_transformer_loop
-from depthwise_options import batch_sizes, command_of, fairseq_options, file_to_write, names_of, whole_number
-from machine import machine
+from machine import machine, versions
+from option_types import batch_sizes, command_of, fairseq_options, file_to_write, names_of, whole_number
 from page_sections import section, write_section
+from program import run_program, tell, write_json
 from side_by_side import (
     BEAM,
     TYPES,
@@ -43,11 +40,6 @@ from side_by_side import (
     training_batches,
 )
 from units_page import DECODING, ENCODER, LOOP, SEQUENTIAL, STOCK, TRAINING, page, units_name
-
-from fairseq_compat import UserError
-from fairseq_compat.explanations import explain
-from fairseq_compat.files import written_whole
-from fairseq_compat.versions import installed_version
 
 #: The section of the page that this program writes.
 SECTION = "units"
@@ -153,14 +145,12 @@ class Comparison:
     def setup(self) -> dict[str, Any]:
         """What is compared and where, for the head of the page."""
         accelerator = f", {torch.cuda.get_device_name()}" if self.device == "cuda" else ""
-        found = {name: installed_version(name) for name in ("fairseq", "fairseq-depthwise")}
-        versions = {"Python": platform.python_version(), "PyTorch": torch.__version__, **found}
         names = [STOCK, *(units_name(n) for n in sorted({1, *self.options.units}))]
         return {
             "device": self.device,
             "machine": machine() + accelerator,
             "threads": torch.get_num_threads(),
-            "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+            "versions": versions("fairseq", "fairseq-depthwise"),
             "vocabulary": self.options.vocabulary,
             "rounds": self.options.rounds,
             "beam": BEAM,
@@ -183,10 +173,6 @@ class _Encoding:
 
 def _on(batches: Sequence[Batch], work: Callable[[Batch], object]) -> Callable[[int], object]:
     return lambda number: work(batches[number % len(batches)])
-
-
-def tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
@@ -240,31 +226,17 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
                 comparison.add_memory(result)
                 results.append(result)
                 if options.json:
-                    write(options.json, json.dumps({"setup": setup, "results": results}, indent=1))
+                    write_json(options.json, {"setup": setup, "results": results})
     text = page(setup, results)
     print(section(SECTION, text), end="")
     if options.output:
         write_section(options.output, SECTION, text)
 
 
-def write(path: Path, text: str) -> None:
-    with written_whole(path) as file:
-        file.write(text.encode())
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parse_options(given)
-    logging.getLogger("fairseq").setLevel(logging.ERROR)  # it has much to say about every model it builds
-    try:
-        run(options, given)
-    except (UserError, OSError) as error:
-        tell(f"units: error: {explain(error) or error}")
-        return 1
-    except KeyboardInterrupt:
-        tell("units: stopped")
-        return 130
-    return 0
+    return run_program("units", lambda: run(options, given))
 
 
 if __name__ == "__main__":
