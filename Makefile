@@ -6,7 +6,13 @@ READY := $(VENV)/.ready
 CORPUS ?= examples/quickstart/corpus
 FAIRSEQ := fairseq==0.12.2
 
-.PHONY: demo test setup lint matrix clean
+# make bench: narrow models and a choice of rows, under 10 minutes on two cores. BENCH=full: all rows of base width, hours.
+BENCH ?= quick
+BENCH_quick := --size narrow --rows quick --together 4 --rounds 3
+BENCH_full := --size base --rows all --rounds 5
+BENCH_DOCS ?= docs
+
+.PHONY: demo test setup lint matrix bench bench-gpu clean
 
 demo: $(READY)
 	$(BIN)/python examples/quickstart/demo.py --corpus "$(CORPUS)"
@@ -32,6 +38,15 @@ $(READY): setup.py pyproject.toml fairseq_compat/versions.py fairseq_compat.pth
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps $(FAIRSEQ)
 	$(BIN)/fairseq-depthwise doctor
 	touch $(READY)
+
+bench: $(READY)
+	$(if $(BENCH_$(BENCH)),,$(error BENCH=$(BENCH) is neither quick nor full))
+	$(BIN)/python benchmarks/bench.py $(BENCH_$(BENCH)) --docs "$(BENCH_DOCS)"
+
+# First whether there is a GPU: without one the tests would run in Triton's interpreter, and say nothing about it.
+bench-gpu: $(READY)
+	$(BIN)/python benchmarks/bench.py --device cuda $(BENCH_full) --precisions bf16 --docs "$(BENCH_DOCS)"
+	$(BIN)/python -m pytest tests/modules/test_triton_kernels.py tests/modules/test_fused_cell.py
 
 matrix:
 	$(PYTHON) tools/matrix.py

@@ -17,6 +17,9 @@ TORCH = next(one for one in SUPPORTED if one.distribution == "torch")
 #: What figures and the nearest permutation need.
 ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 
+#: Another program that decodes fairseq's models, for comparison in benchmarks/bench.py; that also draws figures.
+BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
+
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with.
 RECIPES = ["tensorboardX>=2.6,<3"]
 
@@ -74,6 +77,7 @@ setup(
             *RECIPES,
         ],
         "analysis": ANALYSIS,
+        "bench": BENCH,
         "recipes": RECIPES,
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},

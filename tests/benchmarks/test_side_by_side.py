@@ -1,0 +1,77 @@
+"""What the benchmarks compare: fairseq's models without their dead weights, sentences of one length."""
+
+from __future__ import annotations
+
+import pytest
+from bench_rows import ROWS, SIZES
+from side_by_side import (
+    Decoding,
+    Side,
+    Training,
+    corpus_of_length,
+    decoding_batches,
+    dictionary_of,
+    training_batches,
+    unused_copies,
+)
+
+SIZE = SIZES["tiny"]
+
+
+def training_of(name: str, precision: str) -> Training:
+    """The row after an update."""
+    row = ROWS[name]
+    dictionary = dictionary_of(SIZE.vocabulary)
+    work = Training(Side(row.arch, row.options(SIZE)), dictionary, "cpu", precision)
+    work(training_batches(corpus_of_length(dictionary, 6, 4), 24, 1)[0])
+    return work
+
+
+class TestUnusedCopies:
+    def test_they_are_the_parameters_without_gradient(self) -> None:
+        work = training_of("stock 6", "fp32")
+        copies = unused_copies(work.trainer.model)
+        without = [parameter for parameter in work.trainer.model.parameters() if parameter.grad is None]
+        assert {id(parameter) for parameter in copies} == {id(parameter) for parameter in without}
+
+    def test_what_is_left_is_the_published_transformer(self) -> None:
+        """Counted from the equations: attentions, feed-forward nets, norms, one table for all embeddings."""
+        d, h, v = SIZE.width, SIZE.hidden, SIZE.vocabulary
+        attention, feed_forward, norm = 4 * (d * d + d), 2 * d * h + h + d, 2 * d
+        encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+        model = training_of("stock 6", "fp32").trainer.model
+        counted = sum(parameter.numel() for parameter in model.parameters())
+        copies = sum(parameter.numel() for parameter in unused_copies(model))
+        assert counted - copies == 6 * (encoder + decoder) + v * d
+        assert copies == 6 * (attention + feed_forward)
+
+    # In bf16: 2 bytes, and 4 each for the float32 twin, its gradient and Adam's two moments.
+    @pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("bf16", 18)])
+    def test_their_memory_in_training(self, precision: str, bytes_each: int) -> None:
+        work = training_of("stock 6", precision)
+        copies = sum(parameter.numel() for parameter in unused_copies(work.trainer.model))
+        assert work.unused_bytes() == bytes_each * copies
+
+    @pytest.mark.parametrize("name", ["depth-wise", "mute 2", "sdt 6"])
+    def test_ours_have_none(self, name: str) -> None:
+        assert training_of(name, "fp32").unused_bytes() == 0
+
+
+def test_beams_share_a_model_and_count_their_steps() -> None:
+    dictionary = dictionary_of(SIZE.vocabulary)
+    row = ROWS["depth-wise"]
+    work = Decoding(Side(row.arch, row.options(SIZE)), dictionary, "cpu", "fp32")
+    (batch,) = decoding_batches(corpus_of_length(dictionary, 7, 2), 2, 1)
+    work(batch)
+    work(batch, 1)
+    assert {beam: generator.beam_size for beam, generator in work.generators.items()} == {4: 4, 1: 1}
+    assert work.steps == [8, 8]
+
+
+def test_sentences_of_one_length() -> None:
+    dictionary = dictionary_of(30)
+    (batch,) = decoding_batches(corpus_of_length(dictionary, 9, 5), 5, 1)
+    for tokens in (batch["net_input"]["src_tokens"], batch["target"]):
+        assert tokens.shape == (5, 9)
+        assert tokens[:, -1].eq(dictionary.eos()).all()
+        assert tokens[:, :-1].ge(dictionary.nspecial).all()
