@@ -126,10 +126,9 @@ class MultiheadAttention(nn.Module):
             queries, new_keys, new_values = (self._rows(part) for part in self._project_all(query))
             keys, values = cache.append(self, new_keys, new_values)
             mask = cache.ancestor_mask
-            if self.relative_positions is not None:
-                steps = torch.arange(cache.steps, device=query.device)
-                rows = self.relative_positions.rows(steps[-1:], steps).repeat_interleave(cache.beams, dim=1)
-                rows = rows.expand(cache.beams, -1)
+            if (tables := self.relative_positions) is not None:
+                name = ("relative positions", tables.max_distance)
+                rows = cache.shared(name, lambda: _step_rows(tables, cache, query.device))
         attended, weights = attend(
             cache.group(queries),
             keys,
@@ -140,7 +139,8 @@ class MultiheadAttention(nn.Module):
             rows=rows,
             need_weights=need_weights,
         )
-        joined = attended.transpose(1, 2).reshape(1, count, -1)  # B x heads x k x head_dim -> 1 x N x C
+        # B x heads x k x head_dim -> 1 x N x C
+        joined = attended.transpose(1, 2).reshape(1, count, -1).to(query.dtype)
         if weights is not None:
             weights = weights.transpose(0, 1).reshape(self.heads, count, 1, weights.size(-1))
         return self.output_projection(joined), weights
@@ -172,3 +172,9 @@ class MultiheadAttention(nn.Module):
     def _rows(self, projected: Tensor) -> Tensor:
         """1 x N x C to N x heads x head_dim."""
         return projected[0].unflatten(-1, (self.heads, self.head_dim))
+
+
+def _step_rows(tables: RelativePositions, cache: StepCache, device: torch.device) -> Tensor:
+    """The tables' row for the newest position of each beam and every key, k x (steps * k)."""
+    steps = torch.arange(cache.steps, device=device)
+    return tables.rows(steps[-1:], steps).repeat_interleave(cache.beams, dim=1).expand(cache.beams, -1)

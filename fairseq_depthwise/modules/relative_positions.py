@@ -64,6 +64,7 @@ class RelativePositions(nn.Module):
 
 def _times_table(values: Tensor, table: Tensor) -> Tensor:
     """B x heads x T x n times n x m, or times units x n x m, where each unit has as many of the B sentences."""
+    table = table.to(values.dtype)
     if table.dim() == 2:
         return torch.matmul(values, table)
     by_unit = values.reshape(table.size(0), -1, values.size(-1))

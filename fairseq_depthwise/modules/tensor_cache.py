@@ -45,6 +45,10 @@ class TensorCache:
         """N x heads x head_dim to N x heads x 1 x head_dim."""
         return rows.unsqueeze(2)
 
+    def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
+        """What is the same in all layers; a program computes it in each."""
+        return compute()
+
     def append(self, attention: nn.Module, keys: Tensor, values: Tensor) -> KeysValues:
         """Add each row's newest position (N x heads x head_dim); return all, N x heads x (t + 1) x head_dim each."""
         layer = len(self._now)

@@ -33,7 +33,7 @@ TOKENS_PER_CORE = 200
 #: Of the GPU that ``Training.max_tokens`` is for; one of that name has a little less than 80 GiB.
 GPU_BYTES = 79e9
 
-#: For glibc: a process keeps large blocks instead of giving them back after each operation (docs/depthwise_speed.md).
+#: For glibc: what our models do for themselves (docs/depthwise_speed.md), for fairseq's own and what is before them.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
 
 HELP = """bash recipes/{recipe}/train.sh SYSTEM [options of fairseq-train]
