@@ -53,15 +53,18 @@ def quantise(models: Iterable[BaseFairseqModel]) -> Quantisation:
     """
     modules = list(dict.fromkeys(module for model in models for module in model.modules()))
     before = _parameter_bytes(modules)
-    # 1. Products that were to be laid out for inference, of one map or of several.
+    # 1. Products that were to be laid out for inference: of several maps, and of one that is in no other product.
     products: list[_Product] = []
     done: set[nn.Module] = set()
-    for module in modules:
-        for name, packed in list(vars(module).items()):
-            if isinstance(packed, PackedLinear):
-                vars(module)[name] = QuantizedLinear.of(packed.maps)
-                products.append(vars(module)[name])
-                done.update(packed.maps)
+    laid_out = [(vars(module), *item) for module in modules for item in vars(module).items()]
+    found = [(owner, name, value) for owner, name, value in laid_out if isinstance(value, PackedLinear)]
+    for owner, name, packed in sorted(found, key=lambda one: -len(one[2].maps)):
+        if len(packed.maps) == 1 and packed.maps[0] in done:
+            del owner[name]
+            continue
+        owner[name] = QuantizedLinear.of(packed.maps)
+        products.append(owner[name])
+        done.update(packed.maps)
     # 2. All other maps.
     for module in modules:
         if module not in done and (product := _product_of(module)) is not None:

@@ -117,6 +117,17 @@ def test_sizes_and_shared_tables() -> None:
         assert str(found).startswith(f"int8: {found.maps} of {found.maps} linear maps; 0.")
 
 
+def test_a_map_is_kept_once() -> None:
+    """Though it is laid out by itself and with others."""
+    model, _ = model_and_options("depthwise_lstm_transformer", depthwise_sharing="none")
+    weights = [(module.weight.numel(), module.out_features) for module in maps_of(model)]
+    model.make_generation_fast_()
+    found = quantise([model])
+    kept = sum(4 * parameter.numel() for parameter in model.parameters())
+    # Beside each output's weights its scale, its zero point and the sum of its weights; these maps have no biases.
+    assert found.bytes_after == kept + sum(values + 12 * outputs for values, outputs in weights)
+
+
 def test_maps_that_several_layers_share_are_counted_once() -> None:
     model, _ = model_and_options("depthwise_lstm_transformer")
     model.make_generation_fast_()
