@@ -8,7 +8,7 @@ FAIRSEQ := fairseq==0.12.2
 
 # make bench: narrow models and a choice of rows, under 10 minutes on two cores. BENCH=full: all rows of base width, hours.
 BENCH ?= quick
-BENCH_quick := --size narrow --rows quick --together 4 --rounds 3
+BENCH_quick := --size narrow --rows quick --together 4 --rounds 3 --starts 2 --decode-batches 1,16
 BENCH_full := --size base --rows all --rounds 5
 BENCH_DOCS ?= docs
 

@@ -99,7 +99,8 @@ class Benchmark:
             for case in dict.fromkeys(case for row in group for case in self.cases(part, row)):
                 taking_part = [row.name for row in group if row.name in workers and case in self.cases(part, row)]
                 chosen = {name: workers[name] for name in taking_part}
-                self.meet(precision, case, chosen)
+                if chosen:
+                    self.meet(precision, case, chosen)
                 for name in set(taking_part) - set(chosen):  # those that failed
                     del workers[name]
             for name, worker in workers.items():

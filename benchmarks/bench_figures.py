@@ -47,9 +47,9 @@ def write_figures(record: Mapping[str, Any], folder: Path, name: str) -> dict[st
         path = folder / f"{name}_{short}.svg"
 
         def draw(figure: Figure, across: str = across, panels: Mapping[str, Mapping[str, Line]] = panels) -> None:
+            names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
             for axes, part in zip(figure.subplots(1, 2), PANELS, strict=True):
-                _draw(axes, panels[part], across, *PANELS[part])
-
+                _draw(axes, panels[part], names, across, *PANELS[part])
             legends = [axes for axes in figure.axes if axes.get_legend_handles_labels()[0]]
             legends[0].legend(frameon=False)
 
@@ -89,12 +89,13 @@ def _large_batch(record: Mapping[str, Any]) -> Case:
     return Case(DECODING, beam=BEAMS[0], sentences=record["setup"]["sentences"][-1])
 
 
-def _draw(axes: Axes, lines: Mapping[str, Line], across: str, upwards: str, amount: int) -> None:
-    """Medians as lines, quartiles as bars."""
+def _draw(axes: Axes, lines: Mapping[str, Line], names: Sequence[str], across: str, upwards: str, amount: int) -> None:
+    """Medians as lines, quartiles as bars; the place of a line among all names gives its colour."""
     axes.set_xlabel(across)
     axes.set_ylabel(upwards)
     axes.spines[["top", "right"]].set_visible(False)
-    for number, (name, line) in enumerate(lines.items()):
+    for name, line in lines.items():
+        number = names.index(name)
         low, middle, high = zip(*(_milliseconds(found, amount) for _, found in line), strict=True)
         bars = [
             [one - other for one, other in zip(middle, low, strict=True)],
@@ -103,7 +104,8 @@ def _draw(axes: Axes, lines: Mapping[str, Line], across: str, upwards: str, amou
         places = [place for place, _ in line]
         style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
         axes.errorbar(places, middle, yerr=bars, label=name, linewidth=1.3, capsize=2, **style)
-        axes.set_xticks(sorted({*axes.get_xticks(), *places} if number else places))
+    if lines:
+        axes.set_xticks(sorted({place for line in lines.values() for place, _ in line}))
     axes.set_ylim(bottom=0)
 
 

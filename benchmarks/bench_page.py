@@ -76,7 +76,7 @@ def page(record: Record, figures: Mapping[str, str] | None = None, numbers: str 
         lines += ["", f"## Size, memory and start-up, {precision}", "", *_size_notes(setup), ""]
         lines += [_size_table(record, precision).rstrip()]
     if figures:
-        lines += ["", "## Growth in cost"]
+        lines += ["", "## Growth in cost", "", *_figure_notes(setup)]
         for what, file in figures.items():
             lines += ["", f"![{what}]({file})"]
     if record["skipped"]:
@@ -165,6 +165,14 @@ def _size_notes(setup: Mapping[str, Any]) -> Iterator[str]:
         f"the optimizer keeps for them) of its memory. A peak is {counted};",
         "that of decoding is the highest of all its cases. Start-up: from starting Python to a model that is built and",
         f"prepared for inference, median of {setup['starts']} starts or more. In brackets: by stock's.",
+    )
+
+
+def _figure_notes(setup: Mapping[str, Any]) -> Iterator[str]:
+    yield from (
+        f"Medians, and quartiles as bars; decoding with beam {BEAMS[0]}, {setup['sentences'][-1]} sentences at once.",
+        "By depth: sentences as in the tables. By length: all sentences have as many tokens, and training batches as",
+        "many in all as in the tables.",
     )
 
 

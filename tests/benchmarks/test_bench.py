@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "bench.py"
 
 #: With three layers there are no blocks of six: sdt cannot be built.
 TINY = [
-    "--size=tiny", "--rows=mute 1,sdt 6", "--rounds=1", "--starts=1", "--batches=2", "--train-tokens=60",
+    "--size=tiny", "--rows=mute 4,sdt 6", "--rounds=1", "--starts=1", "--batches=2", "--train-tokens=60",
     "--decode-batches=1,2", "--lengths=5,9", "--model-overrides=--encoder-layers 3 --decoder-layers 1",
 ]  # fmt: skip
 
@@ -49,7 +49,7 @@ class TestRun:
         self, measured: tuple[str, Path, dict[str, Any]]
     ) -> None:
         record = measured[2]
-        assert list(record["rows"]) == ["stock 6 pre-norm", "mute 1"]
+        assert list(record["rows"]) == ["stock 6 pre-norm", "mute 4"]
         assert [(one["row"], one["part"]) for one in record["skipped"]] == [
             ("sdt 6", "training"),
             ("sdt 6", "decoding"),
@@ -65,7 +65,7 @@ class TestRun:
             ("decoding", 4, 2, 5), ("decoding", 4, 2, 9),
         ]  # fmt: skip
         for meeting in meetings:
-            assert set(meeting["rows"]) == {"stock 6 pre-norm", "mute 1"}
+            assert set(meeting["rows"]) == {"stock 6 pre-norm", "mute 4"}
             for answers in meeting["rows"].values():
                 assert len(answers["seconds"]) == 1
                 assert answers["seconds"][0] > 0
@@ -75,7 +75,7 @@ class TestRun:
             stock, ours = meeting["rows"].values()
             assert stock["amount"] == ours["amount"]
             assert stock["steps"] == ours["steps"]
-        single = measured[2]["meetings"][3]["rows"]["mute 1"]
+        single = measured[2]["meetings"][3]["rows"]["mute 4"]
         assert single["amount"] == [2]
         assert single["steps"] == [20 + 37]  # sentences of 19 and 36 tokens, each with one step more for its end
 
@@ -92,9 +92,9 @@ class TestRun:
         printed, docs, _ = measured
         page = (docs / "benchmarks.md").read_text(encoding="utf-8")
         assert "growth stays" in page
-        assert page.count("| mute 1 | stock 6 pre-norm |") == 2
+        assert page.count("| mute 4 | stock 6 pre-norm |") == 2
         assert "- sdt 6, training fp32: --encoder-layers 3 is not a multiple" in page
-        assert "| mute 1 | stock 6 pre-norm |" in printed
+        assert "| mute 4 | stock 6 pre-norm |" in printed
         assert str(docs) not in page
 
     def test_one_depth_is_no_line_two_lengths_are(self, measured: tuple[str, Path, dict[str, Any]]) -> None:
@@ -103,7 +103,7 @@ class TestRun:
         assert "](figures/bench_cpu_tiny_length.svg)" in (docs / "benchmarks.md").read_text(encoding="utf-8")
         drawn = (docs / "figures" / "bench_cpu_tiny_length.svg").read_text(encoding="utf-8")
         assert "stock 6 pre-norm" in drawn
-        assert "mute 1" in drawn
+        assert "mute 4" in drawn
 
 
 class TestNothingMeasured:
