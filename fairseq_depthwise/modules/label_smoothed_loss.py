@@ -48,10 +48,13 @@ class _LabelSmoothedLoss(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
         log_z = torch.empty(scores.size(0), dtype=_wide(scores.dtype), device=scores.device)
         total = torch.empty_like(log_z)
+        room = _room(scores, log_z.dtype)
         for piece in _pieces(scores):
-            wide = scores[piece].to(log_z.dtype)
-            log_z[piece] = wide.logsumexp(dim=-1)
+            wide = _into(room, scores[piece])
             total[piece] = wide.sum(dim=-1)
+            highest = wide.amax(dim=-1)
+            highest.masked_fill_(highest.isinf(), 0)
+            log_z[piece] = wide.sub_(highest[:, None]).exp_().sum(dim=-1).log_().add_(highest)
         real = target.ne(padding)
         nll = (log_z - scores.gather(-1, target[:, None]).squeeze(-1)) * real
         words = scores.size(-1)
@@ -69,10 +72,14 @@ class _LabelSmoothedLoss(torch.autograd.Function):
         each = ctx.smoothing / (scores.size(-1) - 1)
         weight = (by_loss * real)[:, None]
         gradient = torch.empty_like(scores)
+        room = None if scores.dtype == log_z.dtype else _room(scores, log_z.dtype)
         for piece in _pieces(scores):
-            wide = (scores[piece].to(log_z.dtype) - log_z[piece][:, None]).exp_().sub_(each).mul_(weight[piece])
-            at_target = -(1 - ctx.smoothing - each) * weight[piece]
-            gradient[piece] = wide.scatter_add_(-1, target[piece][:, None], at_target)
+            # Where no type is changed, the gradient is computed in its place.
+            wide = _into(gradient[piece] if room is None else room, scores[piece])
+            wide.sub_(log_z[piece][:, None]).exp_().sub_(each).mul_(weight[piece])
+            wide.scatter_add_(-1, target[piece][:, None], -(1 - ctx.smoothing - each) * weight[piece])
+            if room is not None:
+                gradient[piece] = wide
         return gradient, None, None, None
 
 
@@ -80,7 +87,22 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def _room(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """Memory for the scores of a piece, the same for all pieces: on a CPU it is in the cache from the first one on."""
+    return torch.empty((min(_rows(scores), scores.size(0)), scores.size(-1)), dtype=dtype, device=scores.device)
+
+
+def _into(room: Tensor, scores: Tensor) -> Tensor:
+    """A copy of a piece's scores in that memory."""
+    return room[: scores.size(0)].copy_(scores)
+
+
+def _rows(scores: Tensor) -> int:
+    """Positions in a piece."""
+    return max(1, _PIECE.get(scores.device.type, _LARGE_PIECE) // max(1, scores.size(-1)))
+
+
 def _pieces(scores: Tensor) -> list[slice]:
     """Positions whose scores are computed together."""
-    rows = max(1, _PIECE.get(scores.device.type, _LARGE_PIECE) // max(1, scores.size(-1)))
+    rows = _rows(scores)
     return [slice(start, start + rows) for start in range(0, scores.size(0), rows)]
