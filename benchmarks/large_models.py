@@ -65,6 +65,7 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
         " 4096 on cuda)")  # fmt: skip
     add("--vocabulary", type=whole_number(16), default=32768, metavar="N", help="default: %(default)s")
     add("--model-overrides", default="", metavar="OPTIONS", help="fairseq options for all models")
+    add("--peaks-only", action="store_true", help="leave the seconds out, on a machine that has other work")
     add("--record", type=file_to_write, metavar="FILE", help="numbers of all cases so far; this run's are added")
     add("--output", type=file_to_write, metavar="FILE", help="write the section into this page as well")
     add("--child", nargs=2, metavar=("MODEL", "MEASURE"), help=argparse.SUPPRESS)
@@ -110,8 +111,12 @@ def measure_here(model: str, measure: str, options: argparse.Namespace) -> dict[
         return update
 
     peak = peak_memory(build, options.device)
-    return {"peak": peak, "parameters": parameter_count(side, dictionary), "seconds": seconds[-1],
-            "tokens": int(batch["ntokens"])}  # fmt: skip
+    return {
+        "peak": peak,
+        "parameters": parameter_count(side, dictionary),
+        "seconds": None if options.peaks_only else seconds[-1],
+        "tokens": int(batch["ntokens"]),
+    }
 
 
 def measure_as_child(model: str, measure: str, *, options: argparse.Namespace) -> int:
@@ -208,7 +213,8 @@ def read_record(path: Path | None) -> dict[str, Any]:
 
 
 def in_words(found: Mapping[str, Any]) -> str:
-    return f"{found['peak'] / 2**30:.2f} GiB, {found['seconds']:.2f} s an update of {found['tokens']} tokens"
+    seconds = f", {found['seconds']:.2f} s an update" if found["seconds"] else ""
+    return f"{found['peak'] / 2**30:.2f} GiB with {found['tokens']} tokens{seconds}"
 
 
 def tell(text: str) -> None:

@@ -40,8 +40,9 @@ def page(cases: Sequence[Mapping[str, Any]]) -> str:
         "Made by `benchmarks/large_models.py --record docs/records/large_models.json --output docs/benchmarks.md`:",
         "each row is a process of its own, in which fairseq's Trainer makes two updates with the longest of three",
         "batches of random sentences like those of the first tables. The peak is that of both updates, from before",
-        "the model is built; the seconds are those of the second one, a single measurement. Dropout 0.1, tied",
-        "embeddings, a dictionary of 32,768, fairseq's `label_smoothed_cross_entropy`.",
+        "the model is built; the seconds are those of the second one, a single measurement, and left out where the",
+        "machine had other work. Dropout 0.1, tied embeddings, a dictionary of 32,768, fairseq's",
+        "`label_smoothed_cross_entropy`.",
     ]
     for device in DEVICES:
         chosen = [case for case in cases if case["device"] == device]
@@ -78,9 +79,10 @@ def _row(model: str, case: Mapping[str, Any], plain: int | None) -> str:
     if "skipped" in case:
         return f"| {model} | | {typed} | | skipped | | |"
     share = f"{case['peak'] / plain:.2f}" if plain else "-"
+    seconds = f"{case['seconds']:.2f}" if case["seconds"] else "-"
     return (
         f"| {model} | {case['parameters']:,} | {typed} | {case['tokens']} | {case['peak'] / 2**30:.2f} | {share} "
-        f"| {case['seconds']:.2f} |"
+        f"| {seconds} |"
     )
 
 
