@@ -8,7 +8,7 @@ and ``skipped``.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench_rows import BEAMS, DECODING, TRAINING, Case
@@ -177,23 +177,34 @@ def _figure_notes(setup: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _size_table(record: Record, precision: str) -> str:
-    lines = [["row", "beside", "parameters", "training peak, MiB", "decoding peak, MiB", "start-up, s"]]
-    for row, about in record["rows"].items():
-        stock = about["beside"]
-        starts = [start_up(record, one, precision) for one in (row, stock)]
-        pairs = [
-            (about["parameters"], record["rows"].get(stock, {}).get("parameters"), "{:,.0f}", 1),
-            *((*(peak(record, one, precision, part) for one in (row, stock)), "{:.0f}", 2**20)
-              for part in (TRAINING, DECODING)),
-            (*(statistics.median(one) if one else None for one in starts), "{:.2f}", 1),
-        ]  # fmt: skip
-        cells = [_beside_stock(own, other, form, unit, row == stock) for own, other, form, unit in pairs]
+    rows = record["rows"]
+
+    def parameters(row: str) -> float | None:
+        return rows[row]["parameters"] if row in rows else None
+
+    def mebibytes(part: str) -> Callable[[str], float | None]:
+        def of(row: str) -> float | None:
+            found = peak(record, row, precision, part)
+            return None if found is None else found / 2**20
+
+        return of
+
+    def seconds(row: str) -> float | None:
+        found = start_up(record, row, precision)
+        return statistics.median(found) if found else None
+
+    columns: dict[str, tuple[Callable[[str], float | None], str]] = {
+        "parameters": (parameters, "{:,}"),
+        "training peak, MiB": (mebibytes(TRAINING), "{:.0f}"),
+        "decoding peak, MiB": (mebibytes(DECODING), "{:.0f}"),
+        "start-up, s": (seconds, "{:.2f}"),
+    }
+    lines = [["row", "beside", *columns]]
+    for row, about in rows.items():
+        cells = []
+        for amount_of, form in columns.values():
+            own, other = amount_of(row), amount_of(about["beside"])
+            share = f" ({own / other:.2f})" if own is not None and other and row != about["beside"] else ""
+            cells.append(NOTHING if own is None else form.format(own) + share)
         lines.append([row, _beside(record, row), *cells])
     return markdown(lines)
-
-
-def _beside_stock(own: float | None, other: float | None, form: str, unit: int, is_stock: bool) -> str:
-    if own is None:
-        return NOTHING
-    shown = form.format(own / unit)
-    return shown if is_stock or not other else f"{shown} ({own / other:.2f})"
