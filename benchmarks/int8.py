@@ -13,6 +13,7 @@ import statistics
 import sys
 
 import torch
+from fairseq.data import Dictionary
 from side_by_side import BEAM, Decoding, Side, alternate, corpus, decoding_batches, dictionary_of
 
 import fairseq_depthwise  # noqa: F401  # registers the models
@@ -48,7 +49,7 @@ def main() -> None:
     print(f"PyTorch {torch.__version__}, beam {BEAM}\n\n{tables.markdown(rows)}", end="")
 
 
-def decoding(preset: str, dictionary: object, precision: str) -> Decoding:
+def decoding(preset: str, dictionary: Dictionary, precision: str) -> Decoding:
     """A model ready for translation."""
     work = Decoding(Side(preset), dictionary, "cpu", "bf16" if precision == "bf16" else "fp32")
     if precision == "int8":
