@@ -41,7 +41,7 @@ def attend(
         mask = scores if mask is None else scores + mask
         if relative_positions.value_term:
             need_weights = True
-    if _few_queries(queries):
+    if _few_queries(queries) and not kernel_causal:
         attended, weights = _attend_with_weights(queries, keys, values, mask, dropout, relative_positions, rows)
         return attended, weights if need_weights else None
     if need_weights:

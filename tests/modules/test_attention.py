@@ -68,13 +68,21 @@ def naive(
 PADDING = torch.tensor([[False, False, False, False, True], [True, True, False, False, False], [False] * 5])
 
 
+#: Without gradients a few queries on a CPU go another way.
+with_and_without_gradients = pytest.mark.parametrize("gradients", [True, False], ids=["gradients", "inference"])
+
+
+@with_and_without_gradients
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("padding", [None, PADDING], ids=["full", "padded"])
 @pytest.mark.parametrize("need_weights", [False, True], ids=["kernel", "weights"])
-def test_cross_attention_is_the_textbook(bias: bool, padding: Tensor | None, need_weights: bool) -> None:
+def test_cross_attention_is_the_textbook(
+    bias: bool, padding: Tensor | None, need_weights: bool, gradients: bool
+) -> None:
     attention = build_attention(bias=bias, attend_encoder=True)
     query, source = randn(4, 3, WIDTH), randn(5, 3, WIDTH, seed=5)
-    output, weights = attention(query, source, padding=padding, need_weights=need_weights)
+    with torch.set_grad_enabled(gradients):
+        output, weights = attention(query, source, padding=padding, need_weights=need_weights)
     expected, expected_weights = naive(attention, query, source, padding, causal=False)
     torch.testing.assert_close(output, expected)
     if need_weights:
@@ -83,12 +91,14 @@ def test_cross_attention_is_the_textbook(bias: bool, padding: Tensor | None, nee
         assert weights is None
 
 
+@with_and_without_gradients
 @pytest.mark.parametrize("padding", [None, PADDING[[0, 2, 2]]], ids=["full", "padded"])
 @pytest.mark.parametrize("need_weights", [False, True], ids=["kernel", "weights"])
-def test_causal_self_attention_is_the_textbook(padding: Tensor | None, need_weights: bool) -> None:
+def test_causal_self_attention_is_the_textbook(padding: Tensor | None, need_weights: bool, gradients: bool) -> None:
     attention = build_attention()
     source = randn(5, 3, WIDTH)
-    output, _ = attention(source, source, padding=padding, causal=True, need_weights=need_weights)
+    with torch.set_grad_enabled(gradients):
+        output, _ = attention(source, source, padding=padding, causal=True, need_weights=need_weights)
     torch.testing.assert_close(output, naive(attention, source, source, padding, causal=True)[0], rtol=1e-6, atol=1e-6)
 
 
@@ -151,13 +161,15 @@ def naive_relative(attention: MultiheadAttention, source: Tensor, causal: bool) 
     return attention.output_projection(joined).detach()
 
 
+@with_and_without_gradients
 @pytest.mark.parametrize("value_term", [False, True], ids=["key", "key-value"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("need_weights", [False, True], ids=["kernel", "weights"])
-def test_relative_positions_are_the_papers(value_term: bool, causal: bool, need_weights: bool) -> None:
+def test_relative_positions_are_the_papers(value_term: bool, causal: bool, need_weights: bool, gradients: bool) -> None:
     attention = build_attention(max_distance=2, value_term=value_term)
     source = randn(6, 2, WIDTH)
-    output, _ = attention(source, source, causal=causal, need_weights=need_weights)
+    with torch.set_grad_enabled(gradients):
+        output, _ = attention(source, source, causal=causal, need_weights=need_weights)
     for b in range(2):
         torch.testing.assert_close(output[:, b], naive_relative(attention, source[:, b], causal))
     if causal:
