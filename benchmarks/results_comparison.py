@@ -85,7 +85,7 @@ def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
         "",
         "Seconds are those of the updates alone, without start, validation and saving; tokens/s are target tokens, the",
         "median of the log lines. The trainings ran one after the other, so both suffer from whatever else the machine",
-        "did meanwhile; `benchmarks/depthwise.py` is what measures speed.",
+        "did meanwhile; `benchmarks/bench.py` is what measures speed.",
         "",
         "Validation loss by update:",
         "",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.analysis.unit_diversity import LayerDiversity, LayerDiversitySums, UnitOutputs
-from fairseq_depthwise.models.encoder_decoder import StackEncoder
+from fairseq_depthwise.models.stack_encoder import StackEncoder
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
-from fairseq_depthwise.models.encoder_decoder import StackDecoder, StackEncoder
+from fairseq_depthwise.models.stack_decoder import StackDecoder
+from fairseq_depthwise.models.stack_encoder import StackEncoder
 
 #: The stacks of a model.
 SIDES = ("encoder", "decoder")

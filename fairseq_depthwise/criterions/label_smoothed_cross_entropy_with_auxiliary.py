@@ -16,7 +16,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.auxiliary_loss import take_auxiliary_losses
-from fairseq_depthwise.models.encoder_decoder import StackDecoder
+from fairseq_depthwise.models.stack_decoder import StackDecoder
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.

@@ -9,7 +9,8 @@ from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.config import EncoderDecoderConfig
-from fairseq_depthwise.models.encoder_decoder import StackDecoder, StackEncoder
+from fairseq_depthwise.models.stack_decoder import StackDecoder
+from fairseq_depthwise.models.stack_encoder import StackEncoder
 from fairseq_depthwise.models.vocabulary import build_adaptive_softmax, build_embeddings
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.connections import Connection
@@ -56,6 +57,7 @@ def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) ->
         layerdrop=config.decoder_layerdrop,
         adaptive_softmax=build_adaptive_softmax(config, target),
         checkpoint_activations=config.checkpoint_activations,
+        cuda_graphs=config.cuda_graphs,
     )
     _add_quantization_noise(config, encoder.layers, decoder.layers)
     return encoder, decoder

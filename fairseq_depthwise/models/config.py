@@ -79,6 +79,7 @@ class EncoderDecoderConfig(FairseqDataclass):
 
     encoder_layerdrop: float = option(0.0, "probability of skipping an encoder layer in training", at_least=0, below=1)
     decoder_layerdrop: float = option(0.0, "probability of skipping a decoder layer in training", at_least=0, below=1)
+    cuda_graphs: bool = option(False, "in a beam search on a GPU, replay the decoder's steps as CUDA graphs")
     checkpoint_activations: bool = option(False, "recompute each layer in the backward pass to save memory")
     quant_noise_pq: float = option(
         0.0, "iterative product quantization noise on the layers' linear maps", at_least=0, below=1

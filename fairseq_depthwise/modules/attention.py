@@ -177,4 +177,4 @@ class MultiheadAttention(nn.Module):
 def _step_rows(tables: RelativePositions, cache: StepCache, device: torch.device) -> Tensor:
     """The tables' row for the newest position of each beam and every key, k x (steps * k)."""
     steps = torch.arange(cache.steps, device=device)
-    return tables.rows(steps[-1:], steps).repeat_interleave(cache.beams, dim=1).expand(cache.beams, -1)
+    return tables.rows(cache.newest, steps).repeat_interleave(cache.beams, dim=1).expand(cache.beams, -1)

@@ -39,6 +39,9 @@ class StepCache(Protocol):
     source_mask: Tensor | None
     ancestor_mask: Tensor | None
 
+    @property
+    def newest(self) -> Tensor: ...
+
     def group(self, rows: Tensor) -> Tensor: ...
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor: ...
@@ -58,10 +61,8 @@ class DecodingCache:
     """
 
     def __init__(self, source: Tensor, padding: Tensor | None, rows: Tensor) -> None:
-        sentences, count = source.size(1), rows.size(0)
-        beams = count // max(sentences, 1)
-        in_order = torch.arange(sentences, device=rows.device).repeat_interleave(beams)
-        if in_order.size(0) != count or not torch.equal(rows, in_order):
+        beams = sentence_beams(source.size(1), rows)
+        if beams is None:
             # Not k neighbouring rows for each sentence: every row becomes a sentence of its own.
             source, beams = source.index_select(1, rows), 1
             padding = None if padding is None else padding.index_select(0, rows)
@@ -73,7 +74,7 @@ class DecodingCache:
         #: The number of target positions so far, the newest included.
         self.steps = 0
         #: N x steps: which beam of its sentence held row n's hypothesis at each step.
-        self.ancestors = torch.empty(count, 0, dtype=torch.long, device=source.device)
+        self.ancestors = torch.empty(rows.size(0), 0, dtype=torch.long, device=source.device)
         #: Additive, B x 1 x k x (steps * k): shows each beam its ancestors; None where everything may be seen.
         self.ancestor_mask: Tensor | None = None
         self._own: dict[nn.Module, KeysValues] = {}
@@ -84,6 +85,11 @@ class DecodingCache:
     def sentences(self) -> int:
         """B."""
         return self.source.size(1)
+
+    @property
+    def newest(self) -> Tensor:
+        """The newest position, counted from 0; a tensor of one number."""
+        return torch.arange(self.steps - 1, self.steps, device=self.source.device)
 
     def begin_step(self) -> None:
         """Make room for the next target position of every row."""
@@ -174,6 +180,13 @@ class DecodingCache:
         self.beams = 1
         self.ancestors = torch.zeros_like(self.ancestors)
         self.ancestor_mask = None
+
+
+def sentence_beams(sentences: int, rows: Tensor) -> int | None:
+    """k if ``rows`` (N, the sentence that each belongs to) are k neighbours for each of the sentences, else None."""
+    beams = rows.size(0) // max(sentences, 1)
+    in_order = torch.arange(sentences, device=rows.device).repeat_interleave(beams)
+    return beams if in_order.size(0) == rows.size(0) and torch.equal(rows, in_order) else None
 
 
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:

@@ -34,16 +34,18 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """``tokens`` (B x T) to B x T x C."""
-        self._reach(tokens.size(1))
+        self.reach(tokens.size(1))
         real = tokens.ne(self.padding_idx)
         return self.table[torch.cumsum(real, dim=1) * real + self.padding_idx]
 
-    def at(self, position: int) -> Tensor:
-        """The vector (1 x C) of a position, counted from 0."""
-        self._reach(position + 1)
+    def at(self, position: int | Tensor) -> Tensor:
+        """The vector (1 x C) of a position, counted from 0; as a tensor, it must be one that the table reaches."""
+        if torch.is_tensor(position):
+            return self.table.index_select(0, self.padding_idx + 1 + position)
+        self.reach(position + 1)
         return self.table.narrow(0, self.padding_idx + 1 + position, 1)
 
-    def _reach(self, length: int) -> None:
+    def reach(self, length: int) -> None:
         """Have a vector for so many positions."""
         if self.padding_idx + 1 + length > self.table.size(0):
             self.table = self._vectors(self.padding_idx + 1 + 2 * length).to(self.table)
@@ -61,8 +63,10 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(LearnedPositionalEmbedding):
     """fairseq's table, in which row ``padding_idx + t`` belongs to the t-th token, counted from 1."""
 
-    def at(self, position: int) -> Tensor:
+    def at(self, position: int | Tensor) -> Tensor:
         """The vector (1 x C) of a position, counted from 0."""
+        if torch.is_tensor(position):
+            return self.weight.index_select(0, self.padding_idx + 1 + position)
         row: Tensor = self.weight.narrow(0, self.padding_idx + 1 + position, 1)
         return row
 
@@ -113,7 +117,12 @@ class TokenEmbedding(nn.Module):
             embedded = embedded + self.positions(tokens)
         return self.dropout(embedded).transpose(0, 1)
 
-    def at(self, tokens: Tensor, position: int) -> Tensor:
+    def reach(self, length: int) -> None:
+        """Have a vector for so many positions, unless they are learned."""
+        if isinstance(self.positions, SinusoidalPositions):
+            self.positions.reach(length)
+
+    def at(self, tokens: Tensor, position: int | Tensor) -> Tensor:
         """The ``tokens`` (N) at one position, counted from 0, to 1 x N x d."""
         embedded = self.scale * self.tokens(tokens)
         if self.positions is not None:

@@ -41,6 +41,11 @@ class TensorCache:
         self._before, self._encoder = own, encoder
         self._now: list[KeysValues] = []
 
+    @property
+    def newest(self) -> Tensor:
+        """The newest position's slot."""
+        return torch.arange(self.steps)[-1:]
+
     def group(self, rows: Tensor) -> Tensor:
         """N x heads x head_dim to N x heads x 1 x head_dim."""
         return rows.unsqueeze(2)

@@ -1,139 +1,29 @@
-"""Encoder and decoder that every family shares: embed, run a stack of layers, normalise, project.
+"""The decoder that every family shares: embed, run a stack of layers, project.
 
 A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.connections`);
-:mod:`fairseq_depthwise.models.assembly` puts them together, and :mod:`fairseq_depthwise.models.stack_model` makes a
-model of both.
+:mod:`fairseq_depthwise.models.assembly` puts them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
+from fairseq.models import FairseqIncrementalDecoder
 from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from fairseq_compat import UserError
+from fairseq_depthwise.models.stack_layers import layers_to_run, run_layer
 from fairseq_depthwise.modules.connections import Connection
-from fairseq_depthwise.modules.decoding_cache import DecodingCache
+from fairseq_depthwise.modules.decoding_cache import DecodingCache, sentence_beams
 from fairseq_depthwise.modules.embedding import TokenEmbedding
-from fairseq_depthwise.modules.encoder_layer import prepare_layers
-from fairseq_depthwise.modules.kept_memory import keep_memory
 from fairseq_depthwise.modules.packed_linear import pack
+from fairseq_depthwise.modules.static_search import StaticSearch, StaticSteps
 
-#: Where a decoder's cache lies in fairseq's incremental state.
+#: Where what a search keeps lies in fairseq's incremental state.
 _CACHE = "fairseq_depthwise"
-
-
-class StackEncoder(FairseqEncoder):
-    """Token embedding, a stack of encoder layers, and what the decoder attends to.
-
-    Args:
-        dictionary: source dictionary.
-        embedding: tokens to the stack's input.
-        layers: encoder layers (:class:`~fairseq_depthwise.modules.encoder_layer.EncoderLayer`), first to last.
-        connection: makes the first state and the output.
-        max_positions: longest source sentence.
-        layerdrop: probability of leaving out a layer in training.
-        checkpoint_activations: recompute each layer in the backward pass.
-    """
-
-    def __init__(
-        self,
-        *,
-        dictionary: Dictionary,
-        embedding: TokenEmbedding,
-        layers: list[nn.Module],
-        connection: Connection,
-        max_positions: int,
-        layerdrop: float = 0.0,
-        checkpoint_activations: bool = False,
-    ) -> None:
-        super().__init__(dictionary)
-        self.embedding = embedding
-        self.layers = nn.ModuleList(layers)
-        self.layerdrop = layerdrop
-        self.connection = connection
-        self.longest = max_positions
-        self.checkpoint_activations = checkpoint_activations
-
-    def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None = None,
-        return_all_hiddens: bool = False,
-    ) -> dict[str, list[Tensor]]:
-        """Encode a batch.
-
-        Args:
-            src_tokens: B x T.
-            src_lengths: B; not used, padding is read from the tokens.
-            return_all_hiddens: also return the embedding's and every layer's output.
-
-        Returns:
-            fairseq's encoder output: ``encoder_out`` [T x B x C], ``encoder_padding_mask`` [B x T],
-            ``encoder_states`` [L + 1 times T x B x C] if asked for, ``src_lengths`` [B x 1]. ``rows`` is ours: empty,
-            or [N], which of the B sentences each row stands for; see :meth:`reorder_encoder_out`.
-        """
-        if src_tokens.device.type == "cpu":
-            keep_memory()
-        padding = src_tokens.eq(self.dictionary.pad())
-        layer_padding = padding if padding.any() else None
-        embedded = self.embedding(src_tokens)
-        prepared = prepare_layers(self.layers, embedded, layer_padding)
-        output, states = self.run_layers(embedded, layer_padding, prepared, keep_states=return_all_hiddens)
-        return {
-            "encoder_out": [output],
-            "encoder_padding_mask": [padding],
-            "encoder_embedding": [],
-            "encoder_states": states,
-            "src_tokens": [],
-            "rows": [],
-            "src_lengths": [padding.logical_not().sum(dim=1, keepdim=True, dtype=torch.int32)],
-        }
-
-    def run_layers(
-        self,
-        embedded: Tensor,
-        padding: Tensor | None,
-        prepared: Sequence[tuple[Tensor | None, ...]],
-        keep_states: bool = False,
-    ) -> tuple[Tensor, list[Tensor]]:
-        """The stack's output (T x B x C), and if asked for what the embedding and each layer gave (L + 1 such).
-
-        Args:
-            embedded: T x B x C.
-            padding: B x T, True at padding; None where there is none.
-            prepared: further arguments for each layer, from ``prepare_layers``.
-            keep_states: whether to keep the latter; otherwise none are returned.
-        """
-        state = self.connection.start(embedded)
-        states = [embedded] if keep_states else []
-        recompute = self.checkpoint_activations and self.training
-        for index, layer, kept in _layers_to_run(self):
-            output = below = self.connection.below(state, index)
-            if kept:
-                output = _run(layer, below, padding, *prepared[index], recompute=recompute)
-            state = self.connection.above(state, index, output)
-            if keep_states:
-                states.append(self.connection.hidden(state))
-        return self.connection.finish(state), states
-
-    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Row n becomes the old row ``new_order[n]``; the beam search asks for it at every step.
-
-        The beams of a sentence share its encoder output, so nothing is copied: only the row numbers are kept, and the
-        decoder reads them.
-        """
-        rows = [one.index_select(0, new_order) for one in encoder_out["rows"]] or [new_order]
-        return {**encoder_out, "rows": rows}
-
-    def max_positions(self) -> int:
-        return self.longest
 
 
 class StackDecoder(FairseqIncrementalDecoder):
@@ -149,6 +39,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         layerdrop: probability of leaving out a layer in training.
         adaptive_softmax: computes the output probabilities instead of an output projection.
         checkpoint_activations: recompute each layer in the backward pass.
+        cuda_graphs: replay the steps of a beam search on a GPU as CUDA graphs.
     """
 
     def __init__(
@@ -163,6 +54,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         layerdrop: float = 0.0,
         adaptive_softmax: AdaptiveSoftmax | None = None,
         checkpoint_activations: bool = False,
+        cuda_graphs: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
@@ -171,6 +63,8 @@ class StackDecoder(FairseqIncrementalDecoder):
         self.connection = connection
         self.longest = max_positions
         self.checkpoint_activations = checkpoint_activations
+        self.cuda_graphs = cuda_graphs
+        self._static_steps = StaticSteps(self)
         #: Read by fairseq's ``get_normalized_probs`` and by the criterion ``adaptive_loss``.
         self.adaptive_softmax = adaptive_softmax
         if adaptive_softmax is not None:
@@ -211,6 +105,10 @@ class StackDecoder(FairseqIncrementalDecoder):
         Returns:
             the scores, and ``{"attn": [B x T x S or None], "inner_states": [L + 1 times T x B x C]}``.
         """
+        if incremental_state is not None and alignment_layer is None and not features_only:
+            search = self._static_search(incremental_state, encoder_out, prev_output_tokens)
+            if search is not None:
+                return search.step(prev_output_tokens[:, -1]), {"attn": [None], "inner_states": []}
         features, extra = self.extract_features(
             prev_output_tokens,
             encoder_out,
@@ -270,11 +168,13 @@ class StackDecoder(FairseqIncrementalDecoder):
         inner_states = [embedded]
         weights: Tensor | None = None
         recompute = self.checkpoint_activations and self.training
-        for index, layer, kept in _layers_to_run(self):
+        for index, layer, kept in layers_to_run(self):
             output = self.connection.below(state, index)
             if kept:
                 need_weights = index == alignment_layer
-                output, layer_weights = _run(layer, output, need_weights=need_weights, recompute=recompute, **attend)
+                output, layer_weights = run_layer(
+                    layer, output, need_weights=need_weights, recompute=recompute, **attend
+                )
                 weights = layer_weights if need_weights else weights
             state = self.connection.above(state, index, output)
             inner_states.append(self.connection.hidden(state))
@@ -332,6 +232,21 @@ class StackDecoder(FairseqIncrementalDecoder):
         cache: DecodingCache = incremental_state[_CACHE]
         return cache
 
+    def _static_search(
+        self, incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], tokens: Tensor
+    ) -> StaticSearch | None:
+        """The search that is under way, or a new one; None where steps are not to be replayed."""
+        if _CACHE not in incremental_state:
+            if not (self.cuda_graphs and tokens.is_cuda and encoder_out["rows"]) or torch.is_grad_enabled():
+                return None
+            output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+            beams = sentence_beams(output.size(1), encoder_out["rows"][0])
+            if beams is None:
+                return None
+            incremental_state[_CACHE] = StaticSearch(self._static_steps, output, padding, beams)
+        search = incremental_state[_CACHE]
+        return search if isinstance(search, StaticSearch) else None
+
 
 def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
     """The encoder's output (S x N x C) and padding (N x S, or None without any) for every row."""
@@ -339,18 +254,3 @@ def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None
     for rows in encoder_out["rows"]:
         output, padding = output.index_select(1, rows), padding.index_select(0, rows)
     return output, padding if padding.any() else None
-
-
-def _layers_to_run(stack: StackEncoder | StackDecoder) -> Iterator[tuple[int, nn.Module, bool]]:
-    """Number, layer, and whether it is kept; in training, LayerDrop (Fan et al. 2020) passes some by."""
-    kept = [True] * len(stack.layers)
-    if stack.layerdrop and stack.training:
-        kept = (torch.rand(len(stack.layers)) > stack.layerdrop).tolist()
-    return zip(range(len(stack.layers)), stack.layers, kept, strict=True)
-
-
-def _run(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:
-    """Call a layer; with ``recompute`` keep only its input and compute the rest again in the backward pass."""
-    if recompute:
-        return checkpoint(layer, *args, use_reentrant=False, **kwargs)
-    return layer(*args, **kwargs)
