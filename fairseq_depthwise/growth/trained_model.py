@@ -37,6 +37,7 @@ _FREE = {
     "max_source_positions",
     "max_target_positions",
     "checkpoint_activations",
+    "cuda_graphs",
     "quant_noise_pq",
     "quant_noise_pq_block_size",
     "quant_noise_scalar",
