@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.models.auxiliary_loss import take_auxiliary_losses
 from fairseq_depthwise.models.stack_decoder import StackDecoder
+from fairseq_depthwise.models.stack_model import StackModel
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.
@@ -42,7 +43,8 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
 
     Where the model's probabilities are the softmax of its scores, the translation loss is computed from the scores
     (:mod:`fairseq_depthwise.modules.label_smoothed_loss`), which takes less time and memory; it equals fairseq's up to
-    rounding.
+    rounding. Of our own models, on a CPU, only the positions that count are projected to the vocabulary: padding is
+    not.
     """
 
     def forward(
@@ -59,7 +61,10 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         Returns:
             the loss, the sample size n, and the logging output.
         """
-        net_output = model(**sample["net_input"])
+        # On a GPU selecting positions would wait for the device in the middle of the step.
+        selects = reduce and sample["target"].device.type == "cpu" and isinstance(_unwrapped(model), StackModel)
+        scored = {"scored": self._counting(sample["target"])} if selects and _is_softmax_of_scores(model) else {}
+        net_output = model(**sample["net_input"], **scored)
         auxiliary_losses = take_auxiliary_losses(net_output)
         loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
         sentences = sample["target"].size(0)
@@ -114,9 +119,17 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         self, model: Any, net_output: tuple[Tensor, Any], sample: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
         """N x V and N, without the first positions that ``--ignore-prefix-size`` leaves out."""
-        scores = net_output[0][:, self.ignore_prefix_size :]
-        target: Tensor = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :]
+        scores, target = net_output[0], model.get_targets(sample, net_output)
+        if scores.dim() == 2:
+            return scores, target[self._counting(target)]
+        scores, target = scores[:, self.ignore_prefix_size :], target[:, self.ignore_prefix_size :]
         return scores.reshape(-1, scores.size(-1)), target.reshape(-1)
+
+    def _counting(self, target: Tensor) -> Tensor:
+        """The target positions (B x T) that the loss is a sum over."""
+        counting = target.ne(self.padding_idx)
+        counting[:, : self.ignore_prefix_size] = False
+        return counting
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -128,10 +141,16 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
             metrics.log_scalar(key.removeprefix(_PREFIX), total / sample_size, sample_size, round=5)
 
 
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model within the wrappers for several processes."""
+    while isinstance(inner := getattr(model, "module", None), nn.Module):
+        model = inner
+    return model
+
+
 def _is_softmax_of_scores(model: nn.Module) -> bool:
     """Whether neither the model nor its decoder computes probabilities in a way of its own."""
-    while isinstance(inner := getattr(model, "module", None), nn.Module):
-        model = inner  # of a wrapper for several processes
+    model = _unwrapped(model)
     decoder = getattr(model, "decoder", None)
     return (
         getattr(decoder, "adaptive_softmax", None) is None

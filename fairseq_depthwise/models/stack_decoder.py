@@ -87,6 +87,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         alignment_heads: int | None = None,
         src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
+        scored: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Next-token scores (B x T x V), or features (B x T x C) with ``features_only``.
 
@@ -101,6 +102,7 @@ class StackDecoder(FairseqIncrementalDecoder):
             alignment_heads: average over the first so many heads; over all unless given.
             src_lengths: not used.
             return_all_hiddens: not used; the layers' outputs are always in ``inner_states``.
+            scored: B x T, True at M positions: only these are projected, and the scores are M x V.
 
         Returns:
             the scores, and ``{"attn": [B x T x S or None], "inner_states": [L + 1 times T x B x C]}``.
@@ -117,6 +119,8 @@ class StackDecoder(FairseqIncrementalDecoder):
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
         )
+        if scored is not None:
+            features = features[scored]
         return (features if features_only else self.output_layer(features)), extra
 
     def extract_features(

@@ -39,4 +39,4 @@ def test_file_is_made(tmp_path: Path) -> None:
 
 def test_page_of_the_documents_has_its_sections() -> None:
     text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert text.startswith("<!-- depthwise -->\n")
+    assert text.startswith("<!-- bench-cpu-narrow -->\n")

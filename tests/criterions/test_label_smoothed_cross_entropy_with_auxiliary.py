@@ -134,6 +134,18 @@ def test_is_fairseqs_where_the_model_offers_none(build: Any, reduce: bool, optio
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_only_positions_that_count_are_projected(prefix: int) -> None:
+    model, sample = tiny(DepthwiseLSTMTransformer), batch()
+    projected = []
+    projection: Any = model.decoder.output_projection
+    projection.register_forward_hook(lambda _, inputs, output: projected.append(inputs[0].shape))
+    criterion_of(ignore_prefix_size=prefix)(model, sample)
+    count = int(sample["target"][:, prefix:].ne(PAD).sum())
+    assert 0 < count < sample["target"].numel()
+    assert [shape[:-1] for shape in projected] == [(count,)]
+
+
 @pytest.mark.parametrize("own", ["model", "decoder", "adaptive softmax", None])
 def test_probabilities_of_a_kind_of_its_own_are_asked_for(own: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
