@@ -6,7 +6,7 @@ have numbers for that task only, are trained on English-German.
 
 from __future__ import annotations
 
-from systems import SMOOTHED, SMOOTHED_AND_AUXILIARY, Published, System, Training, adam, noam
+from systems import SMOOTHED, Published, System, Training, adam, noam
 
 _DE, _ZH = "wmt14_en_de", "wmt18_zh_en"
 WARM_UP = 16_000
@@ -15,12 +15,12 @@ WARM_UP = 16_000
 _TIED = ("--share-decoder-input-output-embed",)
 
 
-def _training(width: int, max_tokens: int, criterion: tuple[str, ...] = SMOOTHED) -> Training:
+def _training(width: int, max_tokens: int) -> Training:
     """Section 5.1 and Appendix A: 4 GPUs with 4096 tokens each; the best checkpoint on the validation set is scored."""
     return Training(
         batch_tokens=16_384,
         updates=300_000,
-        options=(*adam("(0.9, 0.998)", "1e-9", noam(width, WARM_UP), WARM_UP), *criterion),
+        options=(*adam("(0.9, 0.998)", "1e-9", noam(width, WARM_UP), WARM_UP), *SMOOTHED),
         save=(
             *("--save-interval-updates", "5000", "--validate-interval", "100000", "--no-epoch-checkpoints"),
             *("--keep-interval-updates", "1"),
@@ -50,13 +50,12 @@ def _system(
     *,
     width: int = 512,
     max_tokens: int = 16_384,
-    sequential: bool = False,
     baseline: str | None = "mute_relative",
 ) -> System:
     options = (*_TIED, *_dropout("0.2"))
     return System(
         arch,
-        _training(width, max_tokens, SMOOTHED_AND_AUXILIARY if sequential else SMOOTHED),
+        _training(width, max_tokens),
         about,
         options,
         baseline=baseline,
@@ -65,10 +64,10 @@ def _system(
     )
 
 
-def _units(preset: str, about: str, *, sequential: bool = False) -> System:
+def _units(preset: str, about: str) -> System:
     arch = f"mute_transformer_{preset}" if preset else "mute_transformer"
     scores = {"": (28.8, None), "biased": (29.1, None), "sequential": (29.3, 24.5)}
-    return _system(arch, about, _row(*scores.get(preset, (None, None))), sequential=sequential, max_tokens=8192)
+    return _system(arch, about, _row(*scores.get(preset, (None, None))), max_tokens=8192)
 
 
 SYSTEMS: dict[str, System] = {
@@ -83,10 +82,10 @@ SYSTEMS: dict[str, System] = {
     "mute_big": _system("mute_transformer_wmt_en_de_big", "one unit, Big", _row(28.6), width=1024, max_tokens=8192),
     "mute": _units("", "4 units"),
     "mute_biased": _units("biased", "4 units, biased inputs"),
-    "mute_sequential": _units("sequential", "4 units, biased inputs, learned order", sequential=True),
+    "mute_sequential": _units("sequential", "4 units, biased inputs, learned order"),
     # Table 4: less one thing each.
     **{
-        f"mute_sequential_no_{part}": _units(f"sequential_no_{part}", f"without {what}", sequential=True)
+        f"mute_sequential_no_{part}": _units(f"sequential_no_{part}", f"without {what}")
         for part, what in (
             ("identity", "the identity unit"),
             ("swap", "the swapping unit"),

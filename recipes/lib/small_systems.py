@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from systems import PRE_NORM, SMOOTHED, SMOOTHED_AND_AUXILIARY, TIED, Stage, System, Training, adam, depth
+from systems import PRE_NORM, SMOOTHED, TIED, Stage, System, Training, adam, depth
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,6 @@ def systems(size: Size) -> dict[str, System]:
     stages = tuple(Stage(third * part, size.epochs // 4 if part < 3 else None) for part in (1, 2, 3))
     unconnected = ("--encoder-block-size", "0")
     plain, grown = _training(size), _training(size, scheduler="inverse_sqrt_restart")
-    ordered = _training(size, criterion=SMOOTHED_AND_AUXILIARY)
     return {
         "transformer": System(
             "transformer", plain, "fairseq's Transformer, pre-norm", (*shape, *inner, *PRE_NORM, *same)
@@ -74,7 +73,7 @@ def systems(size: Size) -> dict[str, System]:
         "mute": System("mute_transformer", plain, "4 units", (*shape, *inner, *same), baseline="transformer"),
         "mute_sequential": System(
             "mute_transformer_sequential",
-            ordered,
+            plain,
             "4 units, biased inputs, learned order",
             (*shape, *inner, *same),
             baseline="transformer",
@@ -97,13 +96,13 @@ def systems(size: Size) -> dict[str, System]:
     }
 
 
-def _training(size: Size, *, scheduler: str = "inverse_sqrt", criterion: tuple[str, ...] = SMOOTHED) -> Training:
+def _training(size: Size, *, scheduler: str = "inverse_sqrt") -> Training:
     return Training(
         batch_tokens=size.batch_tokens,
         updates=0,
         options=(
             *adam("(0.9, 0.98)", "1e-9", size.rate, size.warm_up, scheduler),
-            *criterion,
+            *SMOOTHED,
             *("--max-epoch", str(size.epochs)),
         ),
         save=("--keep-last-epochs", "5"),
