@@ -1,8 +1,9 @@
-"""A Python for shell scripts of the tests that starts at once: forks of an interpreter that has imported fairseq.
+"""A Python for programs of the tests that starts at once: forks of an interpreter that has imported fairseq.
 
 The scripts of a recipe start Python a dozen times, and each would import PyTorch and fairseq anew. ``ForkedPython``
 makes a folder with a ``python`` that stands in for that of this environment: it asks a server for a fork that runs the
-script, module or command with its arguments, environment, folder and streams, and ends with its status. Tests about
+script, module or command with its arguments, environment, folder and streams, and ends with its status. Beside it are
+stand-ins for the environment's commands, for programs that look for those beside their interpreter. Tests about
 starting, killing and several processes use the real interpreter.
 """
 
@@ -27,11 +28,17 @@ CLIENT = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-request = {{"arguments": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd(), "python": {itself!r}}}
+request = {{"arguments": {script!r} + sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}}
+request["python"] = {itself!r}
 socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
 status = int(server.makefile().readline() or 255)
 sys.exit(status if status >= 0 else 128 - status)
 """
+
+
+#: Commands that programs of the tests run, and one that closes the streams which a fork shares.
+COMMANDS = ("fairseq-depthwise", "fairseq-generate", "fairseq-preprocess", "fairseq-train", "sacremoses")
+UNFORKED = "subword-nmt"
 
 
 class ForkedPython:
@@ -42,9 +49,12 @@ class ForkedPython:
         folder = Path(self._place.name)
         address, self.python = str(folder / "server"), folder / "python"
         real = Path(sys.executable)
-        client = CLIENT.format(python=real, address=address, itself=str(self.python))
-        self.python.write_text(client, encoding="utf-8")
-        self.python.chmod(0o755)
+        commands = [real.parent / name for name in COMMANDS]
+        for path, script in ((self.python, []), *((folder / command.name, [str(command)]) for command in commands)):
+            client = CLIENT.format(python=real, address=address, itself=str(self.python), script=script)
+            path.write_text(client, encoding="utf-8")
+            path.chmod(0o755)
+        (folder / UNFORKED).symlink_to(real.parent / UNFORKED)
         # A copy of the environment, without what one test sets: requests bring their own.
         self._server = subprocess.Popen([sys.executable, __file__, address], stdout=subprocess.PIPE, text=True)
         assert self._server.stdout is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_python import ForkedPython
 from results_page import wrapped
 from results_stability import all_finite, diverged, shown_updates
 from results_training import read_scores
@@ -28,10 +29,12 @@ TINY = [
 pytestmark = pytest.mark.xdist_group("results")
 
 
-def run_program(corpus: Path, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run_program(
+    corpus: Path, work: Path, *options: str, python: str | Path = sys.executable
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
-            sys.executable,
+            str(python),
             str(PROGRAM),
             f"--corpus={corpus}",
             f"--work={work}",
@@ -60,10 +63,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def work(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work(corpus: Path, tmp_path_factory: pytest.TempPathFactory, forked_python: ForkedPython) -> Path:
     """The work folder of a whole run."""
     folder = tmp_path_factory.mktemp("results") / "work"
-    done = run_program(corpus, folder, *TINY)
+    done = run_program(corpus, folder, *TINY, python=forked_python.python)
     assert done.returncode == 0, done.stderr
     return folder
 

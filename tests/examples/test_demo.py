@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from forked_python import ForkedPython
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
 
@@ -47,7 +48,9 @@ def test_short_run_through_all_commands(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    forked_python: ForkedPython,
 ) -> None:
+    monkeypatch.setattr(sys, "executable", str(forked_python.python))  # the demo's commands are beside it
     tiny = dataclasses.replace(demo.SMALL, merges=300, width=32, layers=1, updates=20)
     monkeypatch.setattr(demo, "SMALL", tiny)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -1,4 +1,4 @@
-"""A mirror of all corpora on loopback, and a Python that starts at once, for the tests of whole recipes."""
+"""A mirror of all corpora on loopback, for the tests of whole recipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import corpus_mirror
 import pytest
-from forked_python import ForkedPython
 from mirror_server import MirrorServer
 from recipe_runs import Work
 
@@ -44,13 +43,6 @@ def _texts(kind: str) -> corpus_mirror.Texts:
     if not corpora:
         pytest.skip("CORPORA does not name real corpora")
     return corpus_mirror.RealTexts(Path(corpora))
-
-
-@pytest.fixture(scope="session")
-def forked_python() -> Iterator[ForkedPython]:
-    server = ForkedPython()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="session")
