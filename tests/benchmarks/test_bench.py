@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 import torch
 from bench_rows import QUICK, ROWS, groups
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks" / "bench.py"
+RunBenchmark = Callable[..., subprocess.CompletedProcess[str]]
 
 #: With three layers there are no blocks of six: sdt cannot be built.
 TINY = [
@@ -27,19 +26,11 @@ pytestmark = pytest.mark.xdist_group("bench")
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, dict[str, Any]]:
+def measured(run_benchmark: RunBenchmark, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, dict[str, Any]]:
     """What a run printed, the folder of its page, and its numbers."""
     docs = tmp_path_factory.mktemp("docs")
     (docs / "benchmarks.md").write_text("<!-- growth -->\n\ngrowth stays\n", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), *TINY, f"--docs={docs}"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_benchmark("bench.py", *TINY, f"--docs={docs}", forked=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, docs, json.loads((docs / "records" / "bench_cpu_tiny.json").read_text(encoding="utf-8"))
 

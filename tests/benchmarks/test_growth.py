@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from growth_schedules import (
 
 from fairseq_compat import UserError
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks" / "growth.py"
+RunBenchmark = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = [
     "--device=cpu", "--parts=saving", "--rounds=1", "--merges=60", "--width=8", "--heads=2", "--block-size=1",
@@ -47,16 +46,15 @@ TINY = [
 pytestmark = pytest.mark.xdist_group("growth benchmark")
 
 
-def run_program(corpus: Path, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), f"--corpus={corpus}", f"--work={work}", f"--output={work}.md", *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=480,
-    )
+@pytest.fixture(scope="module")
+def run_program(run_benchmark: RunBenchmark) -> RunBenchmark:
+    """``run_program(corpus, work, *options)``; trainings that take turns inherit pipes, so they are no forks."""
+
+    def run(corpus: Path, work: Path, *options: str, forked: bool = True) -> subprocess.CompletedProcess[str]:
+        given = (f"--corpus={corpus}", f"--work={work}", f"--output={work}.md")
+        return run_benchmark("growth.py", *given, *options, forked=forked)
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +68,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def work(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work(run_program: RunBenchmark, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work folder of a run of the part "saving"."""
     folder = tmp_path_factory.mktemp("growth") / "work"
-    done = run_program(corpus, folder, *TINY)
+    done = run_program(corpus, folder, *TINY, forked=False)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -102,11 +100,11 @@ class TestProgram:
         assert not re.search(r"(^|[\s`=])/\w", text)
         assert str(work.parent) not in text
 
-    def test_finished_trainings_are_not_repeated(self, corpus: Path, work: Path) -> None:
+    def test_finished_trainings_are_not_repeated(self, run_program: RunBenchmark, corpus: Path, work: Path) -> None:
         page = Path(f"{work}.md")
         before = page.read_text(encoding="utf-8")
         page.unlink()
-        done = run_program(corpus, work, *TINY)
+        done = run_program(corpus, work, *TINY, forked=False)
         assert done.returncode == 0, done.stderr
         assert "$ " not in done.stderr
         assert page.read_text(encoding="utf-8") == before
@@ -121,7 +119,7 @@ class TestProgram:
         ],
     )
     def test_bad_option_gets_one_sentence(
-        self, options: tuple[str, ...], words: list[str], corpus: Path, work: Path
+        self, run_program: RunBenchmark, options: tuple[str, ...], words: list[str], corpus: Path, work: Path
     ) -> None:
         done = run_program(corpus, work, *TINY, *options)
         assert done.returncode != 0

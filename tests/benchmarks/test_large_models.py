@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from large_models_page import MEASURES, page
 
 from fairseq_compat import UserError
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks" / "large_models.py"
+RunBenchmark = Callable[..., subprocess.CompletedProcess[str]]
 
 SIZES = " ".join(
     f"--{side}-{size}"
@@ -26,23 +26,18 @@ SIZES = " ".join(
 SETUP = {"machine": "a machine", "threads": 1, "versions": "Python 3", "variables": []}
 
 
-def run_program(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), "--vocabulary=64", "--train-tokens=60", f"--model-overrides={SIZES}", *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+@pytest.fixture
+def run_program(run_benchmark: RunBenchmark) -> RunBenchmark:
+    small = ("--vocabulary=64", "--train-tokens=60", f"--model-overrides={SIZES}")
+    # The peak of a fork begins with what its server has in memory.
+    return partial(run_benchmark, "large_models.py", *small, forked=False)
 
 
 def case(model: str, measure: str, **numbers: Any) -> dict[str, Any]:
     return {"device": "cpu", "model": model, "measure": measure, "setup": SETUP, **numbers}
 
 
-def test_cases_are_measured_and_others_stay_in_the_record(tmp_path: Path) -> None:
+def test_cases_are_measured_and_others_stay_in_the_record(run_program: RunBenchmark, tmp_path: Path) -> None:
     record, output = tmp_path / "record.json", tmp_path / "page.md"
     old = case("big", "fp32", skipped="it needs more than the 1.0 GiB that cpu has free")
     record.write_text(json.dumps({"cases": [old, case("base", "fused", skipped="old")]}))
@@ -77,7 +72,7 @@ def test_too_little_memory_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch
     assert capsys.readouterr().err == "it needs more than the 3.0 GiB that cpu has free\n"
 
 
-def test_a_wrong_option_ends_the_program() -> None:
+def test_a_wrong_option_ends_the_program(run_program: RunBenchmark) -> None:
     done = run_program("--models=base", "--measures=fp32", "--model-overrides=--encoder-layers=5")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("large_models: error: base, fp32: ")

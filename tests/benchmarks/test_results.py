@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_python import ForkedPython
 from results_page import wrapped
 from results_stability import all_finite, diverged, shown_updates
 from results_training import read_scores
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks" / "results.py"
+RunBenchmark = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = [
     "--part", "comparison", "stability",
@@ -29,25 +27,15 @@ TINY = [
 pytestmark = pytest.mark.xdist_group("results")
 
 
-def run_program(
-    corpus: Path, work: Path, *options: str, python: str | Path = sys.executable
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            str(python),
-            str(PROGRAM),
-            f"--corpus={corpus}",
-            f"--work={work}",
-            f"--output={work / 'page.md'}",
-            *options,
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+@pytest.fixture(scope="module")
+def run_program(run_benchmark: RunBenchmark) -> RunBenchmark:
+    """``run_program(corpus, work, *options)``"""
+
+    def run(corpus: Path, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        given = (f"--corpus={corpus}", f"--work={work}", f"--output={work / 'page.md'}")
+        return run_benchmark("results.py", *given, *options)
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +51,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def work(corpus: Path, tmp_path_factory: pytest.TempPathFactory, forked_python: ForkedPython) -> Path:
+def work(run_program: RunBenchmark, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work folder of a whole run."""
     folder = tmp_path_factory.mktemp("results") / "work"
-    done = run_program(corpus, folder, *TINY, python=forked_python.python)
+    done = run_program(corpus, folder, *TINY)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -96,7 +84,7 @@ def test_page_names_no_folder_of_this_machine(work: Path) -> None:
     assert "\"$CORPORA\"/'made up'/train.en > train.en" in page
 
 
-def test_finished_results_are_not_repeated(corpus: Path, work: Path) -> None:
+def test_finished_results_are_not_repeated(run_program: RunBenchmark, corpus: Path, work: Path) -> None:
     before = (work / "page.md").read_text(encoding="utf-8")
     (work / "page.md").unlink()
     done = run_program(corpus, work, *TINY)
@@ -105,7 +93,7 @@ def test_finished_results_are_not_repeated(corpus: Path, work: Path) -> None:
     assert (work / "page.md").read_text(encoding="utf-8") == before
 
 
-def test_folder_of_other_settings_is_refused(corpus: Path, work: Path) -> None:
+def test_folder_of_other_settings_is_refused(run_program: RunBenchmark, corpus: Path, work: Path) -> None:
     done = run_program(corpus, work, *TINY, "--updates=9", "--part=comparison")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -116,7 +104,9 @@ def test_folder_of_other_settings_is_refused(corpus: Path, work: Path) -> None:
     ("options", "sentence"),
     [(["--corpus=missing"], "--corpus missing is no folder"), (["--source=fr"], "--source fr is none of")],
 )
-def test_bad_input_ends_in_one_sentence(corpus: Path, tmp_path: Path, options: list[str], sentence: str) -> None:
+def test_bad_input_ends_in_one_sentence(
+    run_program: RunBenchmark, corpus: Path, tmp_path: Path, options: list[str], sentence: str
+) -> None:
     done = run_program(corpus, tmp_path, *options)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

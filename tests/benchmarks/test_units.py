@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from units_page import page
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks" / "units.py"
+RunBenchmark = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = [
     "--device=cpu", "--units=1,2,4", "--rounds=2", "--warm-up=1", "--batches=2", "--vocabulary=64",
@@ -25,23 +23,11 @@ TINY = [
 pytestmark = pytest.mark.xdist_group("units benchmark")
 
 
-def run_program(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-
-
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+def measured(run_benchmark: RunBenchmark, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     """The page and the numbers of a run of the program."""
     folder = tmp_path_factory.mktemp("units")
-    done = run_program(*TINY, f"--output={folder / 'page.md'}", f"--json={folder / 'numbers.json'}")
+    done = run_benchmark("units.py", *TINY, f"--output={folder / 'page.md'}", f"--json={folder / 'numbers.json'}")
     assert done.returncode == 0, done.stderr
     text = (folder / "page.md").read_text(encoding="utf-8")
     assert text in done.stdout + "\n"
@@ -96,8 +82,8 @@ def test_verdicts_by_hand() -> None:
         (("--device=cpu", "--model-overrides=--encoder-layers none"), ["--encoder-layers"]),
     ],
 )
-def test_bad_option_gets_one_sentence(options: tuple[str, ...], words: list[str]) -> None:
-    done = run_program(*options)
+def test_bad_option_gets_one_sentence(run_benchmark: RunBenchmark, options: tuple[str, ...], words: list[str]) -> None:
+    done = run_benchmark("units.py", *options)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert all(word in done.stderr.splitlines()[-1] for word in words)
