@@ -73,7 +73,7 @@ def test_too_little_memory_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_wrong_option_ends_the_program(run_program: RunBenchmark) -> None:
-    done = run_program("--models=base", "--measures=fp32", "--model-overrides=--encoder-layers=5")
+    done = run_program("--models=base", "--measures=fp32", "--model-overrides=--encoder-layers=5", forked=True)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("large_models: error: base, fp32: ")
 
