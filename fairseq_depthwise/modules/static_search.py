@@ -86,7 +86,8 @@ class StaticStep:
         here.wait_stream(aside)
         self._kept = list(self.decoder.embedding.buffers())
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Other threads, such as the one that pins a loader's memory, may use the GPU meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._scores = self._compute()
         self._graph = graph
 
