@@ -23,7 +23,7 @@ def attend(
     kernel_causal: bool = False,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The sums of values, B x heads x T x head_dim, and the weights (B x heads x T x S) where wanted or needed.
+    """The sums of values, B x heads x T x head_dim, and the weights (B x heads x T x S) where wanted.
 
     Args:
         queries: B x heads x T x head_dim.
@@ -36,18 +36,18 @@ def attend(
         kernel_causal: let the fused kernel make the causal mask; only without ``mask`` and ``rows``.
         need_weights: the weights are wanted.
     """
+    on_cpu = queries.device.type == "cpu"
+    products = need_weights or (on_cpu and _few_queries(queries) and not kernel_causal)
     if relative_positions is not None and rows is not None:
         scores = relative_positions.key_scores(queries, rows)
         mask = scores if mask is None else scores + mask
-        if relative_positions.value_term:
-            need_weights = True
-    if _few_queries(queries) and not kernel_causal:
+        # A mask with gradients makes PyTorch go through products, too, with dropout that is slow on a CPU.
+        products = products or relative_positions.value_term or (on_cpu and queries.requires_grad)
+    if products:
         attended, weights = _attend_with_weights(queries, keys, values, mask, dropout, relative_positions, rows)
         return attended, weights if need_weights else None
-    if need_weights:
-        return _attend_with_weights(queries, keys, values, mask, dropout, relative_positions, rows)
     dtype = queries.dtype
-    if dtype == torch.bfloat16 and queries.device.type == "cpu" and queries.requires_grad:
+    if dtype == torch.bfloat16 and on_cpu and queries.requires_grad:
         # The backward pass of PyTorch's CPU kernel takes several times as long in bfloat16 as in float32.
         queries, keys, values = queries.float(), keys.float(), values.float()
         mask = None if mask is None else mask.float()
@@ -68,7 +68,7 @@ def _few_queries(queries: Tensor) -> bool:
     The beams of a sentence are fewer. Several sentences in plain products take a third to two thirds of its time.
     """
     sentences, _, count, _ = queries.shape
-    return queries.device.type == "cpu" and not queries.requires_grad and sentences > 1 and count <= 8
+    return not queries.requires_grad and sentences > 1 and count <= 8
 
 
 def _attend_with_weights(
