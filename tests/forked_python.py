@@ -37,7 +37,7 @@ sys.exit(status if status >= 0 else 128 - status)
 
 
 #: Commands that programs of the tests run, and one that closes the streams which a fork shares.
-COMMANDS = ("fairseq-depthwise", "fairseq-generate", "fairseq-preprocess", "fairseq-train", "sacremoses")
+COMMANDS = ("fairseq-depthwise", "fairseq-generate", "fairseq-preprocess", "fairseq-train", "sacrebleu", "sacremoses")
 UNFORKED = "subword-nmt"
 
 
