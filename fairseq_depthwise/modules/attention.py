@@ -137,6 +137,7 @@ class MultiheadAttention(nn.Module):
             dropout=self.dropout,
             relative_positions=self.relative_positions,
             rows=rows,
+            products=cache.products,
             need_weights=need_weights,
         )
         # B x heads x k x head_dim -> 1 x N x C

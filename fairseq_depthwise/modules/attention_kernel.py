@@ -21,6 +21,7 @@ def attend(
     relative_positions: RelativePositions | None = None,
     rows: Tensor | None = None,
     kernel_causal: bool = False,
+    products: bool = False,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """The sums of values, B x heads x T x head_dim, and the weights (B x heads x T x S) where wanted.
@@ -34,10 +35,11 @@ def attend(
         relative_positions: the tables of relative positions.
         rows: their rows for each pair of positions, T x S; None where there are no tables.
         kernel_causal: let the fused kernel make the causal mask; only without ``mask`` and ``rows``.
+        products: go through plain products in any case; not together with ``kernel_causal``.
         need_weights: the weights are wanted.
     """
     on_cpu = queries.device.type == "cpu"
-    products = need_weights or (on_cpu and _few_queries(queries) and not kernel_causal)
+    products = products or need_weights
     if relative_positions is not None and rows is not None:
         scores = relative_positions.key_scores(queries, rows)
         mask = scores if mask is None else scores + mask
@@ -60,15 +62,6 @@ def attend(
         is_causal=kernel_causal,
     )
     return attended.to(dtype), None
-
-
-def _few_queries(queries: Tensor) -> bool:
-    """Whether PyTorch's fused kernel for a CPU would waste its time: it works on blocks of 32 queries and more.
-
-    The beams of a sentence are fewer. Several sentences in plain products take a third to two thirds of its time.
-    """
-    sentences, _, count, _ = queries.shape
-    return not queries.requires_grad and sentences > 1 and count <= 8
 
 
 def _attend_with_weights(

@@ -49,6 +49,8 @@ class StaticCache:
         device: where they are.
     """
 
+    products = False
+
     def __init__(
         self, shape: StaticShape, cross_attentions: Sequence[Any], *, dtype: torch.dtype, device: torch.device
     ) -> None:

@@ -31,6 +31,7 @@ class TensorCache:
     """
 
     beams = 1
+    products = False
 
     def __init__(self, own: KeysValues, encoder: KeysValues, padding: Tensor) -> None:
         self.source_mask: Tensor | None = additive_mask(padding, own.keys.dtype)[:, None, None, :]
