@@ -119,18 +119,18 @@ class MultiheadAttention(nn.Module):
         """
         count, rows = query.size(1), None
         if self.attend_encoder:
-            queries = self._rows(self.query_projection(query))
+            queries = cache.group(self.query_projection(query), self.heads)
             keys, values = cache.encoder(self, self.encoder_keys)
             mask = cache.source_mask
         else:
-            queries, new_keys, new_values = (self._rows(part) for part in self._project_all(query))
-            keys, values = cache.append(self, new_keys, new_values)
+            queries, *newest = (cache.group(part, self.heads) for part in self._project_all(query))
+            keys, values = cache.append(self, KeysValues(*newest))
             mask = cache.ancestor_mask
             if (tables := self.relative_positions) is not None:
                 name = ("relative positions", tables.max_distance)
                 rows = cache.shared(name, lambda: _step_rows(tables, cache, query.device))
         attended, weights = attend(
-            cache.group(queries),
+            queries,
             keys,
             values,
             mask=mask,
@@ -169,10 +169,6 @@ class MultiheadAttention(nn.Module):
     def _split(self, projected: Tensor) -> Tensor:
         """T x B x C to B x heads x T x head_dim."""
         return projected.unflatten(-1, (self.heads, self.head_dim)).permute(1, 2, 0, 3)
-
-    def _rows(self, projected: Tensor) -> Tensor:
-        """1 x N x C to N x heads x head_dim."""
-        return projected[0].unflatten(-1, (self.heads, self.head_dim))
 
 
 def _step_rows(tables: RelativePositions, cache: StepCache, device: torch.device) -> Tensor:

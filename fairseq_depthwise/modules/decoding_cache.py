@@ -43,11 +43,11 @@ class StepCache(Protocol):
     @property
     def newest(self) -> Tensor: ...
 
-    def group(self, rows: Tensor) -> Tensor: ...
+    def group(self, projected: Tensor, heads: int) -> Tensor: ...
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor: ...
 
-    def append(self, attention: nn.Module, keys: Tensor, values: Tensor) -> KeysValues: ...
+    def append(self, attention: nn.Module, newest: KeysValues) -> KeysValues: ...
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues: ...
 
@@ -113,9 +113,9 @@ class DecodingCache:
             hidden = hidden.view(self.sentences, 1, self.beams, self.steps * self.beams)
             self.ancestor_mask = additive_mask(hidden, self.dtype)
 
-    def group(self, rows: Tensor) -> Tensor:
-        """N x heads x head_dim to B x heads x k x head_dim: the beams of a sentence become its positions."""
-        return rows.view(self.sentences, self.beams, *rows.shape[1:]).transpose(1, 2).to(self.dtype)
+    def group(self, projected: Tensor, heads: int) -> Tensor:
+        """1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
+        return split_beams(projected, self.sentences, self.beams, heads).to(self.dtype)
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
         """What is the same in all layers, computed by the first that asks in this step."""
@@ -123,13 +123,12 @@ class DecodingCache:
             self._shared[name] = compute()
         return self._shared[name]
 
-    def append(self, attention: nn.Module, keys: Tensor, values: Tensor) -> KeysValues:
+    def append(self, attention: nn.Module, newest: KeysValues) -> KeysValues:
         """Add the newest position of every row and return all, in the order step by step, in each beam by beam.
 
         Args:
             attention: whose keys and values.
-            keys: N x heads x head_dim.
-            values: N x heads x head_dim.
+            newest: B x heads x k x head_dim each, from :meth:`group`.
 
         Returns:
             B x heads x (steps * k) x head_dim each.
@@ -137,15 +136,14 @@ class DecodingCache:
         start, end = (self.steps - 1) * self.beams, self.steps * self.beams
         stored = self._own.get(attention)
         if stored is None or stored.keys.size(2) < end:
-            stored = self._own[attention] = KeysValues(*(self._room(stored, index, keys) for index in (0, 1)))
-        stored.keys[:, :, start:end] = self.group(keys)
-        stored.values[:, :, start:end] = self.group(values)
-        return KeysValues(stored.keys[:, :, :end], stored.values[:, :, :end])
+            stored = self._own[attention] = KeysValues(*(self._room(stored, index, newest.keys) for index in (0, 1)))
+        for room, new in zip(stored, newest, strict=True):
+            room.narrow(2, start, self.beams).copy_(new)
+        return KeysValues(stored.keys.narrow(2, 0, end), stored.values.narrow(2, 0, end))
 
     def _room(self, stored: KeysValues | None, index: int, like: Tensor) -> Tensor:
         steps = _FIRST_STEPS if stored is None else 2 * stored[index].size(2) // self.beams
-        shape = (self.sentences, like.size(1), steps * self.beams, like.size(2))
-        room = like.new_empty(shape, dtype=self.dtype)
+        room = like.new_empty(self.sentences, like.size(1), steps * self.beams, like.size(3))
         if stored is not None:
             room[:, :, : stored[index].size(2)] = stored[index]
         return room
@@ -197,6 +195,11 @@ def sentence_beams(sentences: int, rows: Tensor) -> int | None:
     beams = rows.size(0) // max(sentences, 1)
     in_order = torch.arange(sentences, device=rows.device).repeat_interleave(beams)
     return beams if in_order.size(0) == rows.size(0) and torch.equal(rows, in_order) else None
+
+
+def split_beams(projected: Tensor, sentences: int, beams: int, heads: int) -> Tensor:
+    """1 x N x C to B x heads x k x head_dim."""
+    return projected.view(sentences, beams, heads, projected.size(2) // heads).transpose(1, 2)
 
 
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:

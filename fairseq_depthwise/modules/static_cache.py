@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.decoding_cache import KeysValues, additive_mask
+from fairseq_depthwise.modules.decoding_cache import KeysValues, additive_mask, split_beams
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class StaticCache:
         hidden |= (torch.arange(room, device=self.device) > self.newest)[None, :, None]
         self.ancestor_mask = additive_mask(hidden.view(sentences, 1, beams, room * beams), self.dtype)
 
-    def group(self, rows: Tensor) -> Tensor:
-        """N x heads x head_dim to B x heads x k x head_dim: the beams of a sentence become its positions."""
-        return rows.view(self.shape.sentences, self.beams, *rows.shape[1:]).transpose(1, 2).to(self.dtype)
+    def group(self, projected: Tensor, heads: int) -> Tensor:
+        """1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
+        return split_beams(projected, self.shape.sentences, self.beams, heads).to(self.dtype)
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
         """What is the same in all layers, computed by the first that asks in this step."""
@@ -91,13 +91,13 @@ class StaticCache:
             self._shared[name] = compute()
         return self._shared[name]
 
-    def append(self, attention: nn.Module, keys: Tensor, values: Tensor) -> KeysValues:
-        """Write the newest position of every row (N x heads x head_dim); B x heads x (room * k) x head_dim each."""
+    def append(self, attention: nn.Module, newest: KeysValues) -> KeysValues:
+        """Write the newest position of every row (B x heads x k x head_dim); B x heads x (room * k) x head_dim each."""
         if attention not in self._own:
             self._own[attention] = self._zeros_for(attention, self.shape.room * self.beams)
         places = self.newest * self.beams + self._beam
-        for stored, new in zip(self._own[attention], (keys, values), strict=True):
-            stored.index_copy_(2, places, self.group(new))
+        for stored, new in zip(self._own[attention], newest, strict=True):
+            stored.index_copy_(2, places, new)
         return self._own[attention]
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:

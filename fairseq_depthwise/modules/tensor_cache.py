@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.decoding_cache import KeysValues, additive_mask
+from fairseq_depthwise.modules.decoding_cache import KeysValues, additive_mask, split_beams
 
 
 class TensorCache:
@@ -47,19 +47,19 @@ class TensorCache:
         """The newest position's slot."""
         return torch.arange(self.steps)[-1:]
 
-    def group(self, rows: Tensor) -> Tensor:
-        """N x heads x head_dim to N x heads x 1 x head_dim."""
-        return rows.unsqueeze(2)
+    def group(self, projected: Tensor, heads: int) -> Tensor:
+        """1 x N x C to N x heads x 1 x head_dim."""
+        return split_beams(projected, projected.size(1), 1, heads)
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
         """What is the same in all layers; a program computes it in each."""
         return compute()
 
-    def append(self, attention: nn.Module, keys: Tensor, values: Tensor) -> KeysValues:
-        """Add each row's newest position (N x heads x head_dim); return all, N x heads x (t + 1) x head_dim each."""
+    def append(self, attention: nn.Module, newest: KeysValues) -> KeysValues:
+        """Add each row's newest position (N x heads x 1 x head_dim); all then, N x heads x (t + 1) x head_dim each."""
         layer = len(self._now)
-        pairs = zip(self._before, (keys, values), strict=True)
-        self._now.append(KeysValues(*(torch.cat([old[layer], new.unsqueeze(2)], dim=2) for old, new in pairs)))
+        pairs = zip(self._before, newest, strict=True)
+        self._now.append(KeysValues(*(torch.cat([old[layer], new], dim=2) for old, new in pairs)))
         return self._now[-1]
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
