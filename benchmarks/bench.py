@@ -23,7 +23,7 @@ from bench_page import page
 from bench_rows import CTRANSLATE2, DECODING, QUICK, ROWS, SIZES, TRAINING, Case, Row, cases, groups
 from bench_turns import RowFailedError, Worker, take_turns
 from bench_worker import Job
-from machine import machine, versions
+from machine import available_memory, machine, use_threads, versions
 from option_types import (
     batch_sizes,
     command_of,
@@ -178,15 +178,6 @@ class Benchmark:
         tell(f"{name} is skipped in {part} {precision}: {reason}")
 
 
-def available_memory() -> int | None:
-    """Bytes that processes can take before the system swaps or ends one; None where it does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return None
-
-
 def rows_named(text: str) -> list[str]:
     """``quick``, ``all``, or names of rows; names hold commas, so the longest name that fits is taken."""
     if text in CHOICES:
@@ -231,6 +222,8 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
         " of one length (default: 10,20,40,80)")  # fmt: skip
     add("--batches", type=whole_number(1), default=2, metavar="N", help="different batches, all of them in each turn"
         " (default: %(default)s)")  # fmt: skip
+    add("--threads", type=whole_number(1), metavar="N", help="of PyTorch and CTranslate2 on a CPU (default: PyTorch's"
+        " own choice)")  # fmt: skip
     add("--memory", type=positive_number, metavar="GIB", help="what a row may take on a CPU, besides Python and PyTorch"
         " (default: what is free)")  # fmt: skip
     add("--model-overrides", type=fairseq_options, default=(), metavar="OPTIONS", help="fairseq options for all models,"
@@ -255,6 +248,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
             f"--device cuda: PyTorch finds no GPU here, so all {len(options.rows)} rows are skipped and nothing is "
             "measured; --device cpu measures on this machine"
         )
+    use_threads(options.threads)
     benchmark = Benchmark(options, command_of(given, "bench.py"))
     name = f"bench-{options.device}-{options.size}"
     file_name = name.replace("-", "_")

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
-import os
 import resource
 import subprocess
 import sys
@@ -24,9 +22,10 @@ from typing import Any
 
 import torch
 from large_models_page import DEVICES, MEASURES, MODELS, page
-from machine import machine
+from machine import available_memory, machine, memory_variables, versions
 from option_types import file_to_write, names_of, whole_number
 from page_sections import section, write_section
+from program import run_program, tell, write_json
 from side_by_side import (
     Side,
     Training,
@@ -40,18 +39,12 @@ from side_by_side import (
 
 import fairseq_depthwise  # noqa: F401  # registers the models
 from fairseq_compat import UserError
-from fairseq_compat.explanations import explain
-from fairseq_compat.files import written_whole
-from fairseq_compat.versions import installed_version
 
 #: The section of the page that this program writes.
 SECTION = "large-models"
 
-#: Status of a process that wanted more memory than there is.
-TOO_LITTLE_MEMORY = 3
-
 #: Left to the rest of the machine, bytes; above that a case ends instead of having the system end some process.
-_ROOM = 2**30
+_RESERVE = 2**30
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
@@ -91,7 +84,7 @@ def measure_here(model: str, measure: str, options: argparse.Namespace) -> dict[
         UserError: there is too little memory.
     """
     if options.device == "cpu":
-        resource.setrlimit(resource.RLIMIT_DATA, (available_memory(), resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_DATA, (_room(), resource.RLIM_INFINITY))
     side, precision = side_of(model, measure, options.model_overrides)
     dictionary = dictionary_of(options.vocabulary)
     dataset = corpus(dictionary, max(600, options.train_tokens // 8))
@@ -119,31 +112,26 @@ def measure_here(model: str, measure: str, options: argparse.Namespace) -> dict[
     }
 
 
-def measure_as_child(model: str, measure: str, *, options: argparse.Namespace) -> int:
-    """Print the numbers as JSON, or say that memory was too little; returns the status to end with."""
+def measure_as_child(model: str, measure: str, options: argparse.Namespace) -> None:
+    """Print the numbers as JSON; ``skipped`` is a sentence where memory is too little."""
     try:
         found = measure_here(model, measure, options)
     except (RuntimeError, MemoryError, UserError) as error:
         if "memory" not in f"{error}{type(error)}".lower():
             raise
-        room = available_memory() if options.device == "cpu" else torch.cuda.get_device_properties(0).total_memory
-        tell(f"it needs more than the {room / 2**30:.1f} GiB that {options.device} has free")
-        return TOO_LITTLE_MEMORY
+        room = _room() if options.device == "cpu" else torch.cuda.get_device_properties(0).total_memory
+        found = {"skipped": f"it needs more than the {room / 2**30:.1f} GiB that {options.device} has free"}
     print(json.dumps(found))
-    return 0
 
 
-def available_memory() -> int:
+def _room() -> int:
     """Bytes that a process may take and leave some to the others; huge where the system does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            return -_ROOM + next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return 2**62
+    available = available_memory()
+    return 2**62 if available is None else available - _RESERVE
 
 
 def measure_apart(model: str, measure: str, given: Sequence[str]) -> dict[str, Any]:
-    """The same in a process of its own; ``skipped`` is a sentence where memory is too little.
+    """What :func:`measure_as_child` finds in a process of its own.
 
     Raises:
         UserError: it failed for another reason.
@@ -154,9 +142,7 @@ def measure_apart(model: str, measure: str, given: Sequence[str]) -> dict[str, A
         numbers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return numbers
     last = (done.stderr.strip() or f"its process ended with {done.returncode}").splitlines()[-1]
-    if done.returncode != TOO_LITTLE_MEMORY:
-        raise UserError(f"{model}, {measure}: {last.removeprefix('large_models: error: ')}")
-    return {"skipped": last}
+    raise UserError(f"{model}, {measure}: {last.removeprefix('large_models: error: ')}")
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------
@@ -165,14 +151,11 @@ def measure_apart(model: str, measure: str, given: Sequence[str]) -> dict[str, A
 def setup_of(options: argparse.Namespace) -> dict[str, Any]:
     """Where and with what this run measures."""
     accelerator = f", {torch.cuda.get_device_name()}" if options.device == "cuda" else ""
-    versions = {"Python": sys.version.split()[0], "PyTorch": torch.__version__}
-    versions |= {name: installed_version(name) or "" for name in ("fairseq", "fairseq-depthwise")}
-    malloc = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if name.startswith("MALLOC_")]
     return {
         "machine": machine() + accelerator,
         "threads": torch.get_num_threads(),
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "variables": malloc,
+        "versions": versions("fairseq", "fairseq-depthwise"),
+        "variables": memory_variables(),
     }
 
 
@@ -187,8 +170,7 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
             record["cases"].append({**case, **found, "setup": setup_of(options)})
             tell(f"{model}, {measure}: {found.get('skipped') or in_words(found)}")
             if options.record:
-                with written_whole(options.record) as file:
-                    file.write(f"{json.dumps(record, indent=1)}\n".encode())
+                write_json(options.record, record)
     text = page(record["cases"])
     print(section(SECTION, text), end="")
     if options.output:
@@ -217,25 +199,16 @@ def in_words(found: Mapping[str, Any]) -> str:
     return f"{found['peak'] / 2**30:.2f} GiB with {found['tokens']} tokens{seconds}"
 
 
-def tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parse_options(given)
-    logging.getLogger("fairseq").setLevel(logging.ERROR)  # it has much to say about every model it builds
     if options.device == "cuda" and not torch.cuda.is_available():
         tell("large_models: skipped: PyTorch finds no GPU here, which --device cuda needs")
         return 0
-    try:
-        if options.child:
-            return measure_as_child(*options.child, options=options)
-        run(options, given)
-    except (UserError, OSError) as error:
-        tell(f"large_models: error: {explain(error) or error}")
-        return 1
-    return 0
+    return run_program(
+        "large_models",
+        lambda: measure_as_child(*options.child, options) if options.child else run(options, given),
+    )
 
 
 if __name__ == "__main__":

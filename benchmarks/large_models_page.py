@@ -87,7 +87,7 @@ def _row(model: str, case: Mapping[str, Any], plain: int | None) -> str:
 
 
 def _setup(setup: Mapping[str, Any]) -> str:
-    variables = f"; {' '.join(setup['variables'])}" if setup["variables"] else ""
+    variables = f"; {setup['variables']}" if setup["variables"] else ""
     return (
         f"Machine: {setup['machine']}; threads of PyTorch: {setup['threads']}{variables}. "
         f"Versions: {setup['versions']}."

@@ -12,27 +12,21 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import logging
-import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from machine import machine
+from machine import machine, memory_variables, use_threads, versions
 from operation_kinds import KINDS, marked, seconds_of_kinds
 from option_types import file_to_write, names_of, whole_number
 from page_sections import section, write_section
+from program import run_program, tell, write_json
 from side_by_side import TYPES, Side, Training, alternate, corpus, dictionary_of, quartiles, ratios, training_batches
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import fairseq_depthwise  # noqa: F401  # registers the models
-from fairseq_compat import UserError
-from fairseq_compat.explanations import explain
-from fairseq_compat.files import written_whole
-from fairseq_compat.versions import installed_version
 
 #: The section of the page that this program writes.
 SECTION = "training-profile"
@@ -65,6 +59,7 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
         " %(default)s)")  # fmt: skip
     add("--steps", type=whole_number(1), default=3, metavar="N", help="profiled steps (default: %(default)s)")
     add("--rounds", type=whole_number(2), default=5, metavar="N", help="timed updates (default: %(default)s)")
+    add("--threads", type=whole_number(1), metavar="N", help="of PyTorch (default: its own choice)")
     add("--model-overrides", default="", metavar="OPTIONS", help="fairseq options for all models")
     add("--record", type=file_to_write, metavar="FILE", help="write all numbers here")
     add("--output", type=file_to_write, metavar="FILE", help="write the section into this page as well")
@@ -160,37 +155,30 @@ def page(options: argparse.Namespace, setup: Mapping[str, str], results: Sequenc
 
 
 def setup_of() -> dict[str, str]:
-    versions = {"Python": sys.version.split()[0], "PyTorch": torch.__version__}
-    versions |= {name: installed_version(name) or "" for name in ("fairseq", "fairseq-depthwise")}
-    malloc = [f"`{name}={os.environ[name]}`" for name in sorted(os.environ) if name.startswith("MALLOC_")]
+    variables = memory_variables()
     return {
         "machine": machine(),
         "threads": str(torch.get_num_threads()),
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "variables": f"With {' '.join(malloc)}." if malloc else "",
+        "versions": versions("fairseq", "fairseq-depthwise"),
+        "variables": f"With `{variables}`." if variables else "",
     }
 
 
-def tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def run(options: argparse.Namespace) -> None:
+    """Measure, print the section and write the files."""
+    use_threads(options.threads)
+    setup, results = setup_of(), measure(options)
+    text = page(options, setup, results)
+    print(section(SECTION, text), end="")
+    if options.record:
+        write_json(options.record, {"setup": setup, "results": results})
+    if options.output:
+        write_section(options.output, SECTION, text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_options(list(sys.argv[1:] if arguments is None else arguments))
-    logging.getLogger("fairseq").setLevel(logging.ERROR)  # it has much to say about every model it builds
-    try:
-        setup, results = setup_of(), measure(options)
-        text = page(options, setup, results)
-        print(section(SECTION, text), end="")
-        if options.record:
-            with written_whole(options.record) as file:
-                file.write(f"{json.dumps({'setup': setup, 'results': results}, indent=1)}\n".encode())
-        if options.output:
-            write_section(options.output, SECTION, text)
-    except (UserError, OSError) as error:
-        tell(f"training_profile: error: {explain(error) or error}")
-        return 1
-    return 0
+    return run_program("training_profile", lambda: run(options))
 
 
 if __name__ == "__main__":
