@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import add_data_options, add_forms, add_parser, add_side
-from fairseq_depthwise.commands.progress import Progress
-from fairseq_depthwise.commands.results import print_reports
+from fairseq_depthwise.commands.parsers import add_parser
+from fairseq_depthwise.commands.stack_reports import Measure, add_stack_options, write_stack_reports
 
 if TYPE_CHECKING:
     from fairseq_depthwise.analysis.gate_statistics import CellStatistics
-    from fairseq_depthwise.analysis.stack_report import StackReport
+    from fairseq_depthwise.analysis.loaded_model import LoadedModel
 
 
 def add_to(subcommands: Any) -> None:
@@ -26,50 +25,26 @@ def add_to(subcommands: Any) -> None:
         example="fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png\n"
         "  fairseq-depthwise gates 6l.pt 12l.pt --data data-bin --side encoder --json",
     )
-    parser.add_argument(
-        "checkpoints", nargs="+", metavar="CHECKPOINT", help="checkpoints of depthwise_lstm_transformer models"
-    )
-    add_data_options(parser)
-    add_side(parser, default="both")
-    parser.add_argument("--output", metavar="FIGURE", help="draw gates and norms over the layers: .png, .pdf or .svg")
-    parser.add_argument("--force", action="store_true", help="replace a figure that exists")
-    add_forms(parser)
+    models = "checkpoints of depthwise_lstm_transformer models"
+    add_stack_options(parser, models=models, side="both", drawn="gates and norms over the layers")
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_depthwise.analysis import figures, stack_figures, stack_report, stack_tables
-    from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.analysis.stack_figures import write_gates
+    from fairseq_depthwise.analysis.stack_tables import gates_table
 
-    if options.output:
-        figures.require_figure_path("--output", options.output, force=options.force)
-    with fairseq_warnings_only():
-        reports = [_look_at(path, options) for path in options.checkpoints]
-    table = stack_tables.gates_table
-    print_reports(options, reports, as_json=stack_report.as_json, as_csv=stack_report.as_csv, as_text=table)
-    if options.output:
-        stack_figures.write_gates(options.output, figures.titles_of(options.checkpoints), reports)
-        print(f"{options.output} written", file=sys.stderr)
-    return 0
+    def load(path: str, sides: Sequence[str]) -> tuple[LoadedModel, Measure[CellStatistics]]:
+        return _load(path, sides, options.data)
+
+    return write_stack_reports(options, load, as_text=gates_table, draw=write_gates)
 
 
-def _look_at(path: str, options: argparse.Namespace) -> StackReport[CellStatistics]:
+def _load(path: str, sides: Sequence[str], data: str) -> tuple[LoadedModel, Measure[CellStatistics]]:
     from fairseq_depthwise.analysis.gate_statistics import measure_gates
     from fairseq_depthwise.analysis.loaded_model import load_model
-    from fairseq_depthwise.analysis.stack_batches import SIDES
-    from fairseq_depthwise.analysis.stack_report import report_on
     from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell
 
-    print(f"reading {path}", file=sys.stderr)
-    loaded = load_model(path, options.data, family="depthwise_lstm_transformer")
+    loaded = load_model(path, data, family="depthwise_lstm_transformer")
     if not isinstance(loaded.model.encoder.layers[0].cell, DepthwiseLSTMCell):
         raise UserError(f"{path} has the cells of --depthwise-cell rnn, which have no gates; give a model with lstm")
-    sides = SIDES if options.side == "both" else (options.side,)
-    return report_on(
-        loaded,
-        functools.partial(measure_gates, loaded.model, sides),
-        sides=sides,
-        subset=options.subset,
-        max_sentences=options.max_sentences,
-        max_tokens=options.max_tokens,
-        progress=Progress("batches"),
-    )
+    return loaded, functools.partial(measure_gates, loaded.model, sides)
