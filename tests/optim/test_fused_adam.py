@@ -204,6 +204,26 @@ def test_the_kernel_is_not_part_of_the_state(monkeypatch: pytest.MonkeyPatch) ->
     take_steps(resumed, params, range(2))
 
 
+def test_moments_are_averaged_over_processes(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``--use-bmuf`` asks for; the sum over processes is that of two trainings here."""
+    here, there = parameters(), parameters()
+    optimizer, other = optimizer_of(here), optimizer_of(there)
+    take_steps(optimizer, here, range(3))
+    take_steps(other, there, range(10, 13))
+    pairs = list(zip(moments_of(optimizer, here), moments_of(other, there), strict=True))
+    expected = [(mine + theirs) / 2 for mine, theirs in pairs]
+    others = iter(theirs / 2 for _, theirs in pairs)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: tensor.add_(next(others)))
+    optimizer.average_params()
+    for found, mean in zip(moments_of(optimizer, here), expected, strict=True):
+        torch.testing.assert_close(found, mean)
+
+
+def moments_of(optimizer: Any, params: list[nn.Parameter]) -> list[Tensor]:
+    return [optimizer.optimizer.state[one][name].clone() for one in params for name in ("exp_avg", "exp_avg_sq")]
+
+
 def test_steps_of_a_group_are_those_of_its_parameters() -> None:
     """apex has them so."""
     params, whole = parameters(), parameters()
