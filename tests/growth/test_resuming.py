@@ -114,8 +114,9 @@ def test_fairseq_restores_the_same(
             **at(tmp_path, files, options),
         }
     )
+    trainer = SimpleNamespace(checkpoint_suffix="", is_data_parallel_master=True, load_checkpoint=load_checkpoint)
     with pytest.raises(LoadedError) as loaded:
-        checkpoint_utils.load_checkpoint(cfg, SimpleNamespace(checkpoint_suffix="", load_checkpoint=load_checkpoint))
+        checkpoint_utils.load_checkpoint(cfg, trainer)
     filename, reset = loaded.value.args
     assert filename == str(tmp_path / (path or "run/checkpoint_last.pt"))
     assert reset == anew

@@ -1,0 +1,72 @@
+"""A training that was told where to go on from starts from nothing only where that is its own folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
+
+from fairseq_compat import UserError
+
+
+class AskedError(Exception):
+    """fairseq has gone on to read a checkpoint."""
+
+
+def load(folder: Path, *, suffix: str = "", master: bool = True, **options: Any) -> str:
+    """The path that the trainer is asked to read."""
+
+    def ask(path: str, *_: Any, **__: Any) -> None:
+        raise AskedError(path)
+
+    trainer = SimpleNamespace(checkpoint_suffix=suffix, is_data_parallel_master=master, load_checkpoint=ask)
+    cfg = CheckpointConfig(save_dir=str(folder), **options)
+    with pytest.raises(AskedError) as asked:
+        checkpoint_utils.load_checkpoint(cfg, trainer)
+    return str(asked.value)
+
+
+@pytest.mark.parametrize("option", ["restore_file", "continue_once"])
+def test_a_missing_file_is_refused(option: str, tmp_path: Path) -> None:
+    typed = f"--{option.replace('_', '-')}"
+    with pytest.raises(UserError) as refused:
+        load(tmp_path, **{option: "elsewhere/model.pt"})
+    assert str(refused.value) == (
+        f"{typed} elsewhere/model.pt does not exist; give a checkpoint that does, or leave the option out: a training "
+        f"goes on from {tmp_path}/checkpoint_last.pt by itself"
+    )
+
+
+@pytest.mark.parametrize("option", ["restore_file", "continue_once"])
+def test_a_file_that_is_there_is_read(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.touch()
+    assert load(tmp_path / "run", **{option: str(path)}) == str(path)
+
+
+def test_the_first_start_of_a_command_that_names_its_own_folder(tmp_path: Path) -> None:
+    path = str(tmp_path / "run" / "checkpoint_best.pt")
+    assert load(tmp_path / "run", restore_file=path) == path
+
+
+def test_without_the_options_nothing_is_asked_for(tmp_path: Path) -> None:
+    assert load(tmp_path) == str(tmp_path / "checkpoint_last.pt")
+
+
+def test_a_run_of_its_own_needs_no_file_to_continue_from(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint_last.pt").touch()
+    assert load(tmp_path, continue_once="gone.pt") == str(tmp_path / "checkpoint_last.pt")
+
+
+def test_each_shard_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "model-shard0.pt").touch()
+    found = load(tmp_path / "run", restore_file=str(tmp_path / "model.pt"), suffix="-shard0")
+    assert found == str(tmp_path / "model-shard0.pt")
+
+
+def test_other_processes_do_not_look(tmp_path: Path) -> None:
+    assert load(tmp_path, restore_file="elsewhere/model.pt", master=False) == "elsewhere/model.pt"
