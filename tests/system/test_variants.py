@@ -209,7 +209,7 @@ def test_two_processes_with_compiled_cells(
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
-        (ARCH, ["--decoder-merge", "two-cells", "--max-epoch", "50"]),
+        (ARCH, ["--decoder-merge", "two-cells", "--max-epoch", "50", "--save-interval", "50"]),
         (SDT, ["--attention-dropout", "0", "--activation-dropout", "0", "--max-epoch", "40", "--save-interval", "40"]),
     ],
     ids=["two cells", "sdt"],
