@@ -225,10 +225,10 @@ def unused_copies(model: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 
 def parameter_count(side: Side, dictionary: Dictionary) -> int:
-    """Parameters of a side's model, shared ones once."""
+    """Parameters of a side's model, shared ones once, without :func:`unused_copies`."""
     cfg = side.configuration("cpu")
     model = TranslationTask(cfg.task, dictionary, dictionary).build_model(cfg.model)
-    return sum(parameter.numel() for parameter in model.parameters())
+    return sum(one.numel() for one in model.parameters()) - sum(one.numel() for one in unused_copies(model))
 
 
 # --- measuring ---------------------------------------------------------------------------------------------------

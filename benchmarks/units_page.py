@@ -56,7 +56,9 @@ def _head(setup: Numbers) -> Iterator[str]:
         "  (log-normal around 25, from 5 to 80), batches of like lengths, sources padded left.",
         f"- Training batches of {', '.join(map(str, setup['tokens']))} target tokens by turns.",
         *([f"- Options of all models: `{setup['options']}`."] if setup["options"] else []),
-        "- Parameters: " + ", ".join(f"{name} {count:,}" for name, count in setup["parameters"].items()) + ".",
+        "- Parameters, without the second copies that stock never reads: "
+        + ", ".join(f"{name} {count:,}" for name, count in setup["parameters"].items())
+        + ".",
     )
 
 

@@ -11,9 +11,12 @@ from side_by_side import (
     corpus_of_length,
     decoding_batches,
     dictionary_of,
+    parameter_count,
     training_batches,
     unused_copies,
 )
+
+import fairseq_depthwise  # noqa: F401  # registers the models
 
 SIZE = SIZES["tiny"]
 
@@ -44,6 +47,8 @@ class TestUnusedCopies:
         copies = sum(parameter.numel() for parameter in unused_copies(model))
         assert counted - copies == 6 * (encoder + decoder) + v * d
         assert copies == 6 * (attention + feed_forward)
+        row = ROWS["stock 6"]
+        assert parameter_count(Side(row.arch, row.options(SIZE)), dictionary_of(SIZE.vocabulary)) == counted - copies
 
     # In bf16: 2 bytes, and 4 each for the float32 twin, its gradient and Adam's two moments.
     @pytest.mark.parametrize(("precision", "bytes_each"), [("fp32", 4), ("bf16", 18)])
