@@ -77,14 +77,14 @@ def side_of(model: str, measure: str, overrides: str) -> tuple[Side, str]:
 # --- one case --------------------------------------------------------------------------------------------------------
 
 
-def measure_here(model: str, measure: str, options: argparse.Namespace) -> dict[str, Any]:
+def measure_here(model: str, measure: str, options: argparse.Namespace, room: int) -> dict[str, Any]:
     """Peak memory, parameters and seconds of the second update, in this process, which has to be a fresh one.
 
     Raises:
-        UserError: there is too little memory.
+        UserError: there is too little memory; on a CPU no more than ``room`` bytes are taken.
     """
     if options.device == "cpu":
-        resource.setrlimit(resource.RLIMIT_DATA, (_room(), resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_DATA, (room, resource.RLIM_INFINITY))
     side, precision = side_of(model, measure, options.model_overrides)
     dictionary = dictionary_of(options.vocabulary)
     dataset = corpus(dictionary, max(600, options.train_tokens // 8))
@@ -114,12 +114,12 @@ def measure_here(model: str, measure: str, options: argparse.Namespace) -> dict[
 
 def measure_as_child(model: str, measure: str, options: argparse.Namespace) -> None:
     """Print the numbers as JSON; ``skipped`` is a sentence where memory is too little."""
+    room = _room() if options.device == "cpu" else torch.cuda.get_device_properties(0).total_memory
     try:
-        found = measure_here(model, measure, options)
+        found = measure_here(model, measure, options, room)
     except (RuntimeError, MemoryError, UserError) as error:
         if "memory" not in f"{error}{type(error)}".lower():
             raise
-        room = _room() if options.device == "cpu" else torch.cuda.get_device_properties(0).total_memory
         found = {"skipped": f"it needs more than the {room / 2**30:.1f} GiB that {options.device} has free"}
     print(json.dumps(found))
 
