@@ -2,13 +2,14 @@
 
 The scripts of a recipe start Python a dozen times, and each would import PyTorch and fairseq anew. ``ForkedPython``
 makes a folder with a ``python`` that stands in for that of this environment: it asks a server for a fork that runs the
-script, module or command with its arguments, environment, folder and streams, and ends with its status. Beside it are
-stand-ins for the environment's commands, for programs that look for those beside their interpreter. Tests about
-starting, killing and several processes use the real interpreter.
+script, module or command with its arguments, environment, folder, streams and other files that it has inherited, and
+ends with its status. Beside it are stand-ins for the environment's commands, for programs that look for those beside
+their interpreter. Tests about starting, killing and several processes use the real interpreter.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import runpy
@@ -26,11 +27,19 @@ from command_server import end_as, run_script
 #: The stand-in; `-S` and `-I` make it start in a hundredth of a second.
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
+
+def is_inherited(number):
+    try:
+        return os.get_inheritable(number)
+    except OSError:  # what listed the numbers
+        return False
+
+files = sorted({{0, 1, 2, *filter(is_inherited, map(int, os.listdir("/dev/fd")))}})
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
 request = {{"arguments": {script!r} + sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}}
-request["python"] = {itself!r}
-socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
+request |= {{"python": {itself!r}, "files": files}}
+socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], files)
 status = int(server.makefile().readline() or 255)
 sys.exit(status if status >= 0 else 128 - status)
 """
@@ -93,23 +102,27 @@ def serve(address: str) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    data, streams, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+    data, files, _, _ = socket.recv_fds(connection, 1 << 16, 32)
     while not data.endswith(b"\n"):
         data += connection.recv(1 << 16)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:
         connection.close()
-        _become(json.loads(data), streams)
+        _become(json.loads(data), files)
     _, status = os.waitpid(child, 0)
     connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 
-def _become(request: dict[str, Any], streams: list[int]) -> None:
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
+def _become(request: dict[str, Any], files: list[int]) -> None:
+    # Out of the way first: the number of one may be where another belongs.
+    aside = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 100) for file in files]
+    for file in files:
+        os.close(file)
+    for file, number in zip(aside, request["files"], strict=True):
+        os.dup2(file, number)
+        os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])

@@ -18,8 +18,8 @@ PROGRAMS = Path(__file__).parents[2] / "benchmarks"
 def run_benchmark(forked_python: ForkedPython) -> Callable[..., subprocess.CompletedProcess[str]]:
     """``run_benchmark(program, *options, forked=True)``: what it printed, and how it ended.
 
-    With ``forked`` it is run in a fork, and so is what it starts. Programs whose processes inherit pipes, or are
-    measured from their start, need the real interpreter.
+    With ``forked`` it is run in a fork, and so is what it starts. Programs whose processes are measured from
+    their start need the real interpreter.
     """
 
     def run(program: str, *options: object, forked: bool = True) -> subprocess.CompletedProcess[str]:

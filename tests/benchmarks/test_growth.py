@@ -48,11 +48,10 @@ pytestmark = pytest.mark.xdist_group("growth benchmark")
 
 @pytest.fixture(scope="module")
 def run_program(run_benchmark: RunBenchmark) -> RunBenchmark:
-    """``run_program(corpus, work, *options)``; trainings that take turns inherit pipes, so they are no forks."""
+    """``run_program(corpus, work, *options)``."""
 
-    def run(corpus: Path, work: Path, *options: str, forked: bool = True) -> subprocess.CompletedProcess[str]:
-        given = (f"--corpus={corpus}", f"--work={work}", f"--output={work}.md")
-        return run_benchmark("growth.py", *given, *options, forked=forked)
+    def run(corpus: Path, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        return run_benchmark("growth.py", f"--corpus={corpus}", f"--work={work}", f"--output={work}.md", *options)
 
     return run
 
@@ -71,7 +70,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def work(run_program: RunBenchmark, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work folder of a run of the part "saving"."""
     folder = tmp_path_factory.mktemp("growth") / "work"
-    done = run_program(corpus, folder, *TINY, forked=False)
+    done = run_program(corpus, folder, *TINY)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -104,7 +103,7 @@ class TestProgram:
         page = Path(f"{work}.md")
         before = page.read_text(encoding="utf-8")
         page.unlink()
-        done = run_program(corpus, work, *TINY, forked=False)
+        done = run_program(corpus, work, *TINY)
         assert done.returncode == 0, done.stderr
         assert "$ " not in done.stderr
         assert page.read_text(encoding="utf-8") == before
