@@ -43,7 +43,7 @@ class CommandServer:
             streams = [os.path.join(place, name) for name in ("stdin", "stdout", "stderr")]
             Path(streams[0]).write_text(stdin, encoding="utf-8")
             request = {
-                "program": str(program), "arguments": list(arguments), "environment": _environment(),
+                "program": str(program), "arguments": list(arguments), "environment": dict(os.environ),
                 "folder": str(folder), "streams": streams, "seconds": seconds,
             }  # fmt: skip
             process = self._started()
@@ -67,14 +67,9 @@ class CommandServer:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                env=_environment(),
-            )  # fmt: skip
+                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
         return self._process
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def serve() -> None:

@@ -49,7 +49,7 @@ class Work:
         return subprocess.Popen(
             ["bash", str(RECIPES / self.recipe / f"{script}.sh"), *map(str, arguments)],
             env={
-                **inherited, "OMP_NUM_THREADS": "1", "PYTHON": sys.executable, "JOBS": "1", "WORK": str(self.folder),
+                **inherited, "PYTHON": sys.executable, "JOBS": "1", "WORK": str(self.folder),
                 **SMALL_TEXT, **self.environment, **{name: str(value) for name, value in environment.items()},
             },
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

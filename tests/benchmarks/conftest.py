@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,7 +25,6 @@ def run_benchmark(forked_python: ForkedPython) -> Callable[..., subprocess.Compl
         python = forked_python.python if forked else sys.executable
         return subprocess.run(
             [str(python), str(PROGRAMS / program), *map(str, options)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -53,7 +53,6 @@ def test_short_run_through_all_commands(
     monkeypatch.setattr(sys, "executable", str(forked_python.python))  # the demo's commands are beside it
     tiny = dataclasses.replace(demo.SMALL, merges=300, width=32, layers=1, updates=20)
     monkeypatch.setattr(demo, "SMALL", tiny)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     output = tmp_path / "run"
     monkeypatch.setattr(sys, "argv", ["demo.py", "--corpus", str(small_corpus), "--output", str(output)])
     assert demo.main() == 0

@@ -25,7 +25,7 @@ def _run_python(
         code = f"import sys; sys.meta_path = [one for one in sys.meta_path if {FINDER!r} != type(one).__name__]\n{code}"
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
         timeout=120,

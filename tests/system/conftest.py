@@ -48,7 +48,7 @@ def _run_command(
         result = subprocess.run(
             [str(program), *options],
             input=given,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+            env={**os.environ, **(env or {})},
             capture_output=True,
             text=True,
             timeout=TIMEOUT,

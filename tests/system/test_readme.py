@@ -45,7 +45,7 @@ def test_first_training_run(tmp_path: Path) -> None:
         result = subprocess.run(
             ["sh", "-c", f"{command} {added}"],
             cwd=tmp_path,
-            env={**os.environ, "PATH": programs, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PATH": programs},
             capture_output=True,
             text=True,
             check=False,
