@@ -3,8 +3,9 @@
     python evaluate.py RECIPE SYSTEM
 
 Averages the checkpoints that the paper averages, translates the test sets with beam 4 and length penalty 0.6, and
-prints every score that the paper reports, with its signature; where the baseline has been evaluated, the difference
-from it with a paired bootstrap. All seeds of a system that were trained are scored, or those of ``SEEDS``.
+prints every score that the paper reports, with its signature; where its baseline, or that one's own, has been
+evaluated, the difference from it with a paired bootstrap. All seeds of a system that were trained are scored, or those
+of ``SEEDS``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def _on_cpu() -> tuple[str, ...]:
 
 
 def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, seeds: Sequence[str]) -> dict[str, Any]:
-    """Every metric of every seed, and the same seed's baseline where it has been evaluated."""
+    """Every metric of every seed, and the nearest baseline that has been evaluated with the same seed."""
     _, target = languages_of(work / "data-bin")
     document: dict[str, Any] = {"recipe": recipe, "system": name, "test": test, "seeds": list(seeds), "metrics": {}}
     for metric_name in RECIPES[recipe].metrics:
@@ -156,16 +157,24 @@ def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, s
             sentences = read_lines(str(run_folder(os.environ, name, seed) / "evaluation" / f"{test}{suffix}"))
             scored = metric.score(sentences, [reference])
             run: dict[str, Any] = {"seed": seed, "score": scored.score, "signature": scored.signature}
-            if system.baseline is not None:
-                base = run_folder(os.environ, system.baseline, seed) / "evaluation" / f"{test}{suffix}"
+            for baseline in baselines_of(recipe, system):
+                base = run_folder(os.environ, baseline, seed) / "evaluation" / f"{test}{suffix}"
                 if base.exists():
                     others = read_lines(str(base))
-                    run["baseline"] = system.baseline
+                    run["baseline"] = baseline
                     run["baseline_score"] = metric.score(others, [reference]).score
                     run["p"] = paired_test(others, sentences, [reference], metric)
+                    break
             runs.append(run)
         document["metrics"][metric_name] = runs
     return document
+
+
+def baselines_of(recipe: str, system: System) -> Iterator[str]:
+    """The system's baseline, that one's own baseline, and so on."""
+    while system.baseline is not None:
+        yield system.baseline
+        system = system_of(recipe, system.baseline)
 
 
 def _forms(work: Path, test: str, target: str, metric: TranslationMetric) -> tuple[str, list[str]]:

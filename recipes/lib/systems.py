@@ -71,7 +71,7 @@ class System:
         about: what it is, in words.
         options: of the model.
         stages: of growth, if it grows.
-        baseline: the system that evaluation compares it with.
+        baseline: the system that evaluation compares it with; where it has not been evaluated, with its own baseline.
         published: recipe -> numbers.
         for_recipe: recipe -> fields that differ there, ``published`` aside.
     """

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from evaluate import baselines_of
 from fairseq import options
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from systems import System
@@ -125,11 +127,15 @@ def test_published_numbers() -> None:
 
 def test_every_baseline_is_in_the_same_recipe() -> None:
     for recipe, name in ALL:
-        baseline = system_of(recipe, name).baseline
-        assert baseline is None or baseline in RECIPES[recipe].systems, (
-            f"{recipe} has no {baseline}, which {name} needs"
-        )
-        assert baseline != name
+        baselines = list(islice(baselines_of(recipe, system_of(recipe, name)), 10))
+        assert name not in baselines
+        assert len(baselines) == len(set(baselines)) < 10
+        assert set(baselines) <= set(RECIPES[recipe].systems), f"{recipe} has not all of what {name} needs"
+
+
+def test_a_grown_model_has_the_deep_one_as_its_nearest_baseline() -> None:
+    assert list(baselines_of("multi30k", system_of("multi30k", "sdt"))) == ["deep", "transformer"]
+    assert list(baselines_of("multi30k", system_of("multi30k", "transformer"))) == []
 
 
 @pytest.fixture(scope="module")
