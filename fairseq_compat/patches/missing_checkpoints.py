@@ -7,7 +7,7 @@ from, and at their first start there is none.
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fairseq_compat.errors import UserError
@@ -29,12 +29,12 @@ def adjust(module: Any) -> Iterator[None]:
     module.load_checkpoint = load_checkpoint
 
 
-def _require_checkpoint(cfg: Any, suffix: str, exists: Any) -> None:
-    own = os.path.join(cfg.save_dir, _DEFAULT)
+def _require_checkpoint(cfg: Any, suffix: str, exists: Callable[[str], bool]) -> None:
+    own = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
     if cfg.restore_file != _DEFAULT:
         option, path = "--restore-file", cfg.restore_file
         found = exists(path.replace(".pt", f"{suffix}.pt"))
-    elif getattr(cfg, "continue_once", None) is not None and not exists(own.replace(".pt", f"{suffix}.pt")):
+    elif getattr(cfg, "continue_once", None) is not None and not exists(own):
         option, path = "--continue-once", cfg.continue_once
         found = exists(path)
     else:
