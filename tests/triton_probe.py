@@ -38,4 +38,4 @@ with pytest.MonkeyPatch.context() as patch:
     PROBLEM = _probe()
     if PROBLEM is None:
         # The kernels choose the interpreter when they are imported, as triton does.
-        from fairseq_depthwise.modules import triton_gate_update, triton_norm_activation  # noqa: F401
+        from fairseq_depthwise.modules import triton_gate_update, triton_norm_activation  # noqa: F401  # see above

@@ -152,7 +152,7 @@ def test_what_is_observed_is_what_the_layers_do(kind: str) -> None:
                 above = returned[0] if type(returned) is tuple else returned
                 # Sentence by sentence, position by position.
                 rows = [(t, b) for t in range(tokens.size(1)) for b in range(tokens.size(0)) if tokens[b, t] != PAD]
-                expected[name] = tuple(  # type: ignore[assignment]
+                expected[name] = tuple(  # type: ignore[assignment]  # two of them, which mypy cannot count
                     torch.stack([vectors_of(state)[row] for row in rows]) for state in (inputs[0], above)
                 )
 
@@ -164,7 +164,7 @@ def test_what_is_observed_is_what_the_layers_do(kind: str) -> None:
 
 def test_an_encoder_layer_alone_needs_no_decoder() -> None:
     model = linearized(DEPTHWISE, "encoder.1")
-    model.decoder.forward = None  # type: ignore[assignment]
+    model.decoder.forward = None  # type: ignore[assignment]  # calling it must fail
     model.observe(SOURCE, None, TARGET, lambda *_: None)
 
 

@@ -223,7 +223,7 @@ class Endless(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the base takes any buffer
         count = min(len(buffer), len(self._piece), self._left)
         buffer[:count] = self._piece[:count]
         self._left -= count

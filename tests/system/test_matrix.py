@@ -13,9 +13,9 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT / "tools"))
 
-import matrix  # noqa: E402
-import matrix_steps  # noqa: E402
-from matrix_steps import Result, Row, Step, StepError, Workplace  # noqa: E402
+import matrix  # noqa: E402  # found by the lines above
+import matrix_steps  # noqa: E402  # found by the lines above
+from matrix_steps import Result, Row, Step, StepError, Workplace  # noqa: E402  # found by the lines above
 
 
 def write_program(path: Path, text: str) -> Path:
