@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,12 @@ from forked_python import ForkedPython
 # Before anything imports PyTorch: each of xdist's processes has a core to itself, and with two threads in each they
 # wait for one another, which took four times as long. It also keeps the order of additions, on which bits depend.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Puts what programs leave among temporary files, as processes that load data do, where pytest clears up."""
+    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.mktemp("tmp"))
 
 
 @pytest.fixture(scope="session")
