@@ -80,9 +80,18 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, OSError) as error:
-        sentence = explain(error) or str(error)
-        print(f"fairseq-depthwise: error: {sentence}", file=sys.stderr)
+        sentence = explain(error)
+        if sentence is None and _names_nothing(error):
+            raise
+        print(f"fairseq-depthwise: error: {sentence or error}", file=sys.stderr)
         return 1
+
+
+def _names_nothing(error: Exception) -> bool:
+    """Whether this is about a socket, of a process that loads data for example: only its traceback says of which."""
+    if not isinstance(error, (FileNotFoundError, ConnectionError)):
+        return False
+    return error.errno is not None and error.filename is None
 
 
 if __name__ == "__main__":

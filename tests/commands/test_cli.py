@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import subprocess
 import sys
 
@@ -64,6 +65,16 @@ def test_bad_input_is_status_1_and_one_line(
     (line,) = captured.err.splitlines()
     assert line.startswith("fairseq-depthwise: error: ")
     assert said in line
+
+
+def test_error_that_names_no_file_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect() -> None:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect("a-socket-that-is-not-there")
+
+    monkeypatch.setattr(doctor.diagnosis, "diagnose", connect)
+    with pytest.raises(FileNotFoundError):
+        cli.main(["doctor"])
 
 
 def test_module_is_the_command_too() -> None:
