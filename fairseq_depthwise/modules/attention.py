@@ -63,6 +63,7 @@ class MultiheadAttention(nn.Module):
         *,
         padding: Tensor | None = None,
         causal: bool = False,
+        cache: StepCache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from every position of ``query`` to the positions of ``source``.
@@ -72,11 +73,15 @@ class MultiheadAttention(nn.Module):
             source: S x B x C, what keys and values are made of; for self-attention the same as ``query``.
             padding: B x S, True at padding of ``source``; None where there is none.
             causal: position t sees positions up to t only.
+            cache: what the earlier steps of a beam search left, in place of source, padding and causal: :meth:`step`.
             need_weights: also return the attention weights, which the fused kernel does not give.
 
         Returns:
             T x B x C, and the weights (heads x B x T x S) or None.
         """
+        if cache is not None:
+            return self.step(query, cache, need_weights)
+
         # 1. Project and split into heads: T x B x C -> B x heads x T x head_dim.
         if self.attend_encoder:
             queries = self._split(self.query_projection(query))

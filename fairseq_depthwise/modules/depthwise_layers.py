@@ -117,10 +117,7 @@ class DepthwiseDecoderLayer(nn.Module):
         """
         # 1. Self-attention.
         normalised = state.output if self.input_norm is None else self.input_norm(state.output)
-        if cache is None:
-            attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal)
-        else:
-            attended, _ = self.self_attention.step(normalised, cache)
+        attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal, cache=cache)
         attended = self.dropout(attended)
 
         # 2. Cross-attention.
@@ -131,12 +128,9 @@ class DepthwiseDecoderLayer(nn.Module):
             query = state.output
         if self.query_norm is not None:
             query = self.query_norm(query)
-        if cache is None:
-            crossed, weights = self.cross_attention(
-                query, encoder_output, padding=encoder_padding, need_weights=need_weights
-            )
-        else:
-            crossed, weights = self.cross_attention.step(query, cache, need_weights)
+        crossed, weights = self.cross_attention(
+            query, encoder_output, padding=encoder_padding, cache=cache, need_weights=need_weights
+        )
         crossed = self.dropout(crossed)
 
         # 3. The cell.

@@ -103,20 +103,14 @@ class ResidualDecoderLayer(nn.Module):
         """
         # 1. Self-attention.
         normalised = self.self_attention_norm(stream)
-        if cache is None:
-            attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal)
-        else:
-            attended, _ = self.self_attention.step(normalised, cache)
+        attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal, cache=cache)
         stream = stream + self.dropout(attended)
 
         # 2. Cross-attention.
         query = self.cross_attention_norm(stream)
-        if cache is None:
-            crossed, weights = self.cross_attention(
-                query, encoder_output, padding=encoder_padding, need_weights=need_weights
-            )
-        else:
-            crossed, weights = self.cross_attention.step(query, cache, need_weights)
+        crossed, weights = self.cross_attention(
+            query, encoder_output, padding=encoder_padding, cache=cache, need_weights=need_weights
+        )
         stream = stream + self.dropout(crossed)
 
         # 3. Feed-forward.
