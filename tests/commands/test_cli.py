@@ -14,7 +14,10 @@ from fairseq_depthwise import cli
 from fairseq_depthwise.commands import doctor
 from fairseq_depthwise.commands.parsers import positive_int
 
-SUBCOMMANDS = ("doctor", "train", "generate", "interactive", "average")
+SUBCOMMANDS = (
+    "doctor", "train", "generate", "interactive", "translate", "export", "average", "inspect", "grow", "params",
+    "units", "probe", "similarity", "gates", "score", "compare", "report",
+)  # fmt: skip
 
 
 def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +29,7 @@ def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
         assert f"\n    {name}" in out
 
 
-@pytest.mark.parametrize("name", ["doctor", "average"])
+@pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_help_of_a_subcommand_ends_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([name, "-h"])

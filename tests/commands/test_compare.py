@@ -302,10 +302,3 @@ def test_bad_folders_are_one_sentence(arguments: list[str], said: str, capsys: p
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[-1].startswith(f"fairseq-depthwise: error: {said}")
-
-
-def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        compare("--help")
-    assert ended.value.code == 0
-    assert "example:\n  fairseq-depthwise compare --ref" in capsys.readouterr().out

@@ -68,11 +68,3 @@ def test_other_fairseq_is_refused_before_it_is_imported(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("fairseq-depthwise: error: fairseq 0.10.2 is installed")
-
-
-@pytest.mark.parametrize("name", ["train", "generate", "interactive"])
-def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([name, "--help"])
-    assert ended.value.code == 0
-    assert f"example:\n  fairseq-depthwise {name} " in capsys.readouterr().out

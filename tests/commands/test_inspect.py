@@ -159,10 +159,3 @@ def test_hostile_pickle_of_the_oldest_format(tmp_path: Path, capsys: pytest.Capt
     captured = capsys.readouterr()
     assert "executed" not in captured.out + captured.err
     assert "hostile.pt is refused" in captured.err
-
-
-def test_help_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["inspect", "--help"])
-    assert ended.value.code == 0
-    assert "example:\n  fairseq-depthwise inspect" in capsys.readouterr().out

@@ -202,13 +202,6 @@ def test_json_holds_the_same_with_numbers(document: dict[str, Any], lines: list[
         assert entry["flags"] == row[8]
 
 
-def test_help_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["params", "--help"])
-    assert ended.value.code == 0
-    assert "example:\n  fairseq-depthwise params" in capsys.readouterr().out
-
-
 def test_there_is_nothing_to_give(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["params", "checkpoint.pt"])

@@ -122,10 +122,3 @@ def test_a_checkpoint_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest
     (found,) = json.loads(capsys.readouterr().out)["runs"]
     assert found["versions"] is None
     assert found["notes"][0].startswith("The versions are not known: ")
-
-
-def test_help_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["report", "--help"])
-    assert ended.value.code == 0
-    assert "example:\n  fairseq-depthwise report" in capsys.readouterr().out

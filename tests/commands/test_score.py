@@ -264,13 +264,6 @@ def test_wrong_options(given: list[str], capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == ""
 
 
-def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        score("--help")
-    assert ended.value.code == 0
-    assert "example:\n  fairseq-depthwise score --ref" in capsys.readouterr().out
-
-
 def test_the_console_command(ref: str) -> None:
     """The real command on stdin, in a shell whose encoding is not UTF-8."""
     ended = subprocess.run(
