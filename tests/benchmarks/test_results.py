@@ -39,18 +39,6 @@ def run_program(run_benchmark: RunBenchmark) -> RunBenchmark:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of a few made-up sentences; the name has to be quoted in a shell."""
-    folder = tmp_path_factory.mktemp("text") / "made up"
-    folder.mkdir()
-    pairs = [(f"the {a} sees {b} cats", f"das {a} sieht {b} Katzen") for a in "abcdefghij" for b in "klmnopqrst"]
-    for part, chosen in (("train", pairs), ("valid", pairs[:9]), ("test", pairs[::11])):
-        for language, sentences in zip(("en", "de"), zip(*chosen, strict=True), strict=True):
-            (folder / f"{part}.{language}").write_text("".join(f"{one}.\n" for one in sentences), encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def work(run_program: RunBenchmark, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work folder of a whole run."""
     folder = tmp_path_factory.mktemp("results") / "work"
