@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from step import run_step
@@ -51,8 +52,8 @@ def table(recipe: str) -> str:
         system = system_of(recipe, name)
         training = system.training
         if system.stages:
-            layers = ", ".join(str(one.layers) for one in system.stages)
-            epochs = ", ".join(str(one.epochs or "the rest") for one in system.stages)
+            layers = _listed([str(one.layers) for one in system.stages])
+            epochs = _listed([str(one.epochs or "all further") for one in system.stages])
             length = f"{layers} layers for {epochs} epochs"
         elif training.updates:
             length = f"{training.updates:,}"
@@ -63,6 +64,10 @@ def table(recipe: str) -> str:
             row.append("; ".join(f"{one.metric} {one.text}" for one in system.published.get(recipe, ())) or "-")
         rows.append(row)
     return tables.markdown(rows)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 if __name__ == "__main__":
