@@ -25,7 +25,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.dataclass.configs": ("dataclass_defaults",),
     "fairseq.models.transformer.transformer_config": ("dataclass_defaults",),
     "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints", "missing_checkpoints"),
-    "fairseq.trainer": ("recorded_versions",),
+    "fairseq.trainer": ("recorded_versions", "patience"),
     "fairseq.distributed.utils": ("broadcast_of_own_objects",),
     "fairseq.modules.transformer_layer": ("encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),

@@ -1,7 +1,7 @@
-"""A run that has reached ``--max-update`` takes one more update each time its command is repeated.
+"""A run that has reached ``--max-update`` or ran out of ``--patience`` goes on each time its command is repeated.
 
-fairseq looks at the limit after an update, so whoever repeats a command until it succeeds, as after a kill, ends at
-other weights than one who ran it once. Here the limit is looked at before an epoch begins as well.
+fairseq looks at the limits after an update, so whoever repeats a command until it succeeds, as after a kill, ends at
+other weights than one who ran it once. Here the limits are looked at before an epoch begins as well.
 """
 
 import logging
@@ -21,6 +21,10 @@ def adjust(module: Any) -> Iterator[None]:
         if limit and trainer.get_num_updates() >= limit:
             logger.info("nothing is left to train: %d updates are done, and --max-update is %d",
                         trainer.get_num_updates(), limit)  # fmt: skip
+            return [None], True
+        patience = cfg.checkpoint.patience
+        if 0 < patience <= getattr(module.should_stop_early, "num_runs", 0):
+            logger.info("nothing is left to train: the last %d validations, --patience, were no better", patience)
             return [None], True
         return original(cfg, trainer, task, epoch_itr)
 
