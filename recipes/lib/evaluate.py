@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from run_folder import languages_of, run_folder, seeds_of
 from step import run_step, say, whole_number
 from systems import System
 
-from fairseq_compat import UserError
+from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import written_whole
 from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.averaging import last_checkpoints, require_one_depth
@@ -93,15 +94,20 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
 def _checkpoint(system: System, folder: Path) -> Path:
     """What evaluation translates with: the mean of the last checkpoints, or the best."""
     if system.training.average:
-        return average_of(system.training.average, folder)
+        return average_of(system.training.average, folder, up_to_best=system.training.up_to_best)
     best = folder / "checkpoints" / "checkpoint_best.pt"
     if not best.exists():
         raise UserError(f"{best} does not exist; train the system first")
     return best
 
 
-def average_of(wanted: int, folder: Path) -> Path:
-    """The mean of a training's last checkpoints, made anew where it is older than they are.
+def average_of(wanted: int, folder: Path, *, up_to_best: bool = False) -> Path:
+    """Average a training's last checkpoints, unless a mean is there that is newer than they are.
+
+    Args:
+        wanted: how many of them.
+        folder: of the training.
+        up_to_best: those up to the best on the validation set; what was trained later is left out.
 
     Raises:
         UserError: there is none.
@@ -109,7 +115,7 @@ def average_of(wanted: int, folder: Path) -> Path:
     saved = folder / "checkpoints"
     if not saved.is_dir():
         raise UserError(f"{saved} does not exist; train the system first")
-    files = _newest(str(saved), wanted)
+    files = _newest(str(saved), wanted, _best(saved) if up_to_best else None)
     if not files:
         raise UserError(f"{saved} has no checkpoint of an epoch or of a number of updates yet; train the system longer")
     if len(files) < wanted:
@@ -123,13 +129,31 @@ def average_of(wanted: int, folder: Path) -> Path:
     return average
 
 
-def _newest(saved: str, wanted: int) -> list[str]:
-    """The newest checkpoints of one depth, oldest first: as many as are wanted, or as there are."""
+def _best(saved: Path) -> int:
+    """Return the updates of the best checkpoint on the validation set.
+
+    Raises:
+        UserError: there is none.
+    """
+    best = saved / "checkpoint_best.pt"
+    if not best.exists():
+        raise UserError(f"{best} does not exist; train the system until it has been validated")
+    return checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True))
+
+
+def _newest(saved: str, wanted: int, newest: int | None = None) -> list[str]:
+    """Return the newest checkpoints of one depth, oldest first: as many as are wanted, or as there are.
+
+    ``newest``: those of more updates are left out; None for all.
+    """
     files: list[str] = []
-    for count in range(wanted, 0, -1):
+    for count in range(len(os.listdir(saved)), 0, -1):
         with contextlib.suppress(UserError):
             files = last_checkpoints(saved, count)
             break
+    if newest is not None:
+        files = [file for file in files if _updates(file) <= newest]
+    files = files[-wanted:]
     while len(files) > 1:
         try:
             require_one_depth(files)
@@ -137,6 +161,12 @@ def _newest(saved: str, wanted: int) -> list[str]:
         except UserError:
             files = files[1:]
     return files
+
+
+def _updates(file: str) -> int:
+    """Return the updates in a checkpoint's name, ``checkpoint_EPOCH_UPDATES.pt``, or else in the file."""
+    name = re.fullmatch(r"checkpoint_\d+_(\d+)\.pt", os.path.basename(file))
+    return int(name[1]) if name else checkpoints.updates_in(checkpoints.load_checkpoint(file, mapped=True))
 
 
 def _on_cpu() -> tuple[str, ...]:
@@ -151,7 +181,7 @@ def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, s
     document: dict[str, Any] = {"recipe": recipe, "system": name, "test": test, "seeds": list(seeds), "metrics": {}}
     for metric_name in RECIPES[recipe].metrics:
         metric = TranslationMetric(metric_name)
-        suffix, reference = _forms(work, test, target, metric)
+        suffix, reference = forms(work, test, target, metric)
         runs = []
         for seed in seeds:
             sentences = read_lines(str(run_folder(os.environ, name, seed) / "evaluation" / f"{test}{suffix}"))
@@ -177,8 +207,8 @@ def baselines_of(recipe: str, system: System) -> Iterator[str]:
         system = system_of(recipe, system.baseline)
 
 
-def _forms(work: Path, test: str, target: str, metric: TranslationMetric) -> tuple[str, list[str]]:
-    """Which form of the translations a metric takes, and the reference in that form."""
+def forms(work: Path, test: str, target: str, metric: TranslationMetric) -> tuple[str, list[str]]:
+    """Return the ending of the translations in the form that a metric takes, and the reference in that form."""
     raw = "" if metric.tokenised else ".raw"
     reference = read_lines(str(work / "text" / f"test.{test}{raw}.{target}"))
     return (".tok" if metric.tokenised else ".txt"), reference

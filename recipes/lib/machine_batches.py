@@ -50,7 +50,12 @@ def batch(tokens: int, processes: int, most: int) -> Batch:
 
 
 def growth_stages(stages: Sequence[Stage], tokens: int, processes: int, most: int) -> str:
-    """``--growth-stages`` with the batch of each stage: deeper models fit fewer tokens at a time."""
+    """``--growth-stages`` with the batch of each stage: deeper models fit fewer tokens at a time.
+
+    Stages in updates have no batches of their own; fairseq begins another batch size with an epoch only.
+    """
+    if any(stage.updates for stage in stages):
+        return ",".join(f"{stage.layers}:{stage.updates or ''}u" for stage in stages)
     texts = []
     for stage in stages:
         size = batch(tokens, processes, max(1, int(most * stage.share)))

@@ -53,8 +53,9 @@ def table(recipe: str) -> str:
         training = system.training
         if system.stages:
             layers = _listed([str(one.layers) for one in system.stages])
-            epochs = _listed([str(one.epochs or "all further") for one in system.stages])
-            length = f"{layers} layers for {epochs} epochs"
+            unit = "updates" if any(one.updates for one in system.stages) else "epochs"
+            lengths = _listed([f"{one.updates or one.epochs or 'all further'}" for one in system.stages])
+            length = f"{layers} layers for {lengths} {unit}"
         elif training.updates:
             length = f"{training.updates:,}"
         else:

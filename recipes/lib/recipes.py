@@ -87,10 +87,10 @@ RECIPES: dict[str, Recipe] = {
         many=True,
     ),
     "multi30k": Recipe(
-        small_systems.systems(small_systems.MULTI30K), ("sacrebleu", "tokenized", "chrf"), needs_gpu=False
+        small_systems.systems(small_systems.MULTI30K), ("sacrebleu", "tokenized-lc", "chrf"), needs_gpu=False
     ),
     "tatoeba_de_en": Recipe(
-        small_systems.systems(small_systems.TATOEBA), ("sacrebleu", "tokenized", "chrf"), needs_gpu=False
+        small_systems.systems(small_systems.TATOEBA), ("sacrebleu", "tokenized-lc", "chrf"), needs_gpu=False
     ),
 }
 

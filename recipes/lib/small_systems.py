@@ -1,7 +1,8 @@
 """Systems of the recipes that anyone can run today: the families at a size that fits small corpora and CPUs.
 
-Nothing was published for them; what they reach here is in docs/results.md. All of a recipe have the same data, batches,
-updates, rate and dropout, which were chosen beforehand and tuned for none.
+Nothing was published for them. They are what the protocol of docs/results.md compares, with the baselines that a
+reviewer asks for: pre-norm and post-norm, relative positions without units or depth, depth without growth. Within a
+recipe all have the same data, batches, updates, dropouts and, where they have any, relative positions.
 """
 
 from __future__ import annotations
@@ -13,99 +14,129 @@ from systems import PRE_NORM, SMOOTHED, TIED, Stage, System, Training, adam, dep
 
 @dataclass(frozen=True)
 class Size:
-    """What depends on the corpus.
+    """What depends on the corpus; the models are the same.
 
     Attributes:
-        width, inner, heads: of the model; ``inner`` is that of the feed-forward nets.
-        layers: of both stacks.
-        deep: of the encoder of deep models; they grow to it in thirds.
-        dropout, rate, warm_up, batch_tokens, epochs: of training.
+        dropout: of embeddings and sub-layer outputs; attention weights and the inside of feed-forward nets have none.
+        rate: peak of the learning rate.
+        updates: at most.
     """
 
-    width: int
-    inner: int
-    heads: int
-    layers: int
-    deep: int
-    dropout: str
+    dropout: float
     rate: float
-    warm_up: int
-    batch_tokens: int
-    epochs: int
+    updates: int
 
 
-#: As small as is usual for Multi30k; larger models learn it by heart.
-MULTI30K = Size(
-    width=128, inner=256, heads=4, layers=4, deep=12, dropout="0.3", rate=3e-3, warm_up=1000, batch_tokens=4096,
-    epochs=20,
-)  # fmt: skip
-TATOEBA = Size(
-    width=192, inner=768, heads=4, layers=3, deep=9, dropout="0.1", rate=1e-3, warm_up=1000, batch_tokens=4096,
-    epochs=6,
-)  # fmt: skip
+MULTI30K = Size(dropout=0.2, rate=3e-3, updates=5000)
+TATOEBA = Size(dropout=0.1, rate=3e-3, updates=5000)
+
+#: As small as is usual for Multi30k, where larger models overfit.
+WIDTH, INNER, HEADS, LAYERS, DEEP = 128, 256, 4, 4, 12
+BATCH_TOKENS, WARM_UP = 2048, 600
+
+#: Checkpoints are validated, and kept, every so many updates; a training ends when so many in a row are no better.
+INTERVAL, PATIENCE, AVERAGE = 200, 10, 10
+
+#: The same relative positions, those of shallow-to-deep training, for all systems that have any.
+_RELATIVE = ("--max-relative-positions", "8", "--relative-position-terms", "key")
+
+
+def stages(updates: int) -> tuple[Stage, ...]:
+    """Grow to full depth in thirds of it, over the first half of the updates."""
+    quarter = updates // 4
+    third = DEEP // 3
+    return (Stage(third, updates=quarter), Stage(2 * third, updates=quarter), Stage(DEEP))
 
 
 def systems(size: Size) -> dict[str, System]:
-    """The systems of a small recipe."""
+    """Return the systems of a small recipe by name."""
     shape = (
-        *("--encoder-embed-dim", str(size.width), "--decoder-embed-dim", str(size.width)),
-        *("--encoder-attention-heads", str(size.heads), "--decoder-attention-heads", str(size.heads)),
-        *("--dropout", size.dropout, *TIED),
+        *(f"--{side}-embed-dim={WIDTH}" for side in ("encoder", "decoder")),
+        *(f"--{side}-attention-heads={HEADS}" for side in ("encoder", "decoder")),
+        *("--dropout", f"{size.dropout:g}", "--attention-dropout", "0", "--activation-dropout", "0"),
+        *TIED,
     )
-    inner = ("--encoder-ffn-embed-dim", str(size.inner), "--decoder-ffn-embed-dim", str(size.inner))
-    same = depth(size.layers, size.layers)
-    deep = ("--encoder-layers", str(size.deep), "--decoder-layers", str(size.layers))
-    third = size.deep // 3
-    stages = tuple(Stage(third * part, size.epochs // 4 if part < 3 else None) for part in (1, 2, 3))
-    unconnected = ("--encoder-block-size", "0")
+    inner = (*shape, *(f"--{side}-ffn-embed-dim={INNER}" for side in ("encoder", "decoder")))
+    same = depth(LAYERS, LAYERS)
+    deep = depth(DEEP, LAYERS)
+    unconnected, blocks = ("--encoder-block-size", "0"), ("--encoder-block-size", str(DEEP // 3))
+    cell = (*shape, *same, "--depthwise-hidden-dim", str(INNER))
     plain, grown = _training(size), _training(size, scheduler="inverse_sqrt_restart")
     return {
-        "transformer": System(
-            "transformer", plain, "fairseq's Transformer, pre-norm", (*shape, *inner, *PRE_NORM, *same)
+        "transformer": System("transformer", plain, "fairseq's Transformer, pre-norm", (*inner, *PRE_NORM, *same)),
+        "transformer_post_norm": System(
+            "transformer", plain, "fairseq's Transformer, post-norm", (*inner, *same), baseline="transformer"
+        ),
+        "transformer_relative": System(
+            "sdt_transformer",
+            plain,
+            "pre-norm, relative positions",
+            (*inner, *same, *unconnected, *_RELATIVE),
+            baseline="transformer",
         ),
         "depthwise_lstm": System(
             "depthwise_lstm_transformer",
             plain,
             "layers connected by a depth-wise LSTM",
-            (*shape, *same, "--depthwise-hidden-dim", str(size.inner)),
+            cell,
             baseline="transformer",
         ),
-        "mute": System("mute_transformer", plain, "4 units", (*shape, *inner, *same), baseline="transformer"),
+        "depthwise_lstm_forget1": System(
+            "depthwise_lstm_transformer",
+            plain,
+            "the same, forget gates start with a bias of 1",
+            (*cell, "--depthwise-forget-bias", "1"),
+            baseline="depthwise_lstm",
+        ),
+        "mute": System(
+            "mute_transformer",
+            plain,
+            "4 units, relative positions",
+            (*inner, *same, *_RELATIVE),
+            baseline="transformer_relative",
+        ),
         "mute_sequential": System(
             "mute_transformer_sequential",
             plain,
-            "4 units, biased inputs, learned order",
-            (*shape, *inner, *same),
-            baseline="transformer",
+            "4 units, biased inputs, learned order, relative positions",
+            (*inner, *same, *_RELATIVE),
+            baseline="mute",
         ),
         "deep": System(
             "sdt_transformer",
             plain,
-            f"encoder of {size.deep} layers from the start, relative positions",
-            (*shape, *inner, *deep, *unconnected),
-            baseline="transformer",
+            f"encoder of {DEEP} layers from the start, relative positions",
+            (*inner, *deep, *unconnected, *_RELATIVE),
+            baseline="transformer_relative",
+        ),
+        "deep_blocks": System(
+            "sdt_transformer",
+            plain,
+            f"the same with connected blocks of {DEEP // 3} layers",
+            (*inner, *deep, *blocks, *_RELATIVE),
+            baseline="deep",
         ),
         "sdt": System(
             "sdt_transformer",
             grown,
-            f"encoder grown to {size.deep} layers, relative positions",
-            (*shape, *inner, "--decoder-layers", str(size.layers), "--encoder-block-size", str(third)),
-            stages=stages,
-            baseline="deep",
+            f"the same, grown from {DEEP // 3} to {DEEP} layers",
+            (*inner, "--decoder-layers", str(LAYERS), *blocks, *_RELATIVE),
+            stages=stages(size.updates),
+            baseline="deep_blocks",
         ),
     }
 
 
 def _training(size: Size, *, scheduler: str = "inverse_sqrt") -> Training:
     return Training(
-        batch_tokens=size.batch_tokens,
-        updates=0,
-        options=(
-            *adam("(0.9, 0.98)", "1e-9", size.rate, size.warm_up, scheduler),
-            *SMOOTHED,
-            *("--max-epoch", str(size.epochs)),
+        batch_tokens=BATCH_TOKENS,
+        updates=size.updates,
+        options=(*adam("(0.9, 0.98)", "1e-9", size.rate, WARM_UP, scheduler), *SMOOTHED),
+        save=(
+            *("--save-interval-updates", str(INTERVAL), "--validate-interval", "100000", "--no-epoch-checkpoints"),
+            *("--keep-interval-updates", str(AVERAGE + PATIENCE), "--patience", str(PATIENCE)),
         ),
-        save=("--keep-last-epochs", "5"),
-        average=5,
-        max_tokens=size.batch_tokens,
+        average=AVERAGE,
+        up_to_best=True,
+        max_tokens=BATCH_TOKENS,
     )

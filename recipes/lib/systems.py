@@ -41,6 +41,7 @@ class Training:
         options: everything else that ``fairseq-train`` is told.
         save: options that say when checkpoints are written, and how many are kept.
         average: how many of the last checkpoints evaluation averages; 0 for the best on the validation set.
+        up_to_best: average those up to the best on the validation set, not up to the end.
         max_tokens: of a GPU's batch in 80 GB of memory for the recipe's base size; ``MAX_TOKENS`` overrides it.
     """
 
@@ -50,15 +51,24 @@ class Training:
     save: tuple[str, ...]
     average: int
     max_tokens: int = 8192
+    up_to_best: bool = False
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of growth: layers, epochs (None until training ends), and the part of ``max_tokens`` that fits."""
+    """A stage of growth.
+
+    Attributes:
+        layers: of the encoder.
+        epochs: how long it lasts; None where ``updates`` says so, and for the last stage, which ends with training.
+        share: the part of ``max_tokens`` that fits.
+        updates: how long it lasts, in place of epochs; the batch is the same in all stages then.
+    """
 
     layers: int
-    epochs: int | None
+    epochs: int | None = None
     share: float = 1.0
+    updates: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,287 @@
+"""Runs the protocol of docs/results.md: every system of the small recipes, with tuned peak rates and several seeds.
+
+    python recipes/sweep.py --jobs 2                         all of it, two trainings at a time
+    python recipes/sweep.py --recipes multi30k --systems transformer depthwise_lstm --seeds 1
+    python recipes/sweep.py --status                         what is done, running and left
+    python recipes/sweep.py --page docs/results.md           the tables, of what is in the records so far
+
+Each training has one thread and the lowest priority unless options say otherwise. What has ended is in the records,
+one JSON file for each recipe, and is not done again; a training that was stopped goes on. What follows -- is given to
+every fairseq-train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from step import run_step, say  # the folder is on the path by the line above
+from sweep_page import write_tables
+from sweep_plan import SIZES, SYSTEMS, Record, Run, all_runs
+from sweep_training import RECIPE_FOLDERS, Training, train_and_score
+
+from fairseq_compat import UserError
+
+
+def main() -> None:
+    arguments, extra = _split(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--seeds", nargs="+", type=_seed, default=[1, 2, 3], metavar="N")
+    parser.add_argument("--work", type=Path, default=Path("runs/sweep"), help="where trainings keep their files")
+    parser.add_argument("--records", type=Path, help="folder of the records (default: WORK/records)")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time (default: 1)")
+    parser.add_argument("--threads", type=int, default=1, help="of each training (default: 1)")
+    parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
+    parser.add_argument("--status", action="store_true", help="print what is done, running and left, and end")
+    parser.add_argument("--page", type=Path, help="write the tables into this page, and end")
+    options = parser.parse_args(arguments)
+    for name in ("work", "records", "page"):
+        if (path := getattr(options, name)) is not None and str(path) in ("", "."):
+            raise UserError(f"--{name} names no file or folder of its own; give its path")
+    for name in ("jobs", "threads"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name} {getattr(options, name)} must be at least 1")
+    if not 0 <= options.nice <= 19:
+        raise UserError(f"--nice {options.nice} must be from 0 to 19")
+    records = {
+        recipe: Record((options.records or options.work / "records") / f"sweep_{recipe}.json", recipe)
+        for recipe in options.recipes
+    }
+    if options.page:
+        write_tables(options.page, list(records.values()))
+        return
+    runs = list(all_runs(options.recipes, options.systems, options.seeds))
+    if options.status:
+        print(status(runs, records, options.work, options.jobs))
+        return
+    Sweep(runs, records, options, extra).train()
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate our options from those behind ``--``."""
+    ours = list(arguments)
+    if "--" not in ours:
+        return ours, []
+    place = ours.index("--")
+    return ours[:place], ours[place + 1 :]
+
+
+def _seed(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return number
+
+
+class Sweep:
+    """Trains what is missing.
+
+    Args:
+        runs: all trainings, in their order.
+        records: recipe -> what is known.
+        options: of the command line.
+        extra: options for every training.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], records: dict[str, Record], options: argparse.Namespace, extra: Sequence[str]
+    ) -> None:
+        self.runs, self.records, self.options, self.extra = runs, records, options, extra
+        self.running: dict[Future[dict[str, Any] | None], Training] = {}
+        self.stopping = False
+
+    def train(self) -> None:
+        """Train until nothing is left, or a signal comes: then the trainings end, and go on another time."""
+        work: Path = self.options.work
+        work.mkdir(parents=True, exist_ok=True)
+        with only_one(work), ThreadPoolExecutor(self.options.jobs) as pool:
+            os.nice(self.options.nice)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *received: self.stop())
+            for recipe in dict.fromkeys(run.recipe for run in self.runs):
+                prepare(recipe, work / recipe)
+                self.records[recipe].require_text(
+                    (work / recipe / "text" / "train.report.txt").read_text().splitlines()
+                )
+            while not self.stopping:
+                while len(self.running) < self.options.jobs and (run := self.next_run()) is not None:
+                    self.start(run, pool)
+                if not self.running:
+                    break
+                self.collect()
+            for training in self.running.values():
+                training.stop()
+        if self.stopping:
+            raise KeyboardInterrupt
+        say(status(self.runs, self.records, work, self.options.jobs))
+
+    def stop(self) -> None:
+        self.stopping = True
+        for training in self.running.values():
+            training.stop()
+
+    def next_run(self) -> Run | None:
+        """Return the first training that is neither done nor running and whose peak rate is known."""
+        begun = {training.run for training in self.running.values()}
+        for run in self.runs:
+            record = self.records[run.recipe]
+            if run not in begun and record.of(run) is None and (run.rate or record.rate(run.system)):
+                return run
+        return None
+
+    def start(self, run: Run, pool: ThreadPoolExecutor) -> None:
+        rate = run.rate or self.records[run.recipe].rate(run.system)
+        assert rate is not None
+        work = self.options.work / run.recipe
+        training = Training(run, rate, work / "systems" / run.name)
+        say(f"{_now()} {run.recipe}/{run.name} begins or goes on, peak rate {rate:g}")
+        future = pool.submit(train_and_score, training, work, self.options.threads, self.extra)
+        self.running[future] = training
+
+    def collect(self) -> None:
+        """Wait for a training to end, and keep what came of it."""
+        done, _ = wait(self.running, timeout=1, return_when=FIRST_COMPLETED)
+        for future in done:
+            training = self.running.pop(future)
+            result = future.result()
+            if result is None:
+                continue
+            run = training.run
+            self.records[run.recipe].add(run, result | about(self.extra))
+            if run.rate is not None:
+                _remove_checkpoints(training.folder)
+            say(f"{_now()} {run.recipe}/{run.name} {_in_words(result)}")
+            say(status(self.runs, self.records, self.options.work, self.options.jobs).splitlines()[-1])
+
+
+@contextlib.contextmanager
+def only_one(work: Path) -> Iterator[None]:
+    """Keep others from training in the same folder at the same time.
+
+    Raises:
+        UserError: one does.
+    """
+    with (work / ".sweep").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise UserError(f"--work {work} is in use by process {file.read().strip()}; wait for it") from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def prepare(recipe: str, work: Path) -> None:
+    """Make the recipe's data, unless they are there."""
+    command = ["bash", str(RECIPE_FOLDERS / recipe / "prepare.sh")]
+    environment = {"PYTHON": sys.executable, **os.environ, "WORK": str(work)}
+    if code := subprocess.run(command, env=environment, stdout=sys.stderr).returncode:
+        raise UserError(f"{' '.join(command)} ended with status {code}; what it printed above says why")
+
+
+def about(extra: Sequence[str]) -> dict[str, Any]:
+    """Return what a training ran on, and with which version of this repository."""
+    from fairseq_compat.versions import recorded_versions
+
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=RECIPE_FOLDERS, capture_output=True, text=True
+    ).stdout.strip()
+    named = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if line.startswith(("model name", "flags"))
+    ]
+    found = {
+        "commit": commit,
+        "processor": (named or ["unknown"])[0],
+        "amx_bf16": any("amx_bf16" in line.split() for line in named),
+        "versions": recorded_versions(),
+        "ended": datetime.now().isoformat(timespec="seconds"),
+    }
+    return found | ({"options": list(extra)} if extra else {})
+
+
+def status(runs: Sequence[Run], records: dict[str, Record], work: Path, jobs: int) -> str:
+    """Return a line for each training that is done, running or failed, and when all should be done."""
+    lines, left, done, per_update = [], 0.0, 0, _seconds_per_update(records)
+    for run in runs:
+        result = records[run.recipe].of(run)
+        updates = SIZES[run.recipe].updates // (1 if run.rate is None else 4)
+        if result is not None:
+            done += 1
+            lines.append(f"  {run.recipe}/{run.name}: {_in_words(result)}")
+            continue
+        each = per_update.get((run.recipe, run.system)) or per_update.get(None) or 0.0
+        behind = _updates_behind(work / run.recipe / "systems" / run.name)
+        if behind:
+            lines.append(f"  {run.recipe}/{run.name}: {behind:,} of at most {updates:,} updates")
+        left += max(updates - behind, 0) * each
+    end = datetime.now() + timedelta(seconds=left / jobs)
+    expected = f", about {left / 3600:.1f} core-hours: on idle cores until {end:%Y-%m-%d %H:%M}" if left else ""
+    return "\n".join([*lines, f"{done} of {len(runs)} trainings are done, {len(runs) - done} are left{expected}"])
+
+
+def _seconds_per_update(records: dict[str, Record]) -> dict[tuple[str, str] | None, float]:
+    """Return the processor's seconds per update by recipe and system, and under None the mean of all."""
+    found: dict[tuple[str, str] | None, float] = {}
+    for recipe, record in records.items():
+        for name, result in record.content["runs"].items():
+            if result.get("updates") and result.get("cpu_seconds"):
+                system = name.split("-")[0]
+                found[recipe, system] = result["cpu_seconds"] / result["updates"]
+    if found:
+        found[None] = sum(found.values()) / len(found)
+    return found
+
+
+def _updates_behind(folder: Path) -> int:
+    """Return the updates of a training that has not ended, from the end of its log."""
+    import re
+
+    log = folder / "train.log"
+    if not log.exists():
+        return 0
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 20_000))
+        numbers = re.findall(rb"num_updates[= ](\d+)", file.read())
+    return int(numbers[-1]) if numbers else 0
+
+
+def _in_words(result: dict[str, Any]) -> str:
+    if "failed" in result:
+        return f"failed: {result['failed']}"
+    scores = ", ".join(f"{name} {one['score']:.2f}" for name, one in result.get("metrics", {}).items())
+    minutes = result["cpu_seconds"] / 60
+    return f"{result['updates']:,} updates, loss {result['loss']:.3f}, {minutes:.0f} min" + (
+        f", {scores}" * bool(scores)
+    )
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    """Free what a short training wrote; nothing reads its checkpoints again."""
+    for path in (folder / "checkpoints").glob("*.pt"):
+        path.unlink()
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+if __name__ == "__main__":
+    run_step(main)

@@ -1,0 +1,215 @@
+"""A sweep trains what is missing, goes on after a kill, and its records make the tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked_python import ForkedPython
+from recipe_runs import RECIPES, SMALL_TEXT, Work, small
+from sweep_page import write_tables
+from sweep_plan import RATES, SIZES, SYSTEMS, Record, Run, all_runs
+from train import Machine, training_options
+
+from fairseq_compat import UserError
+from recipes import RECIPES as ALL_RECIPES
+from recipes import system_of
+
+PAGE = "# Results\n\n<!-- sweep multi30k -->\n<!-- end of sweep multi30k -->\n\nThe end.\n"
+
+
+def _option(options: list[str], name: str) -> str:
+    """Return the value of an option that counts: the last."""
+    return options[len(options) - options[::-1].index(name)]
+
+
+def test_every_system_has_the_same_trainings() -> None:
+    runs = list(all_runs(("multi30k",), SYSTEMS, (1, 2, 3)))
+    assert len(runs) == len(set(runs)) == len(SYSTEMS) * (len(RATES) + 3)
+    for system in SYSTEMS:
+        assert [run.rate for run in runs if run.system == system] == [*RATES, None, None, None]
+    first = [(run.system, run.seed) for run in runs if run.rate is None]
+    assert first[: len(SYSTEMS)] == [(system, 1) for system in SYSTEMS]
+
+
+@pytest.mark.parametrize("recipe", SIZES)
+@pytest.mark.parametrize("rate", [None, RATES[0]])
+def test_trainings_of_a_recipe_differ_in_the_model_only(recipe: str, rate: float | None, tmp_path: Path) -> None:
+    same = ("--lr", "--max-update", "--max-tokens", "--update-freq", "--warmup-updates", "--adam-betas", "--patience")
+    same += ("--dropout", "--attention-dropout", "--activation-dropout", "--label-smoothing", "--save-interval-updates")
+    (tmp_path / "train.en-de.en.idx").touch()
+    found = set()
+    for system in SYSTEMS:
+        run = Run(recipe, system, 1, rate)
+        machine = Machine(0, 1)
+        options = training_options(
+            ALL_RECIPES[recipe], system_of(recipe, system), tmp_path, tmp_path, machine, {"WORK": "", "SEED": "1"}
+        )
+        options += run.options(RATES[1])
+        found.add(tuple(_option(options, name) for name in same))
+        assert _option(options, "--lr") == f"{RATES[1]:g}"
+        if "--growth-stages" in options:
+            lengths = [stage.partition(":")[2] for stage in _option(options, "--growth-stages").split(",")]
+            quarter = int(_option(options, "--max-update")) // 4
+            assert lengths == [f"{quarter}u", f"{quarter}u", "u"]
+    assert len(found) == 1
+
+
+def _result(loss: float, score: float | None = None) -> dict[str, Any]:
+    result = {"rate": 0.003, "loss": loss, "best_loss": loss, "updates": 40, "cpu_seconds": 120.0, "parameters": 1234}
+    result |= {"processor": "a processor", "commit": "abc", "versions": {"torch": "2"}}
+    if score is not None:
+        counts = "eJxjZmBgYGRgZGBmYGJgAgAAYAAR"
+        result["metrics"] = {
+            name: {"score": score, "signature": "tok:13a", "sentences": counts}
+            for name in ALL_RECIPES["multi30k"].metrics
+        }
+    return result
+
+
+def test_the_best_rate_is_taken_and_a_failed_one_is_not(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", "multi30k")
+    for rate, result in zip(RATES, (_result(3.5), _result(3.25), {"failed": "NaN"}), strict=True):
+        assert record.rate("mute") is None
+        record.add(Run("multi30k", "mute", 1, rate), result)
+    assert record.rate("mute") == RATES[1]
+    assert Record(tmp_path / "record.json", "multi30k").rate("mute") == RATES[1]
+
+
+def test_no_rate_trains(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", "multi30k")
+    for rate in RATES:
+        record.add(Run("multi30k", "mute", 1, rate), {"failed": "NaN"})
+    assert record.rate("mute") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no JSON", "not a record"),
+        ("[]", "not a record"),
+        ('{"recipe": "multi30k", "protocol": {}, "runs": {}}', "another protocol"),
+        ('{"recipe": "tatoeba_de_en", "protocol": {}, "runs": {}}', "another protocol"),
+    ],
+)
+def test_a_foreign_record_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=said):
+        Record(path, "multi30k")
+    assert path.read_text() == text
+
+
+def test_trainings_on_other_text_are_refused(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", "multi30k")
+    record.require_text(["29,000 pairs"])
+    record.require_text(["29,000 pairs"])
+    with pytest.raises(UserError, match="7 pairs"):
+        record.require_text(["7 pairs"])
+
+
+def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    record = Record(tmp_path / "record.json", "multi30k")
+    write_tables(page, [record])
+    assert "no training has ended" in page.read_text()
+    for rate, loss in zip(RATES, (3.5, 3.25, 3.75), strict=True):
+        record.add(Run("multi30k", "transformer", 1, rate), _result(loss))
+    for seed, score in ((1, 30.0), (2, 31.0)):
+        record.add(Run("multi30k", "transformer", seed), _result(3.0, score))
+    write_tables(page, [record])
+    write_tables(page, [record])
+    text = page.read_text()
+    assert text.startswith("# Results\n")
+    assert text.endswith("The end.\n")
+    assert text.count("| `transformer` | 1,234 | 0.003 | 2 | 40 ± 0 | 2 ± 0 | 3.000 ± 0.000 | 30.50 ± 0.71 |") == 1
+    assert "| `transformer` | 3.500 | 3.250 | 3.750 | 0.003 |" in text
+
+
+def test_a_page_without_its_comments_is_left_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Something else\n")
+    with pytest.raises(UserError, match="lacks the comment <!-- sweep multi30k -->"):
+        write_tables(page, [Record(tmp_path / "record.json", "multi30k")])
+    assert page.read_text() == "# Something else\n"
+
+
+class _Sweep:
+    """The command on a small corpus, with small models and few updates."""
+
+    def __init__(self, work: Work, python: Path) -> None:
+        self.folder, self.environment = work.folder, {**os.environ, **SMALL_TEXT, **work.environment}
+        self.environment |= {"PYTHON": str(python), "BATCH_TOKENS": "600", "MAX_TOKENS": "600"}
+        self.command = [sys.executable, str(RECIPES / "sweep.py"), "--recipes", "multi30k", "--systems", "transformer"]
+        self.command += ["--seeds", "1", "--work", str(self.folder), "--nice", "0"]
+        self.extra = ["--", *small(), "--max-update", "6", "--save-interval-updates", "2", "--log-interval", "1"]
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self.command, *options, *self.extra], env=self.environment, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, *options: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*options)
+        stdout, stderr = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def runs(self) -> dict[str, Any]:
+        path = self.folder / "records" / "sweep_multi30k.json"
+        return json.loads(path.read_text())["runs"] if path.exists() else {}
+
+
+@pytest.fixture
+def sweep(new_work: Callable[..., Work], forked_python: ForkedPython) -> _Sweep:
+    return _Sweep(new_work("multi30k"), forked_python.python)
+
+
+def test_a_sweep_goes_on_where_it_was_killed(sweep: _Sweep, tmp_path: Path) -> None:
+    process = sweep.start("--jobs", "2")
+    end = time.monotonic() + 200
+    while not sweep.runs():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    second = sweep.run()
+    assert second.returncode == 1
+    assert f"in use by process {process.pid}" in second.stderr
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    before = sweep.runs()
+    assert 1 <= len(before) < 4
+    ended = sweep.run("--jobs", "2")
+    assert ended.returncode == 0, ended.stderr
+    after = sweep.runs()
+    assert set(after) == {*(f"transformer-rate{rate:g}" for rate in RATES), "transformer"}
+    assert before.items() <= after.items()
+    full = after["transformer"]
+    assert full["updates"] == 6
+    assert full["curve"][-1][0] == 6
+    assert full["tokens"] > 0
+    assert full["cpu_seconds"] > 0
+    assert set(full["metrics"]) == set(ALL_RECIPES["multi30k"].metrics)
+    assert "4 of 4 trainings are done" in sweep.run("--status").stdout
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    assert sweep.run("--page", str(page)).returncode == 0
+    assert "| `transformer` |" in page.read_text()
+
+
+def test_a_training_that_fails_is_in_the_record(sweep: _Sweep) -> None:
+    sweep.extra += ["--no-such-option"]
+    ended = sweep.run()
+    assert ended.returncode == 0, ended.stderr
+    assert all("--no-such-option" in result["failed"] for result in sweep.runs().values())
+    assert len(sweep.runs()) == len(RATES)
