@@ -53,7 +53,7 @@ def growth_stages(stages: Sequence[Stage], tokens: int, processes: int, most: in
     """``--growth-stages`` with the batch of each stage: deeper models fit fewer tokens at a time."""
     texts = []
     for stage in stages:
-        size = batch(tokens, processes, max(1, int(most * stage.share)))
+        size = batch(tokens, processes, max(1, round(most * stage.share)))
         length = "" if stage.epochs is None else str(stage.epochs)
         texts.append(f"{stage.layers}:{length}@{size.max_tokens}x{size.update_freq}")
     return ",".join(texts)
