@@ -4,7 +4,7 @@
 
 SOURCE and TARGET name texts as ``text_streams.py`` reads them. Writes ``OUTPUT.en`` and ``OUTPUT.de``, and with
 ``--raw`` the untouched text as ``OUTPUT.raw.en`` and so on, which scores need. ``OUTPUT.report.txt`` says what was left
-out and why; with ``--clean`` ``OUTPUT.words`` has the count of every word, from which subwords are learned.
+out and why; with ``--clean`` ``OUTPUT.words.en`` and so on count every word: from them subwords are learned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from text_streams import read_text
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
 
-#: Different words that are counted before those seen once are forgotten: a bound for memory.
+#: Different words of a language that are counted before those seen once are forgotten: a bound for memory.
 MOST_WORDS = 20_000_000
 
 
@@ -65,15 +65,16 @@ def main() -> None:
     parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     parser.add_argument("--pair", nargs=2, action="append", required=True, metavar="TEXT")
     parser.add_argument("--output", required=True, metavar="PREFIX")
-    parser.add_argument("--tokenize", choices=("none", "unsegmented", "moses"), default="none")
+    parser.add_argument("--tokenize", choices=("none", "unsegmented", "moses", "moses-lower"), default="none")
     parser.add_argument("--clean", action="store_true", help="leave pairs out; without it, all lines stay")
+    parser.add_argument("--keep-equal", action="store_true", help="keep pairs whose sides are the same")
     parser.add_argument("--no-words", action="store_true", help="do not count words")
     parser.add_argument("--longest", type=int, default=0, metavar="N", help="tokens of a side")
     parser.add_argument("--ratio", type=float, default=0.0, metavar="R", help="of the sides' lengths")
     parser.add_argument("--raw", action="store_true", help="keep the text before tokenisation, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    limits = Limits(options.longest, options.ratio, unequal=True) if options.clean else None
+    limits = Limits(options.longest, options.ratio, unequal=not options.keep_equal) if options.clean else None
     clean_corpus(
         options.pair,
         options.languages,
@@ -102,7 +103,7 @@ def clean_corpus(
     Raises:
         UserError: a text cannot be read, or two sides have different numbers of lines; then no file is written.
     """
-    words: Counter[str] = Counter()
+    words: list[Counter[str]] = [Counter(), Counter()]
     left_out: Counter[str] = Counter()
     read = kept = 0
     with ExitStack() as stack:
@@ -113,9 +114,10 @@ def clean_corpus(
             read += result.read
             kept += len(result.pairs)
             left_out.update(result.left_out)
-            words.update(result.words)
-            if len(words) > MOST_WORDS:
-                words = Counter({word: count for word, count in words.items() if count > 1})
+            for side, found in enumerate(result.words):
+                words[side].update(found)
+                if len(words[side]) > MOST_WORDS:
+                    words[side] = Counter({word: count for word, count in words[side].items() if count > 1})
             for side, file in enumerate(files):
                 file.write("".join(f"{pair[side]}\n" for pair in result.pairs).encode())
             for side, file in enumerate(raws):
@@ -128,9 +130,9 @@ def clean_corpus(
         lines = [f"{read:,} pairs read, {kept:,} kept"]
         lines += [f"{number:,} left out: {reason}" for reason, number in left_out.most_common()]
         report.write("".join(f"{line}\n" for line in lines).encode())
-        if count:
-            counts = stack.enter_context(written_whole(f"{output}.words"))
-            counts.writelines(f"{word} {times}\n".encode() for word, times in words.most_common())
+        for language, counted in zip(languages, words, strict=True) if count else ():
+            counts = stack.enter_context(written_whole(f"{output}.words.{language}"))
+            counts.writelines(f"{word} {times}\n".encode() for word, times in counted.most_common())
     say(f"{output}: " + "; ".join(lines))
 
 
@@ -138,7 +140,7 @@ class _Result(NamedTuple):
     read: int
     pairs: list[tuple[str, str]]
     raw: list[tuple[str, str]]
-    words: Counter[str]
+    words: tuple[Counter[str], Counter[str]]
     left_out: Counter[str]
 
 
@@ -157,7 +159,7 @@ class _Work:
         _tokenizers = [tokenizer(self.tokenize, language) for language in self.languages]
 
     def __call__(self, chunk: list[tuple[str, str]]) -> _Result:
-        pairs, raw, left_out, words = [], [], Counter[str](), Counter[str]()
+        pairs, raw, left_out, words = [], [], Counter[str](), (Counter[str](), Counter[str]())
         for pair in chunk:
             source, target = _tokenizers[0](pair[0]), _tokenizers[1](pair[1])
             fault = self.limits.fault(source, target) if self.limits is not None else None
@@ -168,8 +170,8 @@ class _Work:
             if self.raw:
                 raw.append(pair)
             if self.count:
-                words.update(source.split())
-                words.update(target.split())
+                words[0].update(source.split())
+                words[1].update(target.split())
         return _Result(len(chunk), pairs, raw, words, left_out)
 
 
@@ -178,7 +180,11 @@ _tokenizers: list[Callable[[str], str]] = []
 
 
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
-    """What tokenises a line. ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it."""
+    """What tokenises a line.
+
+    ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it. ``moses-lower`` is what
+    fairseq's own scripts for IWSLT do: the tokenizer alone, which escapes some characters, then lower case.
+    """
     if kind == "none" or (kind == "unsegmented" and language != "zh"):
         return lambda line: line
     if kind == "unsegmented":
@@ -186,7 +192,10 @@ def tokenizer(kind: str, language: str) -> Callable[[str], str]:
         return lambda line: _BETWEEN_CHINESE.sub("", line)
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    normalizer, moses = MosesPunctNormalizer(language), MosesTokenizer(language)
+    moses = MosesTokenizer(language)
+    if kind == "moses-lower":
+        return lambda line: str(moses.tokenize(line, return_str=True)).lower()
+    normalizer = MosesPunctNormalizer(language)
 
     def tokenised(line: str) -> str:
         return str(moses.tokenize(normalizer.normalize(line), return_str=True, escape=False))

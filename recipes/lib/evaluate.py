@@ -2,10 +2,10 @@
 
     python evaluate.py RECIPE SYSTEM
 
-Averages the checkpoints that the paper averages, translates the test sets with beam 4 and length penalty 0.6, and
-prints every score that the paper reports, with its signature; where its baseline, or that one's own, has been
-evaluated, the difference from it with a paired bootstrap. All seeds of a system that were trained are scored, or those
-of ``SEEDS``.
+Averages the checkpoints that the paper averages, or as many as ``AVERAGE`` says (0: the best on the validation set),
+translates the test sets with the paper's beam and length penalty, and prints every score that the paper reports, with
+its signature; where its baseline, or that one's own, has been evaluated, the difference from it with a paired
+bootstrap. All seeds of a system that were trained are scored, or those of ``SEEDS``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,13 @@ from fairseq_depthwise.evaluation.significance import paired_test, spread
 from fairseq_depthwise.evaluation.translations import read_lines, read_translations
 from recipes import RECIPES, Recipe, system_of
 
-BEAM, LENGTH_PENALTY = 4, 0.6
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", choices=RECIPES)
     parser.add_argument("system")
     options = parser.parse_args()
-    recipe, system = RECIPES[options.recipe], system_of(options.recipe, options.system)
+    recipe, system = RECIPES[options.recipe], with_average(system_of(options.recipe, options.system))
     work = Path(os.environ["WORK"])
     seeds = (os.environ.get("SEEDS") or os.environ.get("SEED") or "").split() or seeds_of(work, options.system)
     if not seeds:
@@ -53,10 +52,29 @@ def main() -> None:
             translate(recipe, system, folder, work, test, "test" if number == 0 else f"test{number}")
     for test in read_lines(str(work / "data-bin" / "tests.txt")):
         scores = score_seeds(options.recipe, options.system, system, work, test, seeds)
-        with written_whole(work / "systems" / f"{options.system}.{test}.scores.json") as file:
+        name = f"{options.system}{averaged_name()}"
+        with written_whole(work / "systems" / f"{name}.{test}.scores.json") as file:
             file.write((json.dumps(scores, indent=2) + "\n").encode())
-        print(f"{options.recipe}, {options.system}: {system.about}; {test}, beam {BEAM}, lenpen {LENGTH_PENALTY}\n")
-        print(report(scores, system.published.get(options.recipe, ())))
+        settings = f"{test}, beam {recipe.beam}, lenpen {recipe.length_penalty}"
+        print(f"{options.recipe}, {name}: {system.about}; {settings}\n")
+        published = [one for one in system.published.get(options.recipe, ()) if one.test in ("", test)]
+        print(report(scores, published))
+
+
+def with_average(system: System) -> System:
+    """The system with as many averaged checkpoints as ``AVERAGE`` says."""
+    average = whole_number(os.environ, "AVERAGE", system.training.average, lowest=0)
+    return replace(system, training=replace(system.training, average=average))
+
+
+def averaged_name() -> str:
+    """What the names of results have in addition where ``AVERAGE`` is given."""
+    return f"-average{int(average)}" if (average := os.environ.get("AVERAGE")) else ""
+
+
+def results_of(folder: Path) -> Path:
+    """Where a run's translations are."""
+    return folder / f"evaluation{averaged_name()}"
 
 
 def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: str, subset: str) -> None:
@@ -65,8 +83,8 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
     Raises:
         UserError: there is no checkpoint, or a command fails.
     """
-    checkpoint = _checkpoint(system, folder)
-    output = folder / "evaluation"
+    checkpoint = checkpoint_of(system, folder)
+    output = results_of(folder)
     output.mkdir(exist_ok=True)
     done = output / f"{test}.txt"
     if done.exists() and done.stat().st_mtime >= checkpoint.stat().st_mtime:
@@ -77,8 +95,8 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
     mark = "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"
     command = [
         *(sys.executable, "-m", "fairseq_depthwise", "generate", str(data), "--path", str(checkpoint)),
-        *("--source-lang", source, "--target-lang", target, "--gen-subset", subset, "--beam", str(BEAM)),
-        *("--lenpen", str(LENGTH_PENALTY), *recipe.text, name, str(data / file), "--post-process", mark),
+        *("--source-lang", source, "--target-lang", target, "--gen-subset", subset, "--beam", str(recipe.beam)),
+        *("--lenpen", str(recipe.length_penalty), *recipe.text, name, str(data / file), "--post-process", mark),
         *("--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 4096)), *_on_cpu()),
     ]
     generated = output / f"{test}.generated"
@@ -88,10 +106,10 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
             raise UserError(f"fairseq-generate ended with status {status}; what it printed above says why")
     tokens = read_translations(str(generated), tokenised=True).sentences
     _write(output / f"{test}.tok", tokens)
-    _write(done, detokenise(tokens, target) if "moses_normalized" in recipe.text else tokens)
+    _write(done, detokenise(tokens, target) if "--tokenizer" in recipe.text else tokens)
 
 
-def _checkpoint(system: System, folder: Path) -> Path:
+def checkpoint_of(system: System, folder: Path) -> Path:
     """What evaluation translates with: the mean of the last checkpoints, or the best."""
     if system.training.average:
         return average_of(system.training.average, folder, up_to_best=system.training.up_to_best)
@@ -120,7 +138,7 @@ def average_of(wanted: int, folder: Path, *, up_to_best: bool = False) -> Path:
         raise UserError(f"{saved} has no checkpoint of an epoch or of a number of updates yet; train the system longer")
     if len(files) < wanted:
         say(f"{saved} has {len(files)} checkpoints of the last depth, and the mean of {wanted} is asked for")
-    average = folder / "average.pt"
+    average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
     if not average.exists() or average.stat().st_mtime < Path(files[-1]).stat().st_mtime:
         command = [sys.executable, "-m", "fairseq_depthwise", "average", "--output", str(average), *files]
         average.unlink(missing_ok=True)
@@ -181,19 +199,19 @@ def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, s
     document: dict[str, Any] = {"recipe": recipe, "system": name, "test": test, "seeds": list(seeds), "metrics": {}}
     for metric_name in RECIPES[recipe].metrics:
         metric = TranslationMetric(metric_name)
-        suffix, reference = forms(work, test, target, metric)
+        suffix, references = forms(work, test, target, metric)
         runs = []
         for seed in seeds:
-            sentences = read_lines(str(run_folder(os.environ, name, seed) / "evaluation" / f"{test}{suffix}"))
-            scored = metric.score(sentences, [reference])
+            sentences = read_lines(str(results_of(run_folder(os.environ, name, seed)) / f"{test}{suffix}"))
+            scored = metric.score(sentences, references)
             run: dict[str, Any] = {"seed": seed, "score": scored.score, "signature": scored.signature}
             for baseline in baselines_of(recipe, system):
                 base = run_folder(os.environ, baseline, seed) / "evaluation" / f"{test}{suffix}"
                 if base.exists():
                     others = read_lines(str(base))
                     run["baseline"] = baseline
-                    run["baseline_score"] = metric.score(others, [reference]).score
-                    run["p"] = paired_test(others, sentences, [reference], metric)
+                    run["baseline_score"] = metric.score(others, references).score
+                    run["p"] = paired_test(others, sentences, references, metric)
                     break
             runs.append(run)
         document["metrics"][metric_name] = runs
@@ -207,11 +225,14 @@ def baselines_of(recipe: str, system: System) -> Iterator[str]:
         system = system_of(recipe, system.baseline)
 
 
-def forms(work: Path, test: str, target: str, metric: TranslationMetric) -> tuple[str, list[str]]:
-    """Return the ending of the translations in the form that a metric takes, and the reference in that form."""
+def forms(work: Path, test: str, target: str, metric: TranslationMetric) -> tuple[str, list[list[str]]]:
+    """Return the ending of the translations in the form that a metric takes, and the references in that form."""
     raw = "" if metric.tokenised else ".raw"
-    reference = read_lines(str(work / "text" / f"test.{test}{raw}.{target}"))
-    return (".tok" if metric.tokenised else ".txt"), reference
+    text = work / "text"
+    others = sorted(text.glob(f"test.{test}.ref*{raw}.{target}"))
+    others = [path for path in others if raw or not path.name.endswith(f".raw.{target}")]
+    references = [read_lines(str(path)) for path in (text / f"test.{test}{raw}.{target}", *others)]
+    return (".tok" if metric.tokenised else ".txt"), references
 
 
 def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:

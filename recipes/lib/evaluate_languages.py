@@ -5,6 +5,9 @@
 Averages the last checkpoints, translates each test set into ``evaluation/en-xx/LANGUAGE.txt``, ``evaluation/xx-en`` and
 ``evaluation/zero-shot``, with one model in each GPU's memory (or in each of ``PROCESSES`` on a CPU), and prints
 BLEU94, BLEU4 and the win ratio as far as the languages are there. A direction that was translated is not done again.
+
+The paper's win ratio is against published scores, those of Zhang et al. with language-aware layers ("LALN + LALT"),
+``recipes/opus100/zhang2020.tsv``. A second one is against the recipe's own baseline, where it has been evaluated.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evaluate import BEAM, LENGTH_PENALTY, average_of
+from evaluate import checkpoint_of, results_of, with_average
 from run_folder import run_folder
 from step import run_step, say, whole_number
 from systems import Published
@@ -30,10 +33,15 @@ from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.languages import LanguageScore, summarise, why_no_bleu4, why_no_bleu94
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
-from recipes import system_of
+from recipes import RECIPES, system_of
 
 RECIPE = "opus100"
 GROUPS = ("en-xx", "xx-en", "zero-shot")
+BEAM, LENGTH_PENALTY = RECIPES[RECIPE].beam, RECIPES[RECIPE].length_penalty
+
+#: Published scores by language; the column that the paper's win ratio is against.
+PUBLISHED = Path(__file__).parent.parent / "opus100" / "zhang2020.tsv"
+PUBLISHED_BASE = "laln_lalt"
 
 
 class Direction(NamedTuple):
@@ -65,11 +73,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("system")
     options = parser.parse_args()
-    system = system_of(RECIPE, options.system)
+    system = with_average(system_of(RECIPE, options.system))
     work = Path(os.environ["WORK"])
     run = run_folder(os.environ, options.system)
-    folder = run / "evaluation"
-    checkpoint = average_of(system.training.average, run)
+    folder = results_of(run)
+    checkpoint = checkpoint_of(system, run)
     directions = directions_of(work / "text")
     for group in GROUPS:
         (folder / group).mkdir(parents=True, exist_ok=True)
@@ -83,7 +91,7 @@ def main() -> None:
     scores = {group: {one.name: one.score(folder) for one in directions if one.group == group} for group in GROUPS}
     base = _baseline(system.baseline, directions)
     print(f"{RECIPE}, {options.system}: {system.about}; beam {BEAM}, lenpen {LENGTH_PENALTY}, sacreBLEU\n")
-    print(report(scores, base, system.published.get(RECIPE, ())))
+    print(report(scores, base, system.baseline, system.published.get(RECIPE, ())))
     with written_whole(folder / "scores.json") as file:
         document = {group: {name: one._asdict() for name, one in found.items()} for group, found in scores.items()}
         file.write((json.dumps(document, indent=2) + "\n").encode())
@@ -182,17 +190,36 @@ def _baseline(name: str | None, directions: Sequence[Direction]) -> dict[str, di
         return None
     folder = run_folder(os.environ, name) / "evaluation"
     if not all(one.translations(folder).exists() for one in directions):
-        say(f"no win ratio: the baseline {name} has not been evaluated in all of these directions")
+        say(f"no win ratio over {name}: it has not been evaluated in all of these directions")
         return None
     return {group: {one.name: one.score(folder) for one in directions if one.group == group} for group in GROUPS}
+
+
+def published_scores(column: str) -> dict[str, dict[str, LanguageScore]]:
+    """Return group -> language -> score of a column of ``PUBLISHED``."""
+    header, *rows = (line.split("\t") for line in read_lines(str(PUBLISHED)) if not line.startswith("#"))
+    return {
+        group: {row[0]: LanguageScore(float(row[place]), "sacrebleu", "") for row in rows}
+        for group in GROUPS
+        if f"{group} {column}" in header
+        for place in [header.index(f"{group} {column}")]
+    }
 
 
 def report(
     scores: dict[str, dict[str, LanguageScore]],
     base: dict[str, dict[str, LanguageScore]] | None,
+    baseline: str | None,
     published: Sequence[Published],
 ) -> str:
-    """Every direction, and the means with the published ones."""
+    """Every direction, and the means with the published ones.
+
+    Args:
+        scores: by group and language.
+        base: those of ``baseline``, where it has been evaluated.
+        baseline: the system's baseline.
+        published: of the system.
+    """
     numbers = {one.metric: one.text for one in published}
     rows, notes = [["direction", "score", "published"]], []
     for group, found in scores.items():
@@ -203,12 +230,16 @@ def report(
         rows.append([f"{group} mean over {len(found)}", f"{summary.mean:.2f}", "-"])
         if group == "zero-shot":
             continue
-        for name, value in (("bleu94", summary.bleu94), ("bleu4", summary.bleu4), ("win_ratio", summary.win_ratio)):
+        wins = summarise(found, published_scores(PUBLISHED_BASE)[group]).win_ratio
+        for name, value in (("bleu94", summary.bleu94), ("bleu4", summary.bleu4), ("win_ratio", wins)):
             label = f"{group} {name}"
             rows.append([label, "-" if value is None else f"{value:.2f}", numbers.get(label, "-")])
+        if summary.win_ratio is not None:
+            rows.append([f"{group} win_ratio over {baseline}", f"{summary.win_ratio:.2f}", "-"])
         for name, reason in (("bleu94", why_no_bleu94(found)), ("bleu4", why_no_bleu4(found))):
             if reason:
                 notes.append(f"no {group} {name}: {reason}")
+    notes.append("win_ratio: against the published scores of LALN + LALT (Zhang et al., 2020)")
     signature = next(one.signature for found in scores.values() for one in found.values())
     return tables.aligned(rows) + "\n" + "".join(f"{line}\n" for line in (*notes, signature))
 

@@ -58,7 +58,7 @@ def growth_stages(stages: Sequence[Stage], tokens: int, processes: int, most: in
         return ",".join(f"{stage.layers}:{stage.updates or ''}u" for stage in stages)
     texts = []
     for stage in stages:
-        size = batch(tokens, processes, max(1, int(most * stage.share)))
+        size = batch(tokens, processes, max(1, round(most * stage.share)))
         length = "" if stage.epochs is None else str(stage.epochs)
         texts.append(f"{stage.layers}:{length}@{size.max_tokens}x{size.update_freq}")
     return ",".join(texts)

@@ -16,7 +16,7 @@ if command -v flock >/dev/null; then
   flock -n 9 || die "WORK=$WORK is being prepared by another process; wait for it, or give another WORK"
 fi
 
-declare -a PAIRS=() TESTS=()
+declare -a PAIRS=() VALIDS=() TESTS=()
 
 # languages SOURCE TARGET: the only direction of this recipe.
 languages() {
@@ -72,7 +72,13 @@ text() {
 }
 
 train_text() { text train --clean "$@"; }
-valid_text() { text valid --raw "$@"; }
+# valid_text [OPTION...]: there may be several validation sets; the first is fairseq's subset valid, the next valid1.
+valid_text() {
+  local name=valid
+  [ ${#VALIDS[@]} = 0 ] || name+=${#VALIDS[@]}
+  VALIDS+=("$name")
+  text "$name" --raw "$@"
+}
 # test_text NAME [OPTION...]: there may be several test sets; the first is fairseq's subset test, the next test1.
 test_text() {
   TESTS+=("$1")
@@ -84,13 +90,23 @@ made() {
   for file in "$@"; do [ -e "$file" ] || return 1; done
 }
 
-# joint_bpe: subwords of both languages together, and the text split into them.
+# joint_bpe: subwords of both languages together, and the text split into them. Subwords that occur less than THRESHOLD
+# times in the training text of their language are split further.
 joint_bpe() {
+  local language
+  local -a words=("$TEXT/train.words.$SOURCE" "$TEXT/train.words.$TARGET") limits=()
   if ! made "$TEXT/bpe.codes"; then
     say "learning $MERGES merge operations"
-    "$PYTHON" "$LIB/subwords.py" learn-bpe "$TEXT/train.words" --merges "$MERGES" --output "$TEXT/bpe.codes"
+    "$PYTHON" "$LIB/subwords.py" learn-bpe "${words[@]}" --merges "$MERGES" --output "$TEXT/bpe.codes"
   fi
-  split_text "$TEXT/bpe.codes"
+  if [ "${THRESHOLD:-0}" != 0 ]; then
+    for language in "$SOURCE" "$TARGET"; do
+      made "$TEXT/bpe.vocab.$language" || "$PYTHON" "$LIB/subwords.py" vocabulary "$TEXT/train.words.$language" \
+        --codes "$TEXT/bpe.codes" --output "$TEXT/bpe.vocab.$language"
+    done
+    limits=(--vocabulary "$TEXT/bpe.vocab.$SOURCE" "$TEXT/bpe.vocab.$TARGET" --threshold "$THRESHOLD")
+  fi
+  split_text "$TEXT/bpe.codes" "${limits[@]}"
 }
 
 # sentencepiece_each: subwords of each language by itself, from text that is not tokenised.
@@ -105,10 +121,10 @@ sentencepiece_each() {
   split_text "$TEXT/pieces.$SOURCE.model" "$TEXT/pieces.$TARGET.model"
 }
 
-# split_text MODEL...: subwords, pairs of more than LONGEST of them left out of the training text.
+# split_text MODEL... [OPTION...]: subwords, pairs of more than LONGEST of them left out of the training text.
 split_text() {
   local part
-  for part in train valid "${TESTS[@]/#/test.}"; do
+  for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do
     made "$TEXT/bpe.$part.$SOURCE" "$TEXT/bpe.$part.$TARGET" && continue
     "$PYTHON" "$LIB/subwords.py" apply --model "$@" --input "$TEXT/$part" --languages "$SOURCE" "$TARGET" \
       --output "$TEXT/bpe.$part" --jobs "$JOBS" --longest "$([ "$part" = train ] && echo "${LONGEST:-0}" || echo 0)"
@@ -117,18 +133,19 @@ split_text() {
 
 # binarise MODEL... -- OPTION...: fairseq's data, with the subword models and the list of test sets beside it.
 binarise() {
-  local -a models=() tests=("${TESTS[@]/#/$TEXT/bpe.test.}")
-  local joined
+  local -a models=() tests=("${TESTS[@]/#/$TEXT/bpe.test.}") valids=("${VALIDS[@]/#/$TEXT/bpe.}")
+  local joined valid
   made "$DATA" && return
   while [ "$1" != -- ]; do
     models+=("$1")
     shift
   done
   joined=$(IFS=, && echo "${tests[*]}")
+  valid=$(IFS=, && echo "${valids[*]}")
   say "binarising"
   rm -rf "$DATA.tmp"
   "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
-    --trainpref "$TEXT/bpe.train" --validpref "$TEXT/bpe.valid" --testpref "$joined" --destdir "$DATA.tmp" \
+    --trainpref "$TEXT/bpe.train" --validpref "$valid" --testpref "$joined" --destdir "$DATA.tmp" \
     --workers "$JOBS" "${@:2}" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:
 $(tail -n 3 "$TEXT/preprocess.log")"

@@ -22,5 +22,7 @@ die() {
 
 say() { echo "$RECIPE: $*" >&2; }
 
+case $JOBS in '' | *[!0-9]*) die "JOBS=$JOBS is not a whole number of at least 1" ;; esac
+[ "$JOBS" -ge 1 ] || die "JOBS=$JOBS is not a whole number of at least 1"
 "$PYTHON" -c 'import fairseq_compat' 2>/dev/null ||
   die "PYTHON=$PYTHON has no fairseq-depthwise; run make setup, or set PYTHON to an interpreter that has it"

@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 
 import depthwise_systems
+import iwslt_systems
 import mute_systems
 import sdt_systems
 import small_systems
@@ -21,24 +22,32 @@ class Recipe:
     Attributes:
         systems: by name.
         metrics: of ``fairseq-depthwise score``, the paper's first.
+        languages: source and target; ``SOURCE`` and ``TARGET`` say otherwise where ``prepare.sh`` takes them.
         text: options that say how raw text becomes tokens, beside the file of subwords; they are saved in checkpoints,
             so that ``fairseq-depthwise translate`` needs to be told nothing.
         subwords: that option and its file in ``data-bin``.
+        beam, length_penalty: of evaluation.
         needs_gpu: whether a CPU would take more than days.
         many: whether it is one model for many languages.
     """
 
     systems: dict[str, System]
     metrics: tuple[str, ...]
+    languages: tuple[str, str]
     text: tuple[str, ...] = ("--tokenizer", "moses_normalized", "--bpe", "subword_nmt")
     subwords: tuple[str, str] = ("--bpe-codes", "bpe.codes")
+    beam: int = 4
+    length_penalty: float = 0.6
     needs_gpu: bool = True
     many: bool = False
 
 
 _SENTENCEPIECE = ("--bpe", "sentencepiece")
 
-_DEPTHWISE, _SDT, _MUTE = depthwise_systems.SYSTEMS, sdt_systems.SYSTEMS, mute_systems.SYSTEMS
+_DEPTHWISE, _SDT, _MUTE = (
+    {name: replace(system, paper=paper.PAPER) for name, system in paper.SYSTEMS.items()}
+    for paper in (depthwise_systems, sdt_systems, mute_systems)
+)
 _GERMAN = ("tokenized", "compound-split", "sacrebleu")
 
 
@@ -51,52 +60,85 @@ def _published_in(recipe: str, systems: dict[str, System]) -> dict[str, System]:
 
 def _many_languages() -> dict[str, System]:
     """OPUS-100: Zhang et al. (2020) trained the baseline, 500,000 updates with a warm-up of 4000."""
-    growing = replace(_SDT["sdt_rpr_24l"], stages=sdt_systems.stages((6, 1), (12, 1), (18, 1), (24, None)))
+    growing = replace(
+        _SDT["sdt_rpr_24l"],
+        stages=sdt_systems.stages((6, 1), (12, 1), (18, 1), (24, None)),
+        differs={"positions": "this model has relative positions"},
+    )
+    units = replace(
+        _MUTE["mute"],
+        options=_DEPTHWISE["transformer_base"].options,
+        differs={"positions": "this model has relative positions"},
+    )
     return {
         name: replace(
             system,
             training=depthwise_systems.many_languages("inverse_sqrt_restart" if system.stages else "inverse_sqrt"),
             published=depthwise_systems.OPUS100.get(name, {}),
             baseline=None if name == "transformer_base" else "transformer_base",
+            for_recipe={},
         )
         for name, system in {
             "transformer_base": _DEPTHWISE["transformer_base"],
             "depthwise_lstm_base": _DEPTHWISE["depthwise_lstm_base"],
-            "mute": replace(_MUTE["mute"], options=_DEPTHWISE["transformer_base"].options),
+            "mute": units,
             "sdt_rpr_24l": growing,
         }.items()
     }
 
 
 RECIPES: dict[str, Recipe] = {
-    "wmt14_en_de": Recipe({**_DEPTHWISE, **_SDT, **_MUTE}, _GERMAN),
-    "wmt14_en_fr": Recipe(_published_in("wmt14_en_fr", {**_DEPTHWISE, **_SDT}), ("tokenized", "sacrebleu")),
-    "wmt15_cs_en": Recipe(_published_in("wmt15_cs_en", _DEPTHWISE), ("tokenized", "sacrebleu")),
+    "wmt14_en_de": Recipe({**_DEPTHWISE, **_SDT, **_MUTE}, _GERMAN, ("en", "de")),
+    "wmt14_en_fr": Recipe(
+        _published_in("wmt14_en_fr", {**_DEPTHWISE, **_SDT}), ("tokenized", "sacrebleu"), ("en", "fr")
+    ),
+    "wmt15_cs_en": Recipe(_published_in("wmt15_cs_en", _DEPTHWISE), ("tokenized", "sacrebleu"), ("cs", "en")),
     "wmt18_zh_en": Recipe(
         {name: system for name, system in _MUTE.items() if name in ("mute_big", "mute", "mute_biased")}
         | _published_in("wmt18_zh_en", _MUTE),
         ("sacrebleu",),
+        ("zh", "en"),
         _SENTENCEPIECE,
         ("--sentencepiece-model", "pieces.zh.model"),
     ),
+    "nist_zh_en": Recipe(_MUTE, ("tokenized-lc", "sacrebleu"), ("zh", "en")),
     "opus100": Recipe(
         _many_languages(),
         ("sacrebleu",),
+        ("en", "xx"),
         _SENTENCEPIECE,
         ("--sentencepiece-model", "pieces.model"),
         many=True,
     ),
+    "iwslt14_de_en": Recipe(
+        iwslt_systems.SYSTEMS,
+        ("tokenized-lc",),
+        ("de", "en"),
+        ("--tokenizer", "moses", "--moses-no-dash-splits", "--moses-no-escape", "--bpe", "subword_nmt"),
+        beam=5,
+        length_penalty=1.0,
+    ),
     "multi30k": Recipe(
-        small_systems.systems(small_systems.MULTI30K), ("sacrebleu", "tokenized-lc", "chrf"), needs_gpu=False
+        small_systems.systems(small_systems.MULTI30K),
+        ("sacrebleu", "tokenized-lc", "chrf"),
+        ("en", "de"),
+        beam=5,
+        length_penalty=1.0,
+        needs_gpu=False,
     ),
     "tatoeba_de_en": Recipe(
-        small_systems.systems(small_systems.TATOEBA), ("sacrebleu", "tokenized-lc", "chrf"), needs_gpu=False
+        small_systems.systems(small_systems.TATOEBA),
+        ("sacrebleu", "tokenized-lc", "chrf"),
+        ("de", "en"),
+        beam=5,
+        length_penalty=1.0,
+        needs_gpu=False,
     ),
 }
 
 
 def system_of(recipe: str, name: str) -> System:
-    """A system as it is in a recipe.
+    """The system as it is in a recipe.
 
     Raises:
         UserError: the recipe has no such system.
@@ -104,6 +146,8 @@ def system_of(recipe: str, name: str) -> System:
     systems = RECIPES[recipe].systems
     if name not in systems:
         close = difflib.get_close_matches(name, systems, n=3)
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise UserError(f"{recipe} has no system {name}{hint} `train.sh --list` names all {len(systems)} of them")
+        hint = f"; did you mean {' or '.join(close)}?" if close else "."
+        raise UserError(
+            f"{recipe} has no system {name or repr(name)}{hint} train.sh --list names all {len(systems)} of them"
+        )
     return systems[name].within(recipe)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from systems import PRE_NORM, SMOOTHED, TIED, Stage, System, Training, adam, depth
+from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Stage, System, Training, adam, depth
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ def systems(size: Size) -> dict[str, System]:
     shape = (
         *(f"--{side}-embed-dim={WIDTH}" for side in ("encoder", "decoder")),
         *(f"--{side}-attention-heads={HEADS}" for side in ("encoder", "decoder")),
-        *("--dropout", f"{size.dropout:g}", "--attention-dropout", "0", "--activation-dropout", "0"),
         *TIED,
     )
     inner = (*shape, *(f"--{side}-ffn-embed-dim={INNER}" for side in ("encoder", "decoder")))
@@ -131,6 +130,7 @@ def _training(size: Size, *, scheduler: str = "inverse_sqrt") -> Training:
     return Training(
         batch_tokens=BATCH_TOKENS,
         updates=size.updates,
+        dropout=Dropout(size.dropout, attention=0, activation=0),
         options=(*adam("(0.9, 0.98)", "1e-9", size.rate, WARM_UP, scheduler), *SMOOTHED),
         save=(
             *("--save-interval-updates", str(INTERVAL), "--validate-interval", "100000", "--no-epoch-checkpoints"),

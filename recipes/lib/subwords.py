@@ -1,8 +1,10 @@
 """Subwords: learned from counts of words or from text, and applied to parallel text by all cores.
 
-python subwords.py learn-bpe WORDS --merges N --output bpe.codes
+python subwords.py learn-bpe WORDS... --merges N --output bpe.codes
+python subwords.py vocabulary WORDS --codes bpe.codes --output bpe.vocab.en
 python subwords.py learn-sentencepiece TEXT... --size N --output PREFIX
 python subwords.py apply --model bpe.codes --input train --languages en de --output train.bpe [--longest 256]
+                         [--vocabulary bpe.vocab.en bpe.vocab.de --threshold 8]
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import io
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import zip_longest
@@ -34,6 +37,11 @@ def main() -> None:
     bpe.add_argument("--merges", type=int, required=True)
     bpe.add_argument("--output", required=True, help="file of the codes")
     bpe.set_defaults(run=lambda options: learn_bpe(options.words, options.merges, options.output))
+    vocabulary = commands.add_parser("vocabulary")
+    vocabulary.add_argument("words", help="words of one language and their counts")
+    vocabulary.add_argument("--codes", required=True)
+    vocabulary.add_argument("--output", required=True, help="file of subwords and their counts")
+    vocabulary.set_defaults(run=lambda options: write_vocabulary(options.words, options.codes, options.output))
     pieces = commands.add_parser("learn-sentencepiece")
     pieces.add_argument("texts", nargs="+")
     pieces.add_argument("--size", type=int, required=True, help="entries of the vocabulary")
@@ -48,10 +56,21 @@ def main() -> None:
     apply.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     apply.add_argument("--output", required=True, metavar="PREFIX")
     apply.add_argument("--longest", type=int, default=0, help="leave out pairs with a side of more subwords")
+    apply.add_argument("--vocabulary", nargs=2, metavar="FILE", help="of codes: subwords of each side and their counts")
+    apply.add_argument(
+        "--threshold", type=int, default=0, help="split subwords further that occur less often than this"
+    )
     apply.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     apply.set_defaults(
         run=lambda options: apply_subwords(
-            options.model, options.input, options.languages, options.output, options.longest, options.jobs
+            options.model,
+            options.input,
+            options.languages,
+            options.output,
+            options.longest,
+            options.jobs,
+            options.vocabulary,
+            options.threshold,
         )
     )
     options = parser.parse_args()
@@ -76,6 +95,18 @@ def learn_bpe(words: list[str], merges: int, output: str) -> None:
     with written_whole(output) as file:
         file.write(codes.getvalue().encode())
     say(f"{output}: {codes.getvalue().count(chr(10)) - 1:,} merge operations")
+
+
+def write_vocabulary(words: str, codes: str, output: str) -> None:
+    """Count the subwords of a language's training text as ``subword-nmt get-vocab`` does, by counts of words."""
+    split = splitter(codes)
+    counts: Counter[str] = Counter()
+    for line in read_text(words):
+        word, _, times = line.rpartition(" ")
+        for subword in split(word).split():
+            counts[subword] += int(times)
+    with written_whole(output) as file:
+        file.writelines(f"{subword} {times}\n".encode() for subword, times in counts.most_common())
 
 
 def learn_sentencepiece(texts: list[str], size: int, sample: int, output: str) -> None:
@@ -132,14 +163,33 @@ def _spread(texts: list[str], count: int, most: int) -> Iterator[str]:
                 number += 1
 
 
-def apply_subwords(models: list[str], prefix: str, languages: list[str], output: str, longest: int, jobs: int) -> None:
+def apply_subwords(
+    models: list[str],
+    prefix: str,
+    languages: list[str],
+    output: str,
+    longest: int,
+    jobs: int,
+    vocabularies: list[str] | None = None,
+    threshold: int = 0,
+) -> None:
     """Split both sides of a text; without ``longest`` all lines stay.
+
+    Args:
+        models: codes or models of SentencePiece, one for both sides or one each.
+        prefix: of the text's two files.
+        languages: how these files end.
+        output: prefix of what is written.
+        longest: subwords of a side in pairs that are kept.
+        jobs: processes.
+        vocabularies: of codes: subwords of each side with their counts in the training text.
+        threshold: subwords that occur less often are split further, as ``apply-bpe --vocabulary-threshold`` does it.
 
     Raises:
         UserError: a file is missing, or the two sides have different numbers of lines.
     """
     names = [f"{prefix}.{language}" for language in languages]
-    work = _Work(models if len(models) > 1 else models * 2, longest)
+    work = _Work(models if len(models) > 1 else models * 2, longest, vocabularies, threshold)
     read = kept = 0
     with ExitStack() as stack:
         files = [stack.enter_context(written_whole(f"{output}.{language}")) for language in languages]
@@ -160,13 +210,18 @@ def apply_subwords(models: list[str], prefix: str, languages: list[str], output:
 class _Work:
     """What a process does with a chunk of pairs."""
 
-    def __init__(self, models: list[str], longest: int) -> None:
+    def __init__(self, models: list[str], longest: int, vocabularies: list[str] | None, threshold: int) -> None:
         self.models = models
         self.longest = longest
+        self.vocabularies = vocabularies or [None] * len(models)
+        self.threshold = threshold
 
     def prepare(self) -> None:
         global _splitters
-        _splitters = [splitter(model) for model in self.models]
+        _splitters = [
+            splitter(model, vocabulary, self.threshold)
+            for model, vocabulary in zip(self.models, self.vocabularies, strict=True)
+        ]
 
     def __call__(self, chunk: list[tuple[str, str]]) -> tuple[int, list[tuple[str, str]]]:
         pairs = ((_splitters[0](source), _splitters[1](target)) for source, target in chunk)
@@ -179,8 +234,13 @@ class _Work:
 _splitters: list[Callable[[str], str]] = []
 
 
-def splitter(model: str) -> Callable[[str], str]:
+def splitter(model: str, vocabulary: str | None = None, threshold: int = 0) -> Callable[[str], str]:
     """What splits a line into subwords, by a file of codes or a model of SentencePiece.
+
+    Args:
+        model: the file.
+        vocabulary: of codes: subwords and their counts.
+        threshold: those that occur less often are split further.
 
     Raises:
         UserError: there is no such file, or it is neither.
@@ -195,10 +255,14 @@ def splitter(model: str) -> Callable[[str], str]:
         except (RuntimeError, OSError) as error:
             raise UserError(f"{model} is no model of SentencePiece ({error}); remove it and learn it anew") from error
         return lambda line: " ".join(pieces.encode(line, out_type=str))
-    from subword_nmt.apply_bpe import BPE
+    from subword_nmt.apply_bpe import BPE, read_vocabulary
 
+    known = None
+    if vocabulary is not None and threshold > 0:
+        with open(vocabulary, encoding="utf-8") as counts:
+            known = read_vocabulary(counts, threshold)
     with open(model, encoding="utf-8") as codes:
-        bpe = BPE(codes)
+        bpe = BPE(codes, vocab=known)
     return lambda line: str(bpe.process_line(line))
 
 

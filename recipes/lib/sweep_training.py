@@ -135,12 +135,12 @@ def _scores(run: Run, work: Path, folder: Path) -> dict[str, Any]:
     metrics: dict[str, dict[str, Any]] = {}
     for name in RECIPES[run.recipe].metrics:
         metric = TranslationMetric(name)
-        suffix, reference = forms(work, test, language, metric)
+        suffix, references = forms(work, test, language, metric)
         sentences = read_lines(str(folder / "evaluation" / f"{test}{suffix}"))
-        scored = metric.score(sentences, [reference])
+        scored = metric.score(sentences, references)
         metrics[name] = {"score": scored.score, "signature": scored.signature}
         if name == RECIPES[run.recipe].metrics[0]:
-            metrics[name]["sentences"] = to_text(count_sentences(metric, sentences, reference))
+            metrics[name]["sentences"] = to_text(count_sentences(metric, sentences, references[0]))
     return {"test": test, "metrics": metrics}
 
 
@@ -170,6 +170,8 @@ def _seconds(path: Path) -> float:
 
 
 def _last_words(log: Path) -> str:
-    """Return the last line of a command's output, cut to a length that a table holds."""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "")[:300]
+    """Return what a command that failed said last of an error, cut to a length that a table holds."""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
+    # The last of all is the script's own: that there was an error, and how to go on.
+    errors = [line for line in lines if "error" in line.lower() and not line.startswith("train: error")]
+    return (errors or lines)[-1][:300]

@@ -17,18 +17,45 @@ class Published:
     Attributes:
         metric: of ``fairseq-depthwise score``; bleu94, bleu4, win_ratio for OPUS-100.
         score: as printed.
-        where: table and row.
+        where: the table.
         digits: behind the point, as printed.
+        test: the test set, in recipes with several; empty for all of them.
     """
 
     metric: str
     score: float
     where: str
     digits: int = 2
+    test: str = ""
 
     @property
     def text(self) -> str:
         return f"{self.score:.{self.digits}f} ({self.where})"
+
+    @property
+    def name(self) -> str:
+        """The metric, with the test set where there are several."""
+        return f"{self.test} {self.metric}" if self.test else self.metric
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """The three dropouts of a system. Its command names them all, whatever its architecture's defaults are.
+
+    Attributes:
+        residual: of embeddings and sub-layers' outputs.
+        attention: of attention weights.
+        activation: inside feed-forward nets and hidden nets.
+    """
+
+    residual: float
+    attention: float
+    activation: float
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        named = {"dropout": self.residual, "attention-dropout": self.attention, "activation-dropout": self.activation}
+        return tuple(word for name, value in named.items() for word in (f"--{name}", f"{value:g}"))
 
 
 @dataclass(frozen=True)
@@ -38,20 +65,25 @@ class Training:
     Attributes:
         batch_tokens: tokens of an update, over all GPUs and accumulated steps.
         updates: how long; 0 where the stages of growth or ``options`` say so.
+        dropout: equal for all systems that are compared.
         options: everything else that ``fairseq-train`` is told.
         save: options that say when checkpoints are written, and how many are kept.
         average: how many of the last checkpoints evaluation averages; 0 for the best on the validation set.
         up_to_best: average those up to the best on the validation set, not up to the end.
         max_tokens: of a GPU's batch in 80 GB of memory for the recipe's base size; ``MAX_TOKENS`` overrides it.
+        target_tokens: ``batch_tokens`` are tokens of target sentences; without it, padded ones of the longer side, as
+            ``--max-tokens`` counts them.
     """
 
     batch_tokens: int
     updates: int
+    dropout: Dropout
     options: tuple[str, ...]
     save: tuple[str, ...]
     average: int
     max_tokens: int = 8192
     up_to_best: bool = False
+    target_tokens: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,8 +114,10 @@ class System:
         options: of the model.
         stages: of growth, if it grows.
         baseline: the system that evaluation compares it with; where it has not been evaluated, with its own baseline.
+        differs: of dropout, batch, updates and positions, those that are not its baseline's -> why.
         published: recipe -> numbers.
         for_recipe: recipe -> fields that differ there, ``published`` aside.
+        paper: whose row it is; empty for systems of no paper.
     """
 
     arch: str
@@ -92,8 +126,10 @@ class System:
     options: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
     baseline: str | None = None
+    differs: dict[str, str] = field(default_factory=dict)
     published: dict[str, tuple[Published, ...]] = field(default_factory=dict)
     for_recipe: dict[str, dict[str, Any]] = field(default_factory=dict)
+    paper: str = ""
 
     def within(self, recipe: str) -> System:
         """The system as it is in a recipe."""

@@ -2,7 +2,8 @@
 
 A text is named by ``ARCHIVE!MEMBER``, or by a path alone. ``MEMBER`` may hold ``*`` for several members. ``@N`` at its
 end takes the N-th column, from 1, of lines with tabs. Archives are .tar, .tgz, .tar.gz and .zip, or the parts of one as
-``NAME.00+NAME.01``; members and files that end in .gz are unpacked on the way, of those in .sgm the segments are read.
+``NAME.00+NAME.01``; members and files that end in .gz are unpacked on the way, of those in .sgm or .xml the segments
+are read. The training texts of IWSLT, ``train.tags.*``, lose what describes a talk, except for its title and summary.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from fairseq_compat import UserError
 
 _BLOCK = 1 << 20
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile)
+#: Of IWSLT, as fairseq's scripts treat it: lines that are left out, and marks around a title or summary.
+_TALK = re.compile("<(?:url|talkid|keywords)>")
+_TALK_MARK = re.compile("</?(?:title|description)>")
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 #: Everything that some program takes for the end of a line or a token's end, and control characters: to a space.
 _BREAKS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]+")
@@ -164,9 +168,10 @@ class _Parts(io.RawIOBase):
 def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
     if name.endswith(".gz"):
         stream = gzip.GzipFile(fileobj=stream)
-    if name.removesuffix(".gz").endswith(".sgm"):
+    if name.removesuffix(".gz").endswith((".sgm", ".xml")):
         yield from _segments(name, stream)
         return
+    talks = re.search(r"(?:^|[/!])train\.tags\.[^/]*$", name) is not None
     for number, line in enumerate(_raw_lines(stream), start=1):
         text = _decode(name, number, line)
         if column:
@@ -176,6 +181,10 @@ def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
             if len(columns) < column:
                 raise UserError(f"{name}, line {number}: {len(columns)} columns, and number {column} is asked for")
             text = columns[column - 1]
+        if talks:
+            if _TALK.search(text):
+                continue
+            text = _TALK_MARK.sub("", text)
         yield one_line(text)
 
 
@@ -185,8 +194,13 @@ def _raw_lines(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _segments(name: str, stream: IO[bytes]) -> Iterator[str]:
-    """The text of a test set in SGML: what stands in its ``<seg>`` elements, as sacreBLEU reads it too."""
+    """The text of a test set in SGML or XML: what stands in its ``<seg>`` elements, as sacreBLEU reads it too.
+
+    The XML files are IWSLT's; like fairseq's scripts, this writes their typographic apostrophe as the plain one.
+    """
     text = _decode(name, 0, stream.read())
+    if name.endswith(".xml"):
+        text = text.replace("\u2019", "'")
     for found in _SEGMENT.finditer(text):
         yield one_line(found[1])
 

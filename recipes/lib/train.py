@@ -1,13 +1,17 @@
 """Trains a system of a recipe, on whatever there is: one CPU, several GPUs, several nodes.
 
     python train.py RECIPE SYSTEM [options of fairseq-train]
-    python train.py RECIPE --list
+    python train.py RECIPE SYSTEM --print [options of fairseq-train]
+    python train.py RECIPE --list | --commands
 
 The environment says where and how; recipes/README.md has all of it. Started again, a training goes on where it stopped.
+``--print`` writes the command for the machine that the environment names, and does nothing else: it needs no data and
+no GPU. ``--commands`` writes those of all systems.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
@@ -15,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from machine_batches import batch, growth_stages
 from run_folder import FINISHED, languages_of, run_folder
 from step import run_step, say, whole_number
 from systems import System
+from target_tokens import USUAL_SHARE, target_share
 
 from fairseq_compat import UserError
 from recipes import RECIPES, Recipe, system_of
@@ -37,9 +42,14 @@ GPU_BYTES = 79e9
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
 
 HELP = """bash recipes/{recipe}/train.sh SYSTEM [options of fairseq-train]
+bash recipes/{recipe}/train.sh SYSTEM --print      the command for the machine that the environment names
+bash recipes/{recipe}/train.sh --commands          those of all systems
 
 Systems, and what was published for them:
 """
+
+#: Of ``PRECISION``.
+PRECISIONS = {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp32": ()}
 
 
 @dataclass(frozen=True)
@@ -74,10 +84,17 @@ def main() -> None:
     if not arguments or arguments[0] in ("--list", "-l", "--help", "-h"):
         print(HELP.format(recipe=recipe_name) + list_systems(recipe_name), end="")
         return
+    if arguments[0] == "--commands":
+        print(all_commands(recipe_name, os.environ), end="")
+        return
     name, *extra = arguments
     system = system_of(recipe_name, name)
     recipe = RECIPES[recipe_name]
     environment = os.environ
+    if "--print" in extra:
+        extra.remove("--print")
+        print(shlex.join([*printed_command(recipe, name, system, environment), *extra]))
+        return
     data = Path(environment["WORK"]) / "data-bin"
     if not data.is_dir():
         raise UserError(f"{data} does not exist; run bash recipes/{recipe_name}/prepare.sh first")
@@ -101,11 +118,35 @@ def list_systems(recipe: str) -> str:
     """A line for each system of a recipe."""
     systems = {name: system_of(recipe, name) for name in RECIPES[recipe].systems}
     width = max(map(len, systems))
-    lines = []
-    for name, system in systems.items():
-        numbers = ", ".join(f"{one.metric} {one.text}" for one in system.published.get(recipe, ()))
-        lines.append(f"  {name:{width}}  {system.about}" + (f": {numbers}" if numbers else "") + "\n")
-    return "".join(lines)
+    return "".join(f"  {name:{width}}  {_described(recipe, system)}\n" for name, system in systems.items())
+
+
+def all_commands(recipe: str, environment: Mapping[str, str]) -> str:
+    """Every system of a recipe: a comment with its paper, its numbers and what it is compared with, and its command."""
+    texts = []
+    for name in RECIPES[recipe].systems:
+        system = system_of(recipe, name)
+        command = shlex.join(printed_command(RECIPES[recipe], name, system, environment))
+        compared = f"# compared with {system.baseline}\n" if system.baseline else ""
+        texts.append(f"# {name}: {_described(recipe, system)}\n{compared}{command}\n")
+    return "\n".join(texts)
+
+
+def _described(recipe: str, system: System) -> str:
+    numbers = ", ".join(f"{one.name} {one.text}" for one in system.published.get(recipe, ()))
+    return system.about + (f": {system.paper}, {numbers}" if numbers else "")
+
+
+def printed_command(recipe: Recipe, name: str, system: System, environment: Mapping[str, str]) -> list[str]:
+    """The command for a machine that need not be there: by default with one GPU, or none for small corpora.
+
+    Raises:
+        UserError: the environment contradicts itself.
+    """
+    machine = named_machine(environment, gpus=int(recipe.needs_gpu))
+    folder = run_folder(environment, name)
+    data = Path(environment["WORK"]) / "data-bin"
+    return [*launcher(machine), *training_options(recipe, system, data, folder, machine, environment)]
 
 
 def find_machine(environment: Mapping[str, str]) -> Machine:
@@ -116,11 +157,27 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
     """
     import torch
 
-    number = partial(whole_number, environment)
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    gpus = number("GPUS", there, lowest=0)
-    if gpus > there:
-        raise UserError(f"GPUS={gpus}, and this machine has {there}")
+    machine = named_machine(environment, gpus=there)
+    if machine.gpus > there:
+        raise UserError(f"GPUS={machine.gpus}, and this machine has {there}")
+    if machine.gpus == 0:
+        return machine
+    memory = min(torch.cuda.get_device_properties(one).total_memory for one in range(machine.gpus)) / GPU_BYTES
+    precision = machine.precision
+    if not environment.get("PRECISION"):
+        precision = PRECISIONS["bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"]
+    return replace(machine, precision=precision, memory=min(memory, 1.0))
+
+
+def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
+    """What the environment says: ``gpus`` GPUs where it does not, in bf16, each as large as ``max_tokens`` are for.
+
+    Raises:
+        UserError: it contradicts itself.
+    """
+    number = partial(whole_number, environment)
+    gpus = number("GPUS", gpus, lowest=0)
     nodes = number("NNODES", int(environment.get("SLURM_NNODES") or 1))
     rank = number("NODE_RANK", int(environment.get("SLURM_NODEID") or 0), lowest=0)
     if rank >= nodes:
@@ -128,15 +185,14 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
     address = environment.get("MASTER_ADDR", "")
     if nodes > 1 and not address:
         raise UserError(f"NNODES={nodes} needs MASTER_ADDR, the name or address of the node with NODE_RANK=0")
-    precision: tuple[str, ...] = ()
-    memory = 1.0
-    if gpus:
-        memory = min(torch.cuda.get_device_properties(one).total_memory for one in range(gpus)) / GPU_BYTES
-        precision = ("--bf16",) if torch.cuda.get_device_capability()[0] >= 8 else ("--fp16",)
-    elif environment.get("BF16") == "1":
-        precision = ("--bf16",)
+    on_cpu = "bf16" if environment.get("BF16") == "1" else "fp32"
+    precision = environment.get("PRECISION") or ("bf16" if gpus else on_cpu)
+    if precision not in PRECISIONS:
+        raise UserError(f"PRECISION={precision} is not one of {', '.join(PRECISIONS)}")
+    if precision == "fp16" and not gpus:
+        raise UserError("PRECISION=fp16 needs GPUs; on a CPU it is bf16 or fp32")
     port, processes = number("MASTER_PORT", 29500), gpus or number("PROCESSES", 1)
-    return Machine(gpus, processes, nodes, rank, address, port, precision, min(memory, 1.0))
+    return Machine(gpus, processes, nodes, rank, address, port, PRECISIONS[precision])
 
 
 def launcher(machine: Machine) -> list[str]:
@@ -157,15 +213,12 @@ def training_options(
 ) -> list[str]:
     """The options of fairseq-train."""
     training = system.training
-    tokens = whole_number(environment, "BATCH_TOKENS", training.batch_tokens)
     most = whole_number(environment, "MAX_TOKENS", int(training.max_tokens * machine.memory))
+    tokens = _batch_tokens(recipe, system, data, most, environment)
     size = batch(tokens, machine.world, most)
     effective = size.max_tokens * size.update_freq * machine.world
-    say(
-        f"an update has {effective:,} tokens: {machine.world} processes x {size.max_tokens:,} x {size.update_freq} "
-        f"(the published setting: {training.batch_tokens:,})"
-    )
-    options = [str(data), "--arch", system.arch, *system.options, *training.options]
+    say(f"an update has {effective:,} tokens: {machine.world} processes x {size.max_tokens:,} x {size.update_freq}")
+    options = [str(data), "--arch", system.arch, *system.options, *training.dropout.options, *training.options]
     options += _task_options(recipe, system, data, environment)
     if system.stages:
         options += ["--growth-stages", growth_stages(system.stages, tokens, machine.world, most)]
@@ -189,9 +242,33 @@ def training_options(
     return options
 
 
+def _batch_tokens(recipe: Recipe, system: System, data: Path, most: int, environment: Mapping[str, str]) -> int:
+    """Tokens of an update as ``--max-tokens`` counts them: padded ones of the longer side."""
+    training = system.training
+    if environment.get("BATCH_TOKENS") or not training.target_tokens:
+        tokens = whole_number(environment, "BATCH_TOKENS", training.batch_tokens)
+        if tokens != training.batch_tokens:
+            say(f"BATCH_TOKENS={tokens}: the published setting is {training.batch_tokens:,} tokens")
+        return tokens
+    source, target = _languages(recipe, data, environment)
+    share, how = USUAL_SHARE, "as is usual; data would be measured"
+    if (data / f"train.{source}-{target}.{target}.idx").exists():
+        share, how = target_share(data, source, target, most), "measured"
+    say(f"the paper's {training.batch_tokens:,} are target tokens, {share:.1%} of what --max-tokens counts ({how})")
+    return math.ceil(training.batch_tokens / share)
+
+
+def _languages(recipe: Recipe, data: Path, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Source and target: of the data, or of the recipe where there are none."""
+    if data.is_dir():
+        return languages_of(data)
+    source, target = recipe.languages
+    return environment.get("SOURCE") or source, environment.get("TARGET") or target
+
+
 def _task_options(recipe: Recipe, system: System, data: Path, environment: Mapping[str, str]) -> list[str]:
     if not recipe.many:
-        source, target = languages_of(data)
+        source, target = _languages(recipe, data, environment)
         task = "translation_layer_growth" if system.stages else "translation"
         return ["--task", task, "--source-lang", source, "--target-lang", target]
     task = "translation_multi_simple_epoch" + ("_layer_growth" if system.stages else "")

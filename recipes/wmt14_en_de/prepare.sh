@@ -4,7 +4,7 @@
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt14_en_de
 MERGES=${MERGES:-32000}    # joint BPE (all three papers)
-THRESHOLD=${THRESHOLD:-8}  # entries of the dictionary occur so often (the depth-wise LSTM's authors' program)
+THRESHOLD=${THRESHOLD:-8}  # rarer subwords are split further (the depth-wise LSTM's authors' program)
 LONGEST=${LONGEST:-256}    # subwords of a sentence (depth-wise LSTM)
 MAX_WORDS=${MAX_WORDS:-250}
 RATIO=${RATIO:-1.5}
@@ -27,8 +27,11 @@ done
 train_text --tokenize moses --longest "$MAX_WORDS" --ratio "$RATIO"
 for year in 2012 2013; do pair "dev.tgz!dev/newstest$year.en" "dev.tgz!dev/newstest$year.de"; done
 valid_text --tokenize moses
+# The paper on multi-unit Transformers validates on 2013 alone: subset valid1.
+pair dev.tgz!dev/newstest2013.en dev.tgz!dev/newstest2013.de
+valid_text --tokenize moses
 pair 'test-full.tgz!test-full/newstest2014-deen-src.en.sgm' 'test-full.tgz!test-full/newstest2014-deen-ref.de.sgm'
 test_text newstest2014 --tokenize moses
 
 joint_bpe
-binarise "$TEXT/bpe.codes" -- --joined-dictionary --thresholdsrc "$THRESHOLD" --thresholdtgt "$THRESHOLD"
+binarise "$TEXT/bpe.codes" -- --joined-dictionary

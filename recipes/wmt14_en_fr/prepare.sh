@@ -4,7 +4,7 @@
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt14_en_fr
 MERGES=${MERGES:-32000}    # joint BPE (depth-wise LSTM; the paper on shallow-to-deep training: 40000)
-THRESHOLD=${THRESHOLD:-8}  # entries of the dictionary occur so often (the depth-wise LSTM's authors' program)
+THRESHOLD=${THRESHOLD:-8}  # rarer subwords are split further (the depth-wise LSTM's authors' program)
 LONGEST=${LONGEST:-256}    # subwords of a sentence (depth-wise LSTM)
 MAX_WORDS=${MAX_WORDS:-200}  # shallow-to-deep training
 RATIO=${RATIO:-1.5}
@@ -39,4 +39,4 @@ pair 'test-full.tgz!test-full/newstest2014-fren-src.en.sgm' 'test-full.tgz!test-
 test_text newstest2014 --tokenize moses
 
 joint_bpe
-binarise "$TEXT/bpe.codes" -- --joined-dictionary --thresholdsrc "$THRESHOLD" --thresholdtgt "$THRESHOLD"
+binarise "$TEXT/bpe.codes" -- --joined-dictionary

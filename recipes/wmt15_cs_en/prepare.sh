@@ -6,7 +6,7 @@
 RECIPE=wmt15_cs_en
 CZENG=${CZENG:-1}
 MERGES=${MERGES:-32000}    # joint BPE (depth-wise LSTM)
-THRESHOLD=${THRESHOLD:-8}  # entries of the dictionary occur so often (the authors' program)
+THRESHOLD=${THRESHOLD:-8}  # rarer subwords are split further (the depth-wise LSTM's authors' program)
 LONGEST=${LONGEST:-256}    # subwords of a sentence
 MAX_WORDS=${MAX_WORDS:-250}
 RATIO=${RATIO:-1.5}
@@ -46,4 +46,4 @@ pair 'wmt15/test.tgz!test/newstest2015-csen-src.cs.sgm' 'wmt15/test.tgz!test/new
 test_text newstest2015 --tokenize moses
 
 joint_bpe
-binarise "$TEXT/bpe.codes" -- --joined-dictionary --thresholdsrc "$THRESHOLD" --thresholdtgt "$THRESHOLD"
+binarise "$TEXT/bpe.codes" -- --joined-dictionary
