@@ -129,7 +129,7 @@ def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
     depths, deep = " -> ".join(str(layers) for layers, _ in stages), stages[-1][0]
     updates = sum(updates for _, updates in stages)
     yield from (
-        "## Grown while it is trained",
+        "### Grown while it is trained",
         "",
         f"`sdt_transformer` with {deep} encoder and {settings['layers']} decoder layers, trained from the start and "
         f"grown {depths} in one command",

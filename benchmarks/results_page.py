@@ -13,7 +13,7 @@ LINE = 118
 def page(sections: Iterable[Iterable[str]]) -> str:
     """The page as Markdown."""
     lines = [
-        "# Results on real text",
+        "## Small models",
         "",
         "Made by `benchmarks/results.py`, which prints and runs the commands below, one after the other. Losses are as",
         "fairseq logs them: bits a token, label smoothing included unless it says otherwise.",

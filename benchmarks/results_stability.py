@@ -50,7 +50,7 @@ def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
     layers = settings["deep_layers"]
     parameters = next(iter(runs.values()))["parameters"]
     yield from (
-        f"## {layers} + {layers} layers",
+        f"### {layers} + {layers} layers",
         "",
         f"`depthwise_lstm_transformer` with {layers} + {layers} layers, width {settings['deep_width']}, "
         f"{settings['heads']} heads, hidden width {4 * settings['deep_width']} ({parameters:,} parameters):",

@@ -73,7 +73,7 @@ def measure(place: Workplace, options: argparse.Namespace, languages: Languages)
 def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
     settings, runs, scores = part["settings"], part["runs"], part["scores"]
     yield from (
-        "## Parallel units",
+        "### Parallel units",
         "",
         f"Each model: {settings['layers']} + {settings['layers']} layers, width {settings['width']}, "
         f"{settings['heads']} heads, hidden width {4 * settings['width']}, relative positions",
