@@ -149,18 +149,19 @@ class _Sweep:
     def __init__(self, work: Work, python: Path) -> None:
         self.folder, self.environment = work.folder, {**os.environ, **SMALL_TEXT, **work.environment}
         self.environment |= {"PYTHON": str(python), "BATCH_TOKENS": "600", "MAX_TOKENS": "600"}
-        self.command = [sys.executable, str(RECIPES / "sweep.py"), "--recipes", "multi30k", "--systems", "transformer"]
+        self.forked = str(python)
+        self.command = [str(RECIPES / "sweep.py"), "--recipes", "multi30k", "--systems", "transformer"]
         self.command += ["--seeds", "1", "--work", str(self.folder), "--nice", "0"]
         self.extra = ["--", *small(), "--max-update", "6", "--save-interval-updates", "2", "--log-interval", "1"]
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
+    def start(self, *options: str, python: str = sys.executable) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*self.command, *options, *self.extra], env=self.environment, stdout=subprocess.PIPE,
+            [python, *self.command, *options, *self.extra], env=self.environment, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*options)
+        process = self.start(*options, python=self.forked)
         stdout, stderr = process.communicate(timeout=240)
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
