@@ -55,8 +55,10 @@ features, the share of values below 0.1 and above 0.9, and the length of the sta
 and deviations are logged while a model is trained with `--log-gates`, also to TensorBoard.""",
     "score": """BLEU as each paper computes it, and chrF, through sacreBLEU. Without `--metric` it is sacreBLEU's own.
 `tokenized` and `tokenized-lc` equal `multi-bleu.perl` without and with `-lc`; `compound-split` splits words at hyphens
-first. These three take text that is already tokenised and never tokenise. A file may be plain text or what
-`fairseq-generate` printed, whose order is put right by the sentences' numbers.""",
+first, with the papers' substitution `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`, which leaves the second hyphen of `a-b-c`;
+`--compound-split-all` splits that one too, and the signature tells which. These three take text that is already
+tokenised and never tokenise. A file may be plain text or what `fairseq-generate` printed, whose order is put right by
+the sentences' numbers.""",
     "compare": """Paired bootstrap resampling or approximate randomisation (sacreBLEU's). Files of several seeds are
 given with commas between them and come out as mean and spread. With `--languages` folders are compared, one file a
 language: BLEU94, BLEU4 and the win ratio of the OPUS-100 tables.""",

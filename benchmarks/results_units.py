@@ -112,7 +112,8 @@ def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
 def _units(found: list[dict[str, Any]]) -> Iterator[str]:
     """Diversity as in Table 6, and the weights of the units."""
     yield from (
-        "Diversity of the units on the validation set as the authors compute it (pairs of a unit with itself too),",
+        "Diversity of the units on the validation set as the authors compute it (pairs of a unit with itself too, and",
+        "feed-forward outputs with the residual),",
         "means of the layers; beside it the paper's Table 6 (NIST, 6 layers). Then the unit weights, layer by layer.",
         "",
         "| model | attention positions | attention outputs | feed-forward outputs | the paper's | unit weights |",

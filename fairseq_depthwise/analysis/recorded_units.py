@@ -58,9 +58,10 @@ def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]
     def keep(module: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor]) -> None:
         attended[:] = [outputs]
 
-    def hand_over(module: nn.Module, inputs: Any, outputs: Tensor) -> None:
+    def hand_over(module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
         attention_outputs, weights = attended.pop()
-        observe(number, UnitOutputs(weights.mean(dim=1), attention_outputs, outputs))
+        # What the net reads is s_i, before its norm.
+        observe(number, UnitOutputs(weights.mean(dim=1), attention_outputs, outputs, inputs[0] + outputs))
 
     return [
         layer.self_attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True),
@@ -81,7 +82,7 @@ def measure_diversity(
     Args:
         encoder: of a multi-unit model in evaluation mode.
         batches: as fairseq makes them, with ``net_input.src_tokens`` B x T.
-        include_self: as in :class:`~fairseq_depthwise.analysis.unit_diversity.DiversitySum`.
+        include_self: as in :class:`~fairseq_depthwise.analysis.unit_diversity.LayerDiversitySums`.
         progress: called with the number of batches done.
     """
     sums = [LayerDiversitySums(include_self=include_self) for _ in encoder.layers]

@@ -6,9 +6,12 @@ the authors' program::
 
     DIV = exp( - 1/N sum_n 1/|P| sum_{(i,j) in P} cos(o_i^n, o_j^n) )
 
-with N the tokens, padding left out, and P the pairs of units with i != j. The authors' P are all I^2 pairs, those of a
-unit with itself too: with c the mean cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower
-wherever c < 1. DIV is 0.368 for units that do the same, 1 for orthogonal ones, and up to 2.718 for opposite ones.
+with N the tokens, padding left out, and P the pairs of units with i != j. DIV is 0.368 for units that do the same, 1
+for orthogonal ones, and up to 2.718 for opposite ones.
+
+The authors' program differs in two points. Its P are all I^2 pairs, those of a unit with itself too: with c the mean
+cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower wherever c < 1. And its output of a
+feed-forward net has the residual in it, s_i + FFN_i, of which all units have a large part in common.
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ class UnitOutputs:
         attention_weights: U x B x T x T, from each position (first T) to all; mean over a unit's heads.
         attention_outputs: U x T x B x d, SelfAttn_i of Equation 8.
         feed_forward_outputs: U x T x B x d, FFN_i of Equation 9, without the residual.
+        unit_outputs: U x T x B x d, with it: s_i + FFN_i.
     """
 
     attention_weights: Tensor
     attention_outputs: Tensor
     feed_forward_outputs: Tensor
+    unit_outputs: Tensor
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,11 @@ class LayerDiversitySums:
     """The three diversities of a layer.
 
     Args:
-        include_self: as in :class:`DiversitySum`.
+        include_self: as the authors' program: as in :class:`DiversitySum`, and feed-forward outputs with the residual.
     """
 
     def __init__(self, *, include_self: bool = False) -> None:
+        self.include_self = include_self
         self.positions = DiversitySum(include_self=include_self)
         self.attention = DiversitySum(include_self=include_self)
         self.feed_forward = DiversitySum(include_self=include_self)
@@ -104,7 +110,8 @@ class LayerDiversitySums:
         real = padding.logical_not()
         self.positions.add(outputs.attention_weights[:, real])
         self.attention.add(outputs.attention_outputs[:, real.t()])
-        self.feed_forward.add(outputs.feed_forward_outputs[:, real.t()])
+        fed = outputs.unit_outputs if self.include_self else outputs.feed_forward_outputs
+        self.feed_forward.add(fed[:, real.t()])
 
     def value(self) -> LayerDiversity:
         """All three."""

@@ -33,7 +33,7 @@ class UnitReport:
         units: I.
         subset: part of the data.
         sentences, tokens: how much of it was read.
-        include_self: whether pairs of a unit with itself count.
+        include_self: whether diversity is computed as by the authors' program.
         diversities: of each layer, first to last.
         weights: of each layer.
     """
@@ -73,7 +73,7 @@ def report_on(
     Args:
         loaded: the model and its data.
         subset, max_sentences, max_tokens: as in :meth:`LoadedModel.batches`.
-        include_self: as in :class:`~fairseq_depthwise.analysis.unit_diversity.DiversitySum`.
+        include_self: as in :class:`~fairseq_depthwise.analysis.unit_diversity.LayerDiversitySums`.
         progress: called with the number of batches done and of all.
 
     Raises:
@@ -144,7 +144,9 @@ def as_csv(reports: Sequence[UnitReport]) -> str:
 
 def as_text(report: UnitReport) -> str:
     """A table for people: the diversities of Table 6, the weights of Figure 3, and the order if there is one."""
-    pairs = "all pairs of units, with themselves too" if report.include_self else "pairs of different units"
+    pairs = "pairs of different units"
+    if report.include_self:
+        pairs = "all pairs of units, with themselves too, of feed-forward outputs with the residual"
     head = (
         f"{report.checkpoint}: {report.architecture}, {report.units} units in each layer\n"
         f"{report.subset}: {report.sentences:,} sentences, {report.tokens:,} tokens; diversity over {pairs}\n"

@@ -56,6 +56,10 @@ def add_metric_options(parser: argparse.ArgumentParser) -> None:
         "that is already tokenised and never tokenise",
     )  # fmt: skip
     parser.add_argument(
+        "--compound-split-all", action="store_true",
+        help="let compound-split split at every hyphen; else, as for the papers' scores, the second of a-b-c stays",
+    )  # fmt: skip
+    parser.add_argument(
         "--tokenize", metavar="NAME", help="tokenizer of sacrebleu, as zh for Chinese translations (default: 13a)"
     )
     parser.add_argument(
@@ -74,7 +78,14 @@ def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
         raise UserError(f"--tokenize {options.tokenize} is for --metric sacrebleu; {metric} has no tokenizer")
     if options.chrf_word_order is not None and metric != "chrf":
         raise UserError(f"--chrf-word-order {options.chrf_word_order} is for --metric chrf, and the metric is {metric}")
-    chosen = TranslationMetric(metric, tokenize=options.tokenize or "13a", chrf_word_order=options.chrf_word_order or 0)
+    if options.compound_split_all and metric != "compound-split":
+        raise UserError(f"--compound-split-all is for --metric compound-split, and the metric is {metric}")
+    chosen = TranslationMetric(
+        metric,
+        tokenize=options.tokenize or "13a",
+        chrf_word_order=options.chrf_word_order or 0,
+        split_all=options.compound_split_all,
+    )
     if (language := options.detokenize) is not None:
         if chosen.tokenised:
             raise UserError(f"--detokenize {language} is for detokenised metrics, and {metric} needs tokenised text")

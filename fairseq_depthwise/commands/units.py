@@ -31,7 +31,8 @@ def add_to(subcommands: Any) -> None:
     add_data_options(parser)
     parser.add_argument(
         "--include-self", action="store_true",
-        help="average over all pairs, those of a unit with itself too, as the authors' program does",
+        help="compute diversity as the authors' program does: over all pairs of units, those of a unit with itself "
+        "too, and of feed-forward outputs with the residual in them",
     )  # fmt: skip
     parser.add_argument("--output", metavar="FIGURE", help="draw the weights of the units: .png, .pdf or .svg")
     which = parser.add_mutually_exclusive_group()

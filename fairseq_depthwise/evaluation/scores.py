@@ -1,10 +1,11 @@
-"""BLEU as each paper computes it, and chrF: all through sacreBLEU, which counts the n-grams.
+r"""BLEU as each paper computes it, and chrF: all through sacreBLEU, which counts the n-grams.
 
 ``tokenized`` and ``tokenized-lc`` equal ``multi-bleu.perl`` of Moses without and with ``-lc``. The script reads bytes:
 its words end at ASCII white space only, and it lowers ASCII letters only. Python's ``split`` and ``lower`` do more.
 
-``compound-split`` splits every hyphen between two characters. The substitution that is common in shell scripts takes
-both neighbours with it, and so leaves the second hyphen of ``a-b-c`` as it is.
+``compound-split`` does first what ``perl -ple 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g'`` does, by which the papers' scores
+are made: a match takes both neighbours with it, bytes as perl reads them, and so the second hyphen of ``a-b-c`` stays
+as it is. ``split_all`` splits that one too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _INNER_SPACE = {
 }
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
-_COMPOUND_HYPHEN = re.compile(r"(?<=[^ \t\n\r\f\v])-(?=[^ \t\n\r\f\v])")
+#: Of bytes, where white space is that of ASCII.
+_COMPOUND = re.compile(rb"(\S)-(\S)")
+_COMPOUND_HYPHEN = re.compile(rb"(?<=\S)-(?=\S)")
 
 
 @dataclass(frozen=True)
@@ -78,13 +81,22 @@ class TranslationMetric:
         name: the metric.
         tokenize: sacreBLEU's tokenizer, for the metric ``sacrebleu``.
         chrf_word_order: n-grams of words in chrF; 2 makes it chrF++.
+        split_all: for the metric ``compound-split``, split at every hyphen.
 
     Raises:
         UserError: sacreBLEU has no such tokenizer, or it lacks a package.
     """
 
-    def __init__(self, name: str = "sacrebleu", *, tokenize: str = "13a", chrf_word_order: int = 0) -> None:
+    def __init__(
+        self,
+        name: str = "sacrebleu",
+        *,
+        tokenize: str = "13a",
+        chrf_word_order: int = 0,
+        split_all: bool = False,
+    ) -> None:
         self.name = name
+        self.split_all = split_all
         self.tokenised = name in TOKENISED
         #: sacreBLEU's own object. It counts; sentences must be prepared first.
         self.scorer: BLEU | CHRF
@@ -99,12 +111,12 @@ class TranslationMetric:
         """What sacreBLEU is given in place of sentences."""
         if not self.tokenised:
             return list(sentences)
-        prepared = [sentence.translate(_INNER_SPACE) for sentence in sentences]
+        prepared = list(sentences)
+        if self.name == "compound-split":
+            prepared = [_split_compounds(sentence, self.split_all) for sentence in prepared]
         if self.name == "tokenized-lc":
             prepared = [sentence.translate(_ASCII_LOWER) for sentence in prepared]
-        if self.name == "compound-split":
-            prepared = [_COMPOUND_HYPHEN.sub(" ##AT##-##AT## ", sentence) for sentence in prepared]
-        return prepared
+        return [sentence.translate(_INNER_SPACE) for sentence in prepared]
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """Score a system.
@@ -125,8 +137,17 @@ class TranslationMetric:
         if self.name == "tokenized-lc":
             signature.update("case", "lc-ascii")
         if self.name == "compound-split":
-            signature.update("tok", "compound-split")
+            signature.update("tok", "compound-split-all" if self.split_all else "compound-split")
         return str(signature)
+
+
+def _split_compounds(sentence: str, split_all: bool) -> str:
+    text = sentence.encode("utf-8", "surrogatepass")
+    if split_all:
+        text = _COMPOUND_HYPHEN.sub(b" ##AT##-##AT## ", text)
+    else:
+        text = _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text)
+    return text.decode("utf-8", "surrogatepass")
 
 
 def require_same_length(path: str, sentences: Sequence[str], reference: str, others: Sequence[str]) -> None:

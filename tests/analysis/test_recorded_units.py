@@ -32,8 +32,8 @@ def batches_of(model: Any, size: int, left: bool = True) -> list[dict[str, Any]]
 
 
 @torch.no_grad()
-def second_reading(model: Any) -> list[tuple[float | None, ...]]:
-    """Without hooks, padding or batches."""
+def second_reading(model: Any, include_self: bool) -> list[tuple[float | None, ...]]:
+    """Without hooks, padding or batches; ``include_self``: as the authors' program, where nets return s_i + FFN_i."""
     vectors: list[tuple[list[Tensor], list[Tensor], list[Tensor]]] = [([], [], []) for _ in model.encoder.layers]
     longest = max(len(sentence.split()) for sentence in SENTENCES) + 1
     for batch in batches_of(model, 1):
@@ -47,11 +47,11 @@ def second_reading(model: Any) -> list[tuple[float | None, ...]]:
             mean = sum(weights[:, head] for head in range(weights.size(1))) / weights.size(1)
             positions.append(torch.nn.functional.pad(mean[:, 0], (0, longest - mean.size(-1))))
             attended.append(outputs[:, :, 0])
-            fed.append(nets[:, :, 0])
+            fed.append((units + nets if include_self else nets)[:, :, 0])
             stream = torch.tensordot(layer.coefficients(), units + nets, dims=1)
     result = []
     for columns in vectors:
-        sums = [DiversitySum() for _ in columns]
+        sums = [DiversitySum(include_self=include_self) for _ in columns]
         for one, of_sentences in zip(sums, columns, strict=True):
             one.add(torch.cat(of_sentences, dim=1))
         result.append(tuple(one.value() for one in sums))
@@ -64,10 +64,11 @@ def second_reading(model: Any) -> list[tuple[float | None, ...]]:
      {"max_relative_positions": 0}],
     ids=str,
 )  # fmt: skip
-def test_diversity_is_that_of_the_second_reading(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("include_self", [False, True])
+def test_diversity_is_that_of_the_second_reading(options: dict[str, Any], include_self: bool) -> None:
     model = unit_model(**options)
-    measured = measure_diversity(model.encoder, batches_of(model, 3))
-    for layer, expected in zip(measured.layers, second_reading(model), strict=True):
+    measured = measure_diversity(model.encoder, batches_of(model, 3), include_self=include_self)
+    for layer, expected in zip(measured.layers, second_reading(model, include_self), strict=True):
         for value, other in zip(astuple(layer), expected, strict=True):
             assert value == (None if other is None else pytest.approx(other, rel=1e-5))
     assert (measured.sentences, measured.tokens) == (len(SENTENCES), sum(len(one.split()) + 1 for one in SENTENCES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -45,9 +46,7 @@ def summed(outputs: Tensor, **options: bool) -> float | None:
 def outputs_of_a_layer() -> UnitOutputs:
     torch.manual_seed(1)
     return UnitOutputs(
-        torch.rand(UNITS, BATCH, LENGTH, LENGTH),
-        torch.randn(UNITS, LENGTH, BATCH, WIDTH),
-        torch.randn(UNITS, LENGTH, BATCH, WIDTH),
+        torch.rand(UNITS, BATCH, LENGTH, LENGTH), *(torch.randn(UNITS, LENGTH, BATCH, WIDTH) for _ in range(3))
     )
 
 
@@ -97,7 +96,7 @@ def test_padding_is_left_out_and_batches_add_up() -> None:
         only = slice(sentence, sentence + 1)
         part = UnitOutputs(
             outputs.attention_weights[:, only], outputs.attention_outputs[:, :, only],
-            outputs.feed_forward_outputs[:, :, only],
+            outputs.feed_forward_outputs[:, :, only], outputs.unit_outputs[:, :, only],
         )  # fmt: skip
         parts.add(part, PADDING[only])
     assert whole.positions.tokens == 8
@@ -111,7 +110,9 @@ def test_padding_is_left_out_and_batches_add_up() -> None:
 
 def test_an_output_that_is_shared_has_none() -> None:
     outputs = outputs_of_a_layer()
-    shared = UnitOutputs(outputs.attention_weights[:1], outputs.attention_outputs[:1], outputs.feed_forward_outputs)
+    shared = replace(
+        outputs, attention_weights=outputs.attention_weights[:1], attention_outputs=outputs.attention_outputs[:1]
+    )
     sums = LayerDiversitySums()
     sums.add(shared, PADDING)
     value = sums.value()

@@ -233,6 +233,7 @@ def test_tokenised_text_is_said(
         (["--ref", "{ref}", "--tokenize", "14a", "{hyp}"], "--tokenize 14a is no tokenizer of sacreBLEU; it must be"),
         (["--ref", "{ref}", "--metric", "chrf", "--tokenize", "zh", "{hyp}"], "--tokenize zh is for --metric sacre"),
         (["--ref", "{ref}", "--chrf-word-order", "2", "{hyp}"], "--chrf-word-order 2 is for --metric chrf, and the"),
+        (["--ref", "{ref}", "--compound-split-all", "{hyp}"], "--compound-split-all is for --metric compound-split"),
         (["--ref", "{ref}", "--detokenize", "German", "{hyp}"], "--detokenize German is no code of a language"),
         (
             ["--ref", "{ref}", "--metric", "compound-split", "--detokenize", "de", "{hyp}"],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 
@@ -46,20 +48,22 @@ SECOND_REFERENCE = [
 ]
 
 #: What multi-bleu.perl of Moses (perl 5.36) printed for these sentences: BLEU, precisions, BP, hyp_len, ref_len. For
-#: compound-split, after perl -pe 's{(?<=\S)-(?=\S)}{ ##AT##-##AT## }g'.
+#: compound-split-all, after perl -pe 's{(?<=\S)-(?=\S)}{ ##AT##-##AT## }g'.
 PRINTED = {
     ("tokenized", 1): ("53.44", "82.5/62.9/53.3/44.0", "0.905", 40, 44),
     ("tokenized", 2): ("68.31", "90.0/77.1/66.7/52.0", "0.975", 40, 41),
     ("tokenized-lc", 1): ("65.07", "90.0/74.3/66.7/60.0", "0.905", 40, 44),
     ("tokenized-lc", 2): ("74.82", "95.0/82.9/73.3/60.0", "0.975", 40, 41),
-    ("compound-split", 1): ("63.09", "87.0/71.4/63.6/53.8", "0.929", 54, 58),
-    ("compound-split", 2): ("72.71", "92.6/81.6/72.7/59.0", "0.964", 54, 56),
+    ("compound-split-all", 1): ("63.09", "87.0/71.4/63.6/53.8", "0.929", 54, 58),
+    ("compound-split-all", 2): ("72.71", "92.6/81.6/72.7/59.0", "0.964", 54, 56),
 }
 
 
 @pytest.mark.parametrize(("metric", "references"), PRINTED)
 def test_the_same_as_multi_bleu(metric: str, references: int) -> None:
-    score = TranslationMetric(metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE][:references])
+    name = metric.removesuffix("-all")
+    chosen = TranslationMetric(name, split_all=name != metric)
+    score = chosen.score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE][:references])
     ngrams = score.ngrams
     assert ngrams is not None
     assert (
@@ -128,20 +132,41 @@ def test_python_would_split_and_lower_more() -> None:
     assert naive.corpus_score(lowered[0], lowered[1:]).score != pytest.approx(65.07, abs=0.5)
 
 
-@pytest.mark.parametrize(
-    ("sentence", "split"),
-    [
-        ("a-b-c", "a ##AT##-##AT## b ##AT##-##AT## c"),
-        ("E-Mail-Adresse , 3-4", "E ##AT##-##AT## Mail ##AT##-##AT## Adresse , 3 ##AT##-##AT## 4"),
-        ("ö-ä", "ö ##AT##-##AT## ä"),
-        ("- a - -b b- \t-", "- a - -b b- \t-"),
-        ("a--b", "a ##AT##-##AT##  ##AT##-##AT## b"),
-        ("\u00a0-b", "\U000f00a0 ##AT##-##AT## b"),  # white space for Python only
-        ("a\u2010b", "a\u2010b"),
-    ],
-)
-def test_compounds_are_split_at_every_hyphen(sentence: str, split: str) -> None:
-    assert TranslationMetric("compound-split").prepare([sentence]) == [split]
+#: The substitution in the papers' scripts, and one that takes no neighbours with it.
+PAPERS, EVERY = r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g", r"s{(?<=\S)-(?=\S)}{ ##AT##-##AT## }g"
+
+#: Sentence -> what the first makes of it, what the second does; @ is short for ##AT##-##AT##.
+SPLIT = {
+    "a-b-c": ("a @ b-c", "a @ b @ c"),
+    "E-Mail-Adresse , 3-4": ("E @ Mail @ Adresse , 3 @ 4", "E @ Mail @ Adresse , 3 @ 4"),
+    "3-4-5-6-7": ("3 @ 4-5 @ 6-7", "3 @ 4 @ 5 @ 6 @ 7"),
+    "ö-ä": ("ö @ ä", "ö @ ä"),
+    "a-ö-c": ("a @ ö @ c", "a @ ö @ c"),  # one character, but two bytes
+    "- a - -b b- \t-": ("- a - -b b- \t-", "- a - -b b- \t-"),
+    "a--b": ("a @ -b", "a @  @ b"),
+    "a---b": ("a @ --b", "a @  @  @ b"),
+    "\u00a0-b": ("\U000f00a0 @ b",) * 2,  # white space for Python only
+    "a-\x1c-b": ("a @ \U000f001c-b", "a @ \U000f001c @ b"),
+    "a\u2010b": ("a\u2010b",) * 2,
+}
+
+
+@pytest.mark.parametrize("sentence", SPLIT)
+@pytest.mark.parametrize("split_all", [False, True])
+def test_where_compounds_are_split(sentence: str, split_all: bool) -> None:
+    split = SPLIT[sentence][split_all].replace("@", "##AT##-##AT##")
+    assert TranslationMetric("compound-split", split_all=split_all).prepare([sentence]) == [split]
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
+@pytest.mark.parametrize("program", [PAPERS, EVERY])
+def test_compounds_are_split_as_perl_does(program: str) -> None:
+    chance = random.Random(5)
+    lines = [*SPLIT, *("".join(chance.choices("ab-- öÄ\u00a0\u0085\u3000\t\x1c", k=12)) for _ in range(2000))]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    output = subprocess.run(["perl", "-ple", program], input=text, stdout=subprocess.PIPE, check=True).stdout
+    expected = TranslationMetric("tokenized").prepare(output.decode().split("\n")[:-1])
+    assert TranslationMetric("compound-split", split_all=program == EVERY).prepare(lines) == expected
 
 
 def test_tokenised_metrics_never_tokenise() -> None:
@@ -194,6 +219,11 @@ def test_chrf_by_hand() -> None:
 def test_signatures_tell_the_metrics_apart(metric: str, part: str) -> None:
     score = TranslationMetric(metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE])
     assert score.signature == part + sacrebleu.__version__
+
+
+def test_the_signature_tells_how_compounds_were_split() -> None:
+    metric = TranslationMetric("compound-split", split_all=True)
+    assert "|tok:compound-split-all|" in metric.score(HYPOTHESES, [REFERENCE]).signature
 
 
 @pytest.mark.parametrize("metric", METRICS)
