@@ -119,8 +119,8 @@ def _options_of(text: str) -> Iterator[str]:
     while frame is not None:
         found = frame.f_locals
         for options in (found.get("args"), found.get("cfg"), *_own_options(found.get("self"))):
-            values = vars(options) if isinstance(options, Namespace) else options
-            if isinstance(values, Mapping):
+            values = options if isinstance(options, Mapping) else getattr(options, "__dict__", None)
+            if values is not None:
                 yield from _names_in(values, text)
         frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
 

@@ -23,7 +23,8 @@ class CheckedArchive(tarfile.TarFile):
             targets = [member.name, member.linkname] if member.islnk() or member.issym() else [member.name]
             if not (member.isreg() or member.isdir() or len(targets) == 2) or any(map(_leads_out, targets)):
                 raise UserError(
-                    f"{os.fsdecode(self.name or b'the archive')} is refused: its member {member.name!r} leads out of the folder that it is unpacked to"
+                    f"{os.fsdecode(self.name or '')} is refused: its member {member.name!r} leads out of the folder "
+                    "that it is unpacked to"
                 )
         return names
 
