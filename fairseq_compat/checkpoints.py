@@ -1,12 +1,14 @@
 """Reading checkpoints without running what is in them, and saying plainly what is wrong with one.
 
 Loading is weights-only on every PyTorch: what a pickle may name is PyTorch's own list and that of
-:mod:`fairseq_compat.allow_list`. Everything else is refused before it is built.
+:mod:`fairseq_compat.allow_list`. Everything else is refused before it is built. The checksums of a file are compared
+with its bytes before it is loaded, which PyTorch does not do.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import pickle
 import pickletools
@@ -23,6 +25,20 @@ from fairseq_compat.files import written_whole
 
 allow_list.install()
 
+logger = logging.getLogger(__name__)
+
+#: Set to 1, this environment variable leaves the checksums of checkpoints alone.
+SKIP_CHECKSUMS = "FAIRSEQ_COMPAT_SKIP_CRC"
+
+#: How files begin that ``torch.save`` writes since PyTorch 1.6.
+_ARCHIVE = b"PK\x03\x04"
+
+#: The mark of a folder among an archive's attributes.
+_FOLDER = 0x10
+
+#: Files whose checksums were right, by what changes when a file does.
+_checked: set[tuple[int, ...]] = set()
+
 
 def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu", *, mapped: bool = False) -> Any:
     """``torch.load`` that is always weights-only.
@@ -34,8 +50,8 @@ def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu", *,
             file must be named by its path then, and must stay.
 
     Raises:
-        UserError: the file is empty, truncated, not a PyTorch file, or its pickle names a class or function that is
-            not on the allow-list (the message says which).
+        UserError: the file is empty, truncated, damaged, not a PyTorch file, or its pickle names a class or function
+            that is not on the allow-list (the message says which).
         FileNotFoundError: there is no such file.
     """
     if not hasattr(file, "read"):
@@ -50,12 +66,22 @@ def _load(file: Any, mapped_path_or_file: Any, map_location: Any) -> Any:
     """``file`` is the one that an error is explained from."""
     name = getattr(file, "name", "the checkpoint")
     mapped = isinstance(mapped_path_or_file, str)
+    start, version = file.tell(), _version(file)
+    is_archive = file.read(len(_ARCHIVE)) == _ARCHIVE
+    if is_archive and version not in _checked:
+        _require_undamaged(file, name)
+    file.seek(start)
     try:
-        return torch.load(mapped_path_or_file, map_location=map_location, weights_only=True, mmap=mapped)
+        loaded = torch.load(mapped_path_or_file, map_location=map_location, weights_only=True, mmap=mapped)
     except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
         if "allocate" in str(error) or isinstance(error, MemoryError):
             raise
         raise UserError(_why_not(name, file, error)) from error
+    if not is_archive and version not in _checked:
+        logger.warning("%s is of PyTorch 1.5 or older, whose files have no checksums: damage is not seen", name)
+    if version is not None:
+        _checked.add(version)  # a process looks once
+    return loaded
 
 
 def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:
@@ -165,20 +191,55 @@ def _why_not(name: str, file: Any, error: Exception) -> str:
             "a fairseq checkpoint names only tensors, numbers and argparse.Namespace"
         )
     file.seek(0)
-    if file.read(2) == b"PK":
-        if is_whole_archive(file):
-            return f"{name} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
-        return f"{name} is truncated or damaged ({size} bytes are there, and the archive has no readable end)"
+    if file.read(2) == _ARCHIVE[:2]:
+        return f"{name} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
     return f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)"
 
 
-def is_whole_archive(file: IO[bytes]) -> bool:
-    """Whether a file is one that ``torch.save`` writes now, with the checksum of every tensor as it was written."""
+def _require_undamaged(file: IO[bytes], name: str) -> None:
+    """Compare an archive's checksums with its bytes.
+
+    Raises:
+        UserError: they differ, or ``torch.save`` does not write such archives.
+    """
+    if os.environ.get(SKIP_CHECKSUMS, "0") in ("", "0") and (damage := _damage(file)) is not None:
+        raise UserError(f"{name} is {damage}; a whole copy of it is needed")
+
+
+def _version(file: IO[bytes]) -> tuple[int, ...] | None:
+    """What tells a file from another one, and from itself after a change; None where it is in memory only."""
+    try:
+        found = os.fstat(file.fileno())
+    except (OSError, AttributeError):  # io.UnsupportedOperation is an OSError
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _damage(file: IO[bytes]) -> str | None:
+    """What is wrong with an archive, after "the file is"; None where every checksum is right."""
+    size = file.seek(0, os.SEEK_END)
     try:
         with zipfile.ZipFile(file) as archive:
-            return archive.testzip() is None
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError):
-        return False
+            for member in archive.infolist():
+                # torch.save does not compress. PyTorch leaves out what is marked as a folder without a word, and some
+                # versions of it run a TorchScript archive.
+                if (
+                    member.compress_type != zipfile.ZIP_STORED
+                    or member.external_attr & _FOLDER
+                    or member.filename.endswith("/constants.pkl")
+                ):
+                    return f"no file that torch.save wrote, or is damaged ({member.filename} shows that)"
+                try:
+                    with archive.open(member) as content:
+                        while content.read(1 << 20):
+                            pass
+                except Exception:  # of a wrong checksum, or name, or flag, or place in the file
+                    return f"damaged: the checksum of {member.filename} is not that of its bytes"
+            if len(set(archive.namelist())) < len(archive.namelist()):
+                return "damaged: two parts of it have the same name"
+    except Exception:
+        return f"truncated or damaged ({size} bytes are there, and the archive has no readable end)"
+    return None
 
 
 def _scan(file: IO[bytes]) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from fairseq_compat import versions
-from fairseq_compat.import_hook import FAIRSEQ_VERSION, PATCHES, applied
+from fairseq_compat.import_hook import FAIRSEQ_VERSION, MENTIONED, PATCHES, applied
 
 #: fairseq's commands that this package makes run.
 FAIRSEQ_COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "score", "eval-lm", "hydra-train")
@@ -61,6 +61,8 @@ def patches() -> list[tuple[str, str]]:
     for module, names in PATCHES.items():
         for name in names:
             modules.setdefault(name, []).append(module)
+    for word, name in MENTIONED.items():
+        modules[name] = [f"every module of fairseq that mentions {word.decode()}"]
     described = []
     for name, patched in modules.items():
         docstring = importlib.import_module(f"fairseq_compat.patches.{name}").__doc__ or name

@@ -62,6 +62,14 @@ def explain(error: BaseException) -> str | None:
             return f"{message.split(';')[0]}: {error.__context__}"
         details = [line.strip() for line in str(error.__context__).splitlines()[1:2]]
         return "; ".join([message.rstrip("."), *(line[:200].rstrip(".") for line in details)])
+    if isinstance(error, FloatingPointError):
+        return (
+            f"training stopped: {message.splitlines()[0].rstrip('.') if message else 'a value is not a number'}; the "
+            "log names the first module with such values; a lower --lr, more --warmup-updates or --clip-norm help, and "
+            "checkpoints of before are whole"
+        )
+    if isinstance(error, AssertionError) and re.fullmatch(r"(\d+) < \1", message):  # the search ends without an end
+        return "the model's scores are NaN; if it computes with --fp16, leave that out, or give another checkpoint"
     if isinstance(error, AssertionError) and message.startswith(OWN_SENTENCES):
         return message
     if isinstance(error, ValueError) and message.startswith(OWN_VALUE_ERRORS):

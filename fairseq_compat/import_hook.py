@@ -24,8 +24,11 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq": ("known_warnings",),
     "fairseq.dataclass.configs": ("dataclass_defaults",),
     "fairseq.models.transformer.transformer_config": ("dataclass_defaults",),
-    "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints", "missing_checkpoints"),
+    "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints", "missing_checkpoints", "finite_parameters"),
+    "fairseq.file_utils": ("checked_archives",),
     "fairseq.trainer": ("recorded_versions", "patience"),
+    "fairseq.nan_detector": ("reported_nan",),
+    "fairseq.utils": ("examples_as_user_dir",),
     "fairseq.distributed.utils": ("broadcast_of_own_objects",),
     "fairseq.modules.transformer_layer": ("encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
@@ -33,6 +36,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.logging.progress_bar": ("log_file_once",),
     "fairseq.data.data_utils": ("numpy_aliases",),
     "fairseq.data.indexed_dataset": ("open_files",),
+    "fairseq.data.fasta_dataset": ("fasta_without_shell",),
     "fairseq.data.multilingual.multilingual_data_manager": (
         "data_of_both_directions",
         "equal_dictionaries",
@@ -49,33 +53,56 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq_cli.train": ("finished_runs", "readable_errors"),
 }
 
+#: Packages whose modules get patches for what they mention, too. A plugin of somebody else is not among them.
+PACKAGES = {"fairseq", "fairseq_cli"}
+
+#: Words in the source of a module of these packages -> the patch that it gets for them.
+MENTIONED: dict[bytes, str] = {
+    b"eval": "literal_options",  # literal_eval, too
+    b"torch.load": "weights_only",
+}
+
 #: (module, patch) pairs in the order in which they were applied in this process.
 applied: list[tuple[str, str]] = []
 
 
 class PatchingFinder:
-    """First entry of ``sys.meta_path``: finds a listed module as usual and wraps its loader; ignores all others."""
+    """First entry of ``sys.meta_path``: finds a module of fairseq as usual and wraps its loader; ignores all others."""
+
+    def __init__(self) -> None:
+        self._is_patched_release: bool | None = None
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in PATCHES or not _is_patched_release(name):
+        in_package = name.partition(".")[0] in PACKAGES
+        if name not in PATCHES and not in_package:
+            return None
+        if in_package and not self._finds_patched_release():
             return None
         for finder in sys.meta_path:
-            if finder is not self:
+            if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
-                    if spec.loader is not None:
-                        spec.loader = PatchingLoader(spec.loader)  # type: ignore[assignment]  # typed by duck
+                    if spec.loader is not None and (patches := patches_of(name, spec)):
+                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment]  # typed by duck
                     return spec
         return None
+
+    def _finds_patched_release(self) -> bool:
+        if self._is_patched_release is None:  # asked once: hundreds of modules are looked for
+            from fairseq_compat.versions import installed_version
+
+            self._is_patched_release = installed_version("fairseq") == FAIRSEQ_VERSION
+        return self._is_patched_release
 
 
 class PatchingLoader:
     """Executes a module inside the context managers of its patches; everything else is the real loader's."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, patches: Sequence[str]) -> None:
         self._loader = loader
+        self._patches = patches
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
@@ -93,19 +120,23 @@ class PatchingLoader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         with ExitStack() as around:
-            for patch in PATCHES[name]:
+            for patch in self._patches:
                 adjust = import_module(f"fairseq_compat.patches.{patch}").adjust
                 around.enter_context(contextmanager(adjust)(module))
             self._loader.exec_module(module)
-        applied.extend((name, patch) for patch in PATCHES[name])
+        applied.extend((name, patch) for patch in self._patches)
 
 
-def _is_patched_release(name: str) -> bool:
-    if not name.startswith("fairseq"):
-        return True
-    from fairseq_compat.versions import installed_version
+def patches_of(name: str, spec: ModuleSpec) -> tuple[str, ...]:
+    """The patches of a module: those listed for it, which have the last word, and those for what its source mentions.
 
-    return installed_version("fairseq") == FAIRSEQ_VERSION
+    Of several patches the first is the outermost, so it finishes last.
+    """
+    listed = PATCHES.get(name, ())
+    if name.partition(".")[0] not in PACKAGES or not (spec.origin or "").endswith((".py", ".pyc")):
+        return listed
+    source = spec.loader.get_data(spec.origin)  # type: ignore[union-attr]  # what loaders of such files have
+    return (*listed, *(patch for mentioned, patch in MENTIONED.items() if mentioned in source))
 
 
 def install() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.finite import require_finite
 from fairseq_depthwise.evaluation.model_sizes import StateDict, depths_in, first_of_each_memory
 
 
@@ -64,7 +65,8 @@ def average(states: Sequence[StateDict], names: Sequence[str]) -> dict[str, Tens
         names: what to call them in an error.
 
     Raises:
-        UserError: a tensor is missing in one of them or has another shape; the message names the first.
+        UserError: a tensor is missing in one of them, has another shape or values that are not numbers; the message
+            names the first.
     """
     averager = RunningAverage()
     for state, name in zip(states, names, strict=True):
@@ -84,6 +86,7 @@ class RunningAverage:
 
     def add(self, state: StateDict, name: str) -> None:
         """Add a state dict; ``name`` is what an error calls it. Raises UserError as :func:`average`."""
+        require_finite(state.items(), name)
         same = first_of_each_memory(state)
         if self.count == 0:
             self._first_name = name

@@ -18,6 +18,7 @@ from fairseq.models.transformer import TransformerModel
 from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.finite import require_finite
 from fairseq_depthwise.growth.stock_transformer import names_of_sdt, options_of_sdt
 from fairseq_depthwise.models.config import EncoderDecoderConfig
 from fairseq_depthwise.models.stack_model import StackModel
@@ -85,7 +86,7 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
         option: the command line's option that named the file, for errors.
 
     Raises:
-        UserError: the file is missing, damaged, not a checkpoint, or its model is none of these.
+        UserError: the file is missing, damaged, not a checkpoint, or its model is none of these or has diverged.
     """
     named = f"{option} {path}".strip()
     if not os.path.isfile(path):
@@ -96,6 +97,7 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
     family = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
     values: Mapping[str, Tensor] = state["model"]
     updates = checkpoints.updates_in(state)
+    require_finite(values.items(), named)
     if family is not None and issubclass(family, StackModel):
         config = options_class(arch).complete(SimpleNamespace(**given))
         return TrainedModel(path, family, config, values, updates)

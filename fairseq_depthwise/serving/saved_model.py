@@ -16,6 +16,7 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.finite import require_finite
 
 #: What a word embedding is called: in our models, and in fairseq's own.
 _TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
@@ -74,7 +75,7 @@ class SavedModel:
             data: the task's folder, for messages.
 
         Raises:
-            UserError: the parameters do not fit the options or the dictionaries.
+            UserError: the parameters do not fit the options or the dictionaries, or some are not numbers.
         """
         _require_same_dictionaries(self.values, task, data, self.path)
         options = self.cfg.model
@@ -87,6 +88,7 @@ class SavedModel:
         except RuntimeError as error:
             details = [line.strip() for line in str(error).splitlines()[1:2]]
             raise UserError("; ".join([f"{self.path} does not fit its own options", *details]).rstrip(".")) from error
+        require_finite(model.named_parameters(), self.path)
         return model.eval()
 
 

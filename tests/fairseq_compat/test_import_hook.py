@@ -78,11 +78,35 @@ def test_failing_body_leaves_no_module_and_is_not_called_applied(
     assert import_hook.applied == []
 
 
-def test_finder_ignores_modules_that_are_not_listed() -> None:
+def test_finder_ignores_what_is_not_of_fairseq() -> None:
     finder = PatchingFinder()
-    for name in ("json", "fairseq.utils", "fairseq.models.transformer", "hydra", "torch", "fairseq_cli"):
-        assert name not in import_hook.PATCHES
+    for name in ("json", "hydra", "torch", "fairseq_compat", "fairseq_depthwise.cli", "fairseqx"):
         assert finder.find_spec(name) is None
+
+
+def test_modules_of_fairseq_are_patched_for_what_they_mention() -> None:
+    finder = PatchingFinder()
+    for name, patched in (("fairseq.data.dictionary", False), ("fairseq.models.fconv", True), ("fairseq.pdb", False)):
+        assert name not in import_hook.PATCHES
+        spec = finder.find_spec(name, importlib.import_module(name.rpartition(".")[0]).__path__)
+        assert spec is not None
+        assert isinstance(spec.loader, PatchingLoader) == patched
+
+
+def test_finders_of_before_python_3_4_are_passed_over(sample_module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [sys.meta_path[0], object(), *sys.meta_path[1:]])
+    spec = PatchingFinder().find_spec(sample_module)
+    assert spec is not None
+    assert isinstance(spec.loader, PatchingLoader)
+
+
+def test_listed_patches_have_the_last_word() -> None:
+    """They are put around those for what a module mentions, so what they replace stays replaced."""
+    from fairseq import checkpoint_utils
+    from fairseq.distributed import utils
+
+    assert checkpoint_utils.torch.load.__module__ == "fairseq_compat.patches.safe_loading"
+    assert utils.torch.load.__module__ == "fairseq_compat.patches.broadcast_of_own_objects"
 
 
 def test_unlisted_module_of_fairseq_is_what_the_file_says() -> None:
@@ -98,6 +122,7 @@ def test_other_release_of_fairseq_is_left_alone(found: str | None, monkeypatch: 
     folder = importlib.import_module("fairseq").__path__
     assert finder.find_spec("fairseq.checkpoint_utils", folder) is not None
     monkeypatch.setattr(versions, "installed_version", lambda name: found)
+    finder = PatchingFinder()
     assert finder.find_spec("fairseq.checkpoint_utils", folder) is None
     assert finder.find_spec("hydra.conf", importlib.import_module("hydra").__path__) is not None
 
@@ -126,7 +151,7 @@ def test_second_install_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_listed_patch_is_there_and_every_patch_is_listed() -> None:
     folder = Path(import_hook.__file__).parent / "patches"
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    listed = {name for names in import_hook.PATCHES.values() for name in names}
+    listed = {name for names in import_hook.PATCHES.values() for name in names} | set(import_hook.MENTIONED.values())
     assert listed == files
     for name in files:
         patch = importlib.import_module(f"fairseq_compat.patches.{name}")

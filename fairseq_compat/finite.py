@@ -1,0 +1,36 @@
+"""Finding parameters that are not numbers: what a training that diverged leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from fairseq_compat.errors import UserError
+
+#: fairseq asks this buffer for its device and type only, and saves it with whatever was in memory.
+NEVER_READ = "_float_tensor"
+
+
+def require_finite(values: Iterable[tuple[str, Tensor]], name: str) -> None:
+    """Check that the values of a model are numbers.
+
+    Args:
+        values: (name, tensor) of its parameters, or all of a checkpoint.
+        name: what an error calls the model: its file.
+
+    Raises:
+        UserError: some are NaN or infinite; the message says how many tensors have such values, and which is first.
+    """
+    count, wrong = 0, []
+    for key, tensor in values:
+        if tensor.is_floating_point() and not key.endswith(NEVER_READ):
+            count += 1
+            if not torch.isfinite(tensor).all():
+                wrong.append(key)
+    if wrong:
+        raise UserError(
+            f"{name} holds NaN or infinite values in {len(wrong)} of its {count} parameters, the first of them "
+            f"{wrong[0]}: its training diverged; give a checkpoint of before that"
+        )

@@ -1,0 +1,161 @@
+"""Damage in a checkpoint is found before its weights are used, once in a process, and only where it matters."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fairseq_compat import UserError, checkpoints
+
+
+@pytest.fixture
+def state() -> dict[str, Any]:
+    torch.manual_seed(1)
+    model = {f"layer.{number}.weight": torch.randn(8, 40) for number in range(4)}
+    return {"model": model, "cfg": {"model": {"_name": "transformer", "dropout": 0.1}}}
+
+
+@pytest.fixture
+def whole(state: dict[str, Any]) -> bytes:
+    memory = io.BytesIO()
+    torch.save(state, memory)
+    return memory.getvalue()
+
+
+def flipped(whole: bytes, bit: int) -> io.BytesIO:
+    content = bytearray(whole)
+    content[bit // 8] ^= 1 << bit % 8
+    return io.BytesIO(content)
+
+
+def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    same = one.keys() == other.keys() and one["cfg"] == other["cfg"] and one["model"].keys() == other["model"].keys()
+    return same and all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
+
+
+def test_every_flipped_bit_of_a_weight_is_refused(state: dict[str, Any], whole: bytes) -> None:
+    chance = random.Random(1)
+    for number in range(300):
+        weight = state["model"][f"layer.{number % 4}.weight"].numpy().tobytes()
+        place = whole.index(weight) * 8 + chance.randrange(len(weight) * 8)
+        assert not equal(torch.load(flipped(whole, place)), state), "PyTorch itself does not see it"
+        with pytest.raises(UserError, match=rf"is damaged: the checksum of \w+/data/{number % 4} is not that of"):
+            checkpoints.load(flipped(whole, place))
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_any_other_flipped_bit_is_refused_or_changes_nothing(state: dict[str, Any], whole: bytes) -> None:
+    chance = random.Random(2)
+    directory = whole.index(b"PK\x01\x02")  # of the members: here PyTorch and Python can read differently
+    places = [chance.randrange(len(whole) * 8) for _ in range(150)]
+    places += [chance.randrange(directory * 8, len(whole) * 8) for _ in range(300)]
+    refused = 0
+    for place in places:
+        try:
+            loaded = checkpoints.load(flipped(whole, place))
+        except UserError:
+            refused += 1
+        else:
+            assert equal(loaded, state), place
+    assert refused > 150
+
+
+def test_a_member_marked_as_a_folder_is_refused(state: dict[str, Any], whole: bytes) -> None:
+    """PyTorch leaves its tensor as whatever was in memory."""
+    name = next(one for one in zipfile.ZipFile(io.BytesIO(whole)).namelist() if one.endswith("data/2"))
+    attributes = whole.index(name.encode(), whole.index(b"PK\x01\x02")) - 46 + 38
+    with pytest.raises(UserError, match=f"{name} shows that"):
+        checkpoints.load(flipped(whole, attributes * 8 + 4))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_files_are_checked_by_path_and_by_fairseq(mapped: bool, whole: bytes, tmp_path: Path) -> None:
+    from fairseq import checkpoint_utils
+
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(flipped(whole, whole.index(b"PK\x01\x02") * 8 - 40_000).getvalue())
+    with pytest.raises(UserError, match=f"{path} is damaged"):
+        checkpoints.load_checkpoint(path, mapped=mapped)
+    with pytest.raises(UserError, match=f"{path} is damaged"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
+def test_a_file_is_checked_once_until_it_changes(
+    state: dict[str, Any], whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    original = checkpoints._damage
+    monkeypatch.setattr(checkpoints, "_damage", lambda file: (looked.append(file.name), original(file))[1])
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(whole)
+    for _ in range(3):
+        checkpoints.load(path)
+    assert looked == [str(path)]
+    other = tmp_path / "other.pt"
+    state["model"]["layer.0.weight"] += 1
+    torch.save(state, other)
+    os.replace(other, path)
+    checkpoints.load(path)
+    assert looked == [str(path)] * 2
+    path.write_bytes(flipped(path.read_bytes(), path.read_bytes().index(b"PK\x01\x02") * 8 - 40_000).getvalue())
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(UserError, match="damaged"):
+        checkpoints.load(path)
+
+
+@pytest.mark.parametrize(("value", "skipped"), [("1", True), ("yes", True), ("0", False), ("", False)])
+def test_checksums_can_be_left_alone(value: str, skipped: bool, whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(checkpoints.SKIP_CHECKSUMS, value)
+    damaged = flipped(whole, whole.index(b"PK\x01\x02") * 8 - 40_000)
+    if skipped:
+        assert set(checkpoints.load(damaged)) == {"model", "cfg"}
+    else:
+        with pytest.raises(UserError, match="damaged"):
+            checkpoints.load(damaged)
+
+
+def test_a_file_without_checksums_is_loaded_with_a_word(
+    state: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "old.pt"
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    for _ in range(2):
+        assert equal(checkpoints.load(path), state)
+    (record,) = caplog.records
+    assert str(path) in record.getMessage()
+
+
+@pytest.mark.parametrize("kind", ["compressed", "torchscript", "twice"])
+def test_archives_that_torch_does_not_save_are_refused(kind: str, whole: bytes, tmp_path: Path) -> None:
+    """A compressed one can be a thousand times as large in memory as on the disk."""
+    path = tmp_path / "checkpoint.pt"
+    with zipfile.ZipFile(io.BytesIO(whole)) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            compression = zipfile.ZIP_DEFLATED if kind == "compressed" else zipfile.ZIP_STORED
+            target.writestr(name, source.read(name), compression)
+        if kind == "torchscript":
+            target.writestr(f"{name.split('/')[0]}/constants.pkl", b"")
+        elif kind == "twice":
+            with pytest.warns(UserWarning, match="Duplicate name"):
+                target.writestr(name, source.read(name))
+    with pytest.raises(UserError, match=r"no file that torch\.save wrote|two parts of it have the same name"):
+        checkpoints.load(path)
+
+
+def test_a_repacked_archive_is_loaded(state: dict[str, Any], whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    with zipfile.ZipFile(io.BytesIO(whole)) as source:
+        source.extractall(tmp_path / "unpacked")
+    shutil.make_archive(str(tmp_path / "again"), "zip", tmp_path / "unpacked")
+    with zipfile.ZipFile(tmp_path / "again.zip") as source, zipfile.ZipFile(path, "w") as target:
+        for name in (one for one in source.namelist() if not one.endswith("/")):
+            target.writestr(name, source.read(name))
+    assert equal(checkpoints.load(path), state)
