@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
-from fairseq_compat import UserError
+from fairseq_compat.outputs import output_file
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
 
 #: As in ``growth.layer_sources``, which is not imported here: a help text need not wait for fairseq.
@@ -35,9 +34,8 @@ def add_to(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.growth.grown_checkpoint import grow_checkpoint
 
-    if os.path.exists(options.output) and not options.force:
-        raise UserError(f"{options.output} exists; give another name, or --force to replace it")
-    grown = grow_checkpoint(options.input, options.output, options.layers, strategy=options.strategy, side=options.side)
+    output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
+    grown = grow_checkpoint(options.input, output, options.layers, strategy=options.strategy, side=options.side)
     before, after = grown.parameters
     if options.json:
         print(

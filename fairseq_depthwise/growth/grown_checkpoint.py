@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_compat import UserError, checkpoints
@@ -84,7 +83,7 @@ def grow_checkpoint(path: str, output: str, layers: int, *, strategy: str, side:
     _reset_optimizer(state, *(len(list(model.parameters())) for model in (shallow, grown)))
 
     with written_whole(output) as file:
-        torch.save(state, file)
+        checkpoints.save_to(state, file)
         file.flush()
         _read_back(file.name, output, grown)
     counts = tuple(sum(parameter.numel() for parameter in model.parameters()) for model in (shallow, grown))
