@@ -87,7 +87,7 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> 
 
 
 def working_folder(option: str, path: str, kind: str) -> str:
-    """Return a folder to work in, made and marked, in which an earlier call of the command may have worked.
+    """Return where a command may work in a folder: a new one, an empty one, or one in which it has worked before.
 
     Args:
         option: the command line's, for the error.
@@ -95,20 +95,25 @@ def working_folder(option: str, path: str, kind: str) -> str:
         kind: what is in the folder, as ``probe``.
 
     Raises:
-        UserError: there is something else, or the folder cannot be made.
+        UserError: there is something else.
     """
     said, place, found = _folder(option, path)
+    if found is not None and not _is_begun(place, kind):
+        raise UserError(f"{said} exists and is no {kind}; give another name")
+    return place
+
+
+def begin_folder(option: str, path: str, kind: str) -> str:
+    """As :func:`working_folder`, and make the folder and its marker where they are missing."""
+    place = working_folder(option, path, kind)
     try:
-        if found is None:
-            os.mkdir(place)
+        os.makedirs(place, exist_ok=True)
         if not _marker(place, kind):
-            if not _is_begun(place, kind):
-                raise UserError(f"{said} exists and is no {kind}; give another name")
             _write_marker(place, kind)
     except OSError as error:
         if (reason := files.reason_of(error, place)) is None:
             raise
-        raise UserError(f"{said} cannot be made: {reason}") from error
+        raise UserError(f"{option} {_shown(path)} cannot be made: {reason}") from error
     return place
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import written_whole
-from fairseq_compat.outputs import working_folder
+from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.linear_fit import LinearFit
 
 #: The name of the row in which nothing is replaced.
@@ -25,6 +25,9 @@ NONE = "none"
 
 #: Files and folders of a probe.
 _RECORD, _MAPS, _HYPOTHESES, _CHECKPOINTS = "probe.json", "maps.pt", "hypotheses", "checkpoints"
+
+#: What the folder's marker says it is.
+KIND = "probe"
 
 #: Names of the files of rows.
 _OF_A_ROW = re.compile(r"(none|(encoder|decoder)\.\d+)(\.output)?\.(txt|pt)")
@@ -79,7 +82,7 @@ class ProbeRecord:
         Raises:
             UserError: the folder has something else in it, or a probe with other settings.
         """
-        folder = working_folder("--output", folder, "probe")
+        folder = begin_folder("--output", folder, KIND)
         path = os.path.join(folder, _RECORD)
         record = cls(folder, settings)
         if os.path.isfile(path):

@@ -114,7 +114,7 @@ def test_bad_input_is_one_sentence_and_leaves_no_file(
 def test_output_in_a_missing_folder_is_one_sentence(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = run_folder / "nowhere" / "average.pt"
     assert cli.main(["average", "--output", str(output), str(run_folder / "checkpoint1.pt")]) == 1
-    assert f"cannot write {output}: its folder does not exist" in capsys.readouterr().err
+    assert f"--output {output}: the folder {output.parent} does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", [["--last", "0"], ["--last", "two"], ["--last", "1", "--best", "1"]])
