@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from option_types import file_to_write
 from page_sections import write_section
 from results import about
 
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, help="the recipe's WORK (default: runs/RECIPE)")
     parser.add_argument("--no-training", action="store_true", help="only what is there")
     parser.add_argument("--records", type=Path, default=Path("docs/records"), help="folder of the numbers as JSON")
-    parser.add_argument("--output", type=Path, default=Path("docs/results.md"))
+    parser.add_argument("--output", type=file_to_write, default=Path("docs/results.md"))
     options = parser.parse_args(arguments)
     work = options.work or Path("runs") / options.recipe
     path = options.records / f"{options.recipe}.json"

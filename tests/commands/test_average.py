@@ -77,12 +77,6 @@ def test_existing_output_is_replaced_only_with_force(run_folder: Path, capsys: p
     assert weight(output) == 6.0
 
 
-def test_output_may_be_one_of_the_inputs(run_folder: Path) -> None:
-    paths = [str(run_folder / f"checkpoint{epoch}.pt") for epoch in (1, 3)]
-    assert cli.main(["average", *paths, "--output", paths[0], "--force"]) == 0
-    assert weight(run_folder / "checkpoint1.pt") == 3.5
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
