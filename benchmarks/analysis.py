@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from analysis_page import SECTIONS, page
+from option_types import page_to_write
 from results import about, find_languages, prepare, text_sizes
 from results_commands import Workplace, tell
 from results_training import length, sizes, training, widths
@@ -63,7 +64,12 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     add("--corpus", type=Path, required=True, help="folder with train, valid and test files of two languages")
     add("--source", metavar="XX", help="source language; en if the corpus has it, else the first")
     add("--work", type=Path, default=Path("runs/analysis"), help=f"folder to work in (default: {shown})")
-    add("--output", type=Path, default=Path("docs/analysis.md"), help=f"the page (default: {shown})")
+    add(
+        "--output",
+        type=page_to_write("benchmarks/analysis.py"),
+        default=Path("docs/analysis.md"),
+        help=f"the page (default: {shown})",
+    )
     add("--train-only", choices=tuple(MODELS), help="train this model and stop, so that several can be trained at once")
     for name, (default, meaning) in OPTIONS.items():
         add(f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} (default: {shown})")

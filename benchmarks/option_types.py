@@ -8,6 +8,9 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fairseq_compat import UserError
+from fairseq_compat.outputs import output_file
+
 #: Options that say where numbers or pages go, which nothing on the page depends on.
 _DESTINATIONS = ("--json", "--docs")
 
@@ -63,10 +66,23 @@ def fairseq_options(text: str) -> tuple[str, ...]:
 
 
 def file_to_write(text: str) -> Path:
-    path = Path(text)
-    if not path.resolve().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is in a folder that does not exist; give one that does")
-    return path
+    """A file that is made or replaced; of a page that is there only one section may be."""
+    try:
+        return Path(output_file("the output", text, force=True))
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def page_to_write(program: str) -> Callable[[str], Path]:
+    """A page that is written as a whole: a new one, or one that names the program, which made it."""
+
+    def parse(text: str) -> Path:
+        path = file_to_write(text)
+        if path.exists() and program not in path.read_text(encoding="utf-8", errors="replace"):
+            raise argparse.ArgumentTypeError(f"{text} exists and was not made by {program}; give another name")
+        return path
+
+    return parse
 
 
 def existing_folder(text: str) -> Path:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from machine import machine
+from option_types import page_to_write
 from page_sections import write_section
 from results_commands import Workplace, tell
 from results_comparison import COMPARISON
@@ -58,7 +59,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--source", metavar="XX", help="source language; en if the corpus has it, else the first")
     add("--part", nargs="+", choices=tuple(PARTS), default=tuple(PARTS), help="what to measure (default: everything)")
     add("--work", type=Path, default=Path("runs/results"), help=f"folder to work in (default: {shown})")
-    add("--output", type=Path, default=Path("docs/results.md"), help=f"the page (default: {shown})")
+    add(
+        "--output",
+        type=page_to_write("benchmarks/"),
+        default=Path("docs/results.md"),
+        help=f"the page (default: {shown})",
+    )
     for name, (default, meaning) in OPTIONS.items():
         metavar = "TEXT" if isinstance(default, str) else "N"
         add(f"--{name}", type=type(default), default=default, metavar=metavar, help=f"{meaning} (default: {shown})")

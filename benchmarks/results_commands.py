@@ -20,6 +20,7 @@ from taking_turns import OTHER_ENDED, PROGRAM, environment_of, ring
 
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
+from fairseq_compat.outputs import begin_folder
 
 #: Seconds between two progress lines.
 PROGRESS_EVERY = 15.0
@@ -42,7 +43,8 @@ class Workplace:
     """
 
     def __init__(self, folder: Path, corpus: Path, threads: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        begin_folder("--work", str(folder), "folder of measurements")
         self.folder = folder
         self._finished = folder / "finished.txt"
         programs = str(Path(sys.executable).parent)

@@ -23,6 +23,7 @@ import timeit
 from pathlib import Path
 
 from machine import machine
+from option_types import page_to_write
 
 import fairseq_compat
 from fairseq_compat.files import written_whole
@@ -121,7 +122,12 @@ def differences(taken: dict[str, list[float]], name: str) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300, help="starts of each environment (default: %(default)s)")
-    parser.add_argument("--output", metavar="FILE", help="write the tables here as well")
+    parser.add_argument(
+        "--output",
+        type=page_to_write("benchmarks/startup_cost.py"),
+        metavar="FILE",
+        help="write the tables here as well",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         taken = measure(make_environments(Path(folder)), options.rounds)

@@ -21,7 +21,7 @@ import torch
 
 from fairseq_compat import allow_list
 from fairseq_compat.errors import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import raising_later, written_whole
 
 allow_list.install()
 
@@ -135,7 +135,13 @@ def updates_in(state: Mapping[str, Any]) -> int:
 def save(state: Any, path: str | os.PathLike[str]) -> None:
     """``torch.save`` to a file that appears whole or not at all (see :func:`fairseq_compat.files.written_whole`)."""
     with written_whole(path) as file:
-        torch.save(state, file)
+        save_to(state, file)
+
+
+def save_to(state: Any, file: IO[bytes]) -> None:
+    """``torch.save`` to an open file; a full disk or Ctrl-C in the middle is raised as such."""
+    with raising_later(file) as carried_on:
+        torch.save(state, carried_on)
 
 
 def named_globals(file: IO[bytes]) -> list[str]:

@@ -7,6 +7,7 @@ stdout, progress to stderr; bad input ends with status 1 and one sentence, a wro
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 
@@ -71,6 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         options = build_parser().parse_args(given)
         run = options.run
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # a path that is not UTF-8 is printed as it was given
     try:
         status = int(run(options) or 0)
         sys.stdout.flush()

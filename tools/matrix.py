@@ -215,6 +215,16 @@ def document(results: Sequence[Result], arguments: Sequence[str]) -> str:
     return "\n".join([EXPLANATION, *facts, "", render(results)])
 
 
+def check_page(path: Path) -> None:
+    """Raise :class:`OptionError` unless a page may be written there: a new one, or one that this program made."""
+    if not path.resolve().parent.is_dir():
+        raise OptionError(f"--output {path} is in a folder that does not exist; give one that does")
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise OptionError(f"--output {path} is no file; give the name of one")
+    if path.exists() and "tools/matrix.py" not in path.read_text(encoding="utf-8", errors="replace"):
+        raise OptionError(f"--output {path} exists and was not made by this program; give another name")
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that at every moment the old or the new one is there, whole."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -290,8 +300,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         rows = rows_from(options)
-        if options.output is not None and not options.output.resolve().parent.is_dir():
-            raise OptionError(f"--output {options.output} is in a folder that does not exist; give one that does")
+        if options.output is not None:
+            check_page(options.output)
         run_rows(rows, options, results)
     except OptionError as error:
         print(f"matrix: error: {error}", file=sys.stderr)

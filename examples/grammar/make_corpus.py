@@ -116,8 +116,8 @@ def write_corpus(corpus: Corpus, folder: Path) -> None:
             pairs = corpus.splits[split]
             lines = [pair.english if language == "en" else pair.german for pair in pairs]
             temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            finished.append((temporary, path))
-            with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            with temporary.open("x", encoding="utf-8", newline="\n") as file:
+                finished.append((temporary, path))
                 file.writelines(f"{line}\n" for line in lines)
                 file.flush()
                 os.fsync(file.fileno())
@@ -126,6 +126,13 @@ def write_corpus(corpus: Corpus, folder: Path) -> None:
     finally:
         for temporary, _ in finished:
             temporary.unlink(missing_ok=True)
+
+
+def _folder(text: str) -> Path:
+    """Return a path; an empty text would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name is no folder; . is the current one")
+    return Path(text)
 
 
 def _check(name: str, value: int, bounds: tuple[int, int]) -> None:
@@ -137,7 +144,7 @@ def _check(name: str, value: int, bounds: tuple[int, int]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit status."""
     parser = argparse.ArgumentParser(description="Write the artificial English-German demo corpus.")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="where to write the six files")
+    parser.add_argument("--output", type=_folder, required=True, metavar="FOLDER", help="where to write the six files")
     parser.add_argument("--seed", type=int, default=1, help="which corpus to make (default: %(default)s)")
     parser.add_argument("--train", type=int, default=12000, help="training pairs, 4000 to 50000 (default: %(default)s)")
     parser.add_argument("--valid", type=int, default=400, help="validation pairs, 1 to 2000 (default: %(default)s)")

@@ -78,17 +78,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=HERE / "corpus", help="folder with train.XX, train.YY, ...")
     parser.add_argument("--source", metavar="XX", help="source language; en if the corpus has it, else the first")
-    parser.add_argument("--output", type=Path, help="folder to work in; default: a new one in runs/")
+    parser.add_argument("--output", type=folder, help="folder to work in; default: a new one in runs/")
     options = parser.parse_args()
     started = time.monotonic()
     try:
         source, target = find_languages(options.corpus, options.source)
         output = options.output or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
-        if output.exists() and any(output.iterdir()):
-            raise DemoError(f"--output {output} exists and is not empty; give another folder")
+        if output.is_symlink() or (output.exists() and not (output.is_dir() and not any(output.iterdir()))):
+            raise DemoError(f"--output {output} exists and is no empty folder; give another one")
         output.mkdir(parents=True, exist_ok=True)
         run(options.corpus, source, target, CommandLine(output))
-    except (DemoError, CommandError) as error:
+    except (DemoError, CommandError, OSError) as error:
         print(f"demo: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -97,6 +97,13 @@ def main() -> int:
     print(f"\nTook {(time.monotonic() - started) / 60:.1f} minutes. Everything is in {output}; ", end="")
     print("commands.sh there repeats it; the README's next section is a training run of your own.")
     return 0
+
+
+def folder(text: str) -> Path:
+    """Return a path; an empty text would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name is no folder; . is the current one")
+    return Path(text)
 
 
 class DemoError(Exception):

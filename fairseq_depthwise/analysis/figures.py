@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
+from fairseq_compat.outputs import output_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,22 +34,24 @@ _STYLE = {
 }
 
 
-def require_figure_path(option: str, path: str, *, force: bool) -> None:
-    """Raise :class:`UserError` unless a figure can be written there; ask before a long computation.
+def figure_path(option: str, path: str, *, force: bool, inputs: Sequence[str] = ()) -> str:
+    """Return ``path`` if a figure can be written there; ask before a long computation.
 
     Args:
         option: the command line's, for the error.
         path: of the figure.
         force: the file may exist.
+        inputs: files that are read.
+
+    Raises:
+        UserError: it cannot.
     """
+    checked = output_file(option, path, force=force, inputs=inputs)
     if _suffix(path) not in _FORMATS:
         known = ", ".join(f".{suffix}" for suffix in _FORMATS)
         raise UserError(f"{option} {path}: the name must end in one of {known}")
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        raise UserError(f"{option} {path}: the folder {os.path.dirname(path)} does not exist")
-    if os.path.exists(path) and not force:
-        raise UserError(f"{option} {path} exists; give another name, or --force to replace it")
     require_matplotlib(option)
+    return checked
 
 
 def require_matplotlib(option: str) -> None:
@@ -63,7 +66,7 @@ def write_figure(path: str, size: tuple[float, float], draw: Callable[[Figure], 
     """Draw a figure and write it whole, in the format that its name ends in.
 
     Args:
-        path: of the figure; replaced where it exists (:func:`require_figure_path` asks before).
+        path: of the figure; of :func:`figure_path`, or replaced where it exists.
         size: width and height in inches.
         draw: puts everything on the empty figure.
     """

@@ -6,16 +6,18 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
-import shutil
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import written_whole
+from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.linear_fit import LinearFit
 
 #: The name of the row in which nothing is replaced.
@@ -23,6 +25,12 @@ NONE = "none"
 
 #: Files and folders of a probe.
 _RECORD, _MAPS, _HYPOTHESES, _CHECKPOINTS = "probe.json", "maps.pt", "hypotheses", "checkpoints"
+
+#: What the folder's marker says it is.
+KIND = "probe"
+
+#: Names of the files of rows.
+_OF_A_ROW = re.compile(r"(none|(encoder|decoder)\.\d+)(\.output)?\.(txt|pt)")
 
 #: (layer, state) -> map.
 Fits = dict[tuple[str, str], LinearFit]
@@ -74,6 +82,7 @@ class ProbeRecord:
         Raises:
             UserError: the folder has something else in it, or a probe with other settings.
         """
+        folder = begin_folder("--output", folder, KIND)
         path = os.path.join(folder, _RECORD)
         record = cls(folder, settings)
         if os.path.isfile(path):
@@ -83,11 +92,7 @@ class ProbeRecord:
             else:
                 record.rows = _rows_of(path, settings, folder)
         else:
-            if os.path.exists(folder) and not _is_free(folder):
-                raise UserError(f"--output {folder} exists and holds no probe; give a new folder")
-            os.makedirs(folder, exist_ok=True)
             record._write()
-        # After the record, so that a folder with anything in it is known as a probe's whenever it was killed.
         for name in (_HYPOTHESES, _CHECKPOINTS):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         return record
@@ -138,15 +143,12 @@ def digest_of(path: str) -> str:
     return digest.hexdigest()
 
 
-def _is_free(folder: str) -> bool:
-    """Whether there is nothing in it but what a probe left that was killed at once."""
-    return os.path.isdir(folder) and set(os.listdir(folder)) <= {f"{_RECORD}.tmp"}
-
-
 def _forget(folder: str) -> None:
-    """Remove all that was found, but not the record, by which the folder is known."""
+    """Remove all that was found, and nothing else: files of rows are known by their names."""
     for name in (_HYPOTHESES, _CHECKPOINTS):
-        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+        for path in glob.glob(os.path.join(glob.escape(folder), name, "*")):
+            if _OF_A_ROW.fullmatch(os.path.basename(path)) and os.path.isfile(path):
+                os.remove(path)
     if os.path.exists(os.path.join(folder, _MAPS)):
         os.remove(os.path.join(folder, _MAPS))
 

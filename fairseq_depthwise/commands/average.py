@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from fairseq_compat import UserError
+from fairseq_compat.outputs import output_file
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
 
 
@@ -35,8 +36,7 @@ def add_to(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.evaluation import averaging
 
-    if os.path.exists(options.output) and not options.force:
-        raise UserError(f"--output {options.output} exists; give another name, or --force to replace it")
+    output = output_file("--output", options.output, force=options.force)
     if options.last or options.best:
         if len(options.inputs) != 1 or not os.path.isdir(options.inputs[0]):
             raise UserError(
@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
     def progress(path: str) -> None:
         print(f"reading {path}", file=sys.stderr)
 
-    averaging.write_average(paths, options.output, newest=bool(options.last), progress=progress)
+    output_file("--output", output, force=True, inputs=map(str, paths))
+    averaging.write_average(paths, output, newest=bool(options.last), progress=progress)
     if options.json:
         print(json.dumps({"output": options.output, "inputs": [str(path) for path in paths]}))
     else:

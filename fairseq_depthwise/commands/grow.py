@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
-from fairseq_compat import UserError
+from fairseq_compat.outputs import output_file
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
 from fairseq_depthwise.growth.freezing import FREEZES
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
@@ -46,11 +45,10 @@ def add_to(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.growth.grown_checkpoint import grow_checkpoint
 
-    if os.path.exists(options.output) and not options.force:
-        raise UserError(f"{options.output} exists; give another name, or --force to replace it")
+    output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
     grown = grow_checkpoint(
         options.input,
-        options.output,
+        output,
         options.layers,
         strategy=options.strategy,
         side=options.side,

@@ -63,9 +63,11 @@ def add_to(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from fairseq_compat.files import written_whole
+    from fairseq_compat.outputs import working_folder
     from fairseq_depthwise.analysis import probe_report
     from fairseq_depthwise.analysis.figures import require_matplotlib, titles_of
     from fairseq_depthwise.analysis.probe import ProbeOptions, Progress, prepare, probe
+    from fairseq_depthwise.analysis.probe_record import KIND
     from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
 
     class Telling(Progress):
@@ -96,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
         processes=options.processes,
         cpu=options.cpu,
     )
+    working_folder("--output", options.output, KIND)
     folders = (options.output, os.path.join(options.output, "compared"))
     models = []
     with fairseq_warnings_only():

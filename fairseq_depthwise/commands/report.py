@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
+from fairseq_compat.outputs import output_file
 from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.tables import aligned
 
@@ -35,7 +35,7 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    _check(options)
+    output = _checked(options)
 
     from fairseq_depthwise.reports.find_runs import names_of, read_run
     from fairseq_depthwise.reports.run_summary import as_json, summarise_run, table_of
@@ -45,11 +45,11 @@ def run(options: argparse.Namespace) -> int:
     for path in options.runs:
         print(f"reading {path}", file=sys.stderr)
         runs.append(read_run(path))
-    if options.output:
+    if output is not None:
         from fairseq_depthwise.reports.page import make_page
 
         page = make_page(names, runs).encode()
-        with written_whole(options.output) as file:
+        with written_whole(output) as file:
             file.write(page)
         print(f"{options.output} written, {len(page) / 1e6:.1f} MB", file=sys.stderr)
     if options.json:
@@ -60,19 +60,17 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Refuse a page that could not be written, before anything is read."""
-    if not options.output:
+def _checked(options: argparse.Namespace) -> str | None:
+    """Return where the page goes, if it is wanted; refuse one that could not be written before anything is read."""
+    if options.output is None:
         if not options.json:
             raise UserError("report needs --output PAGE.html, or --json for the numbers alone")
-        return
-    if not options.output.endswith((".html", ".htm")):
-        raise UserError(f"--output {options.output}: the name must end in .html")
-    if not os.path.isdir(os.path.dirname(options.output) or "."):
-        raise UserError(f"--output {options.output}: the folder {os.path.dirname(options.output)} does not exist")
-    if os.path.exists(options.output) and not options.force:
-        raise UserError(f"--output {options.output} exists; give another name, or --force to replace it")
+        return None
+    output = output_file("--output", options.output, force=options.force, inputs=options.runs)
+    if not output.endswith((".html", ".htm")):
+        raise UserError(f"--output {output}: the name must end in .html")
 
     from fairseq_depthwise.analysis.figures import require_matplotlib
 
     require_matplotlib("--output")
+    return output

@@ -78,12 +78,13 @@ def write_stack_reports(
             progress=Progress("batches"),
         )
 
-    if options.output:
-        figures.require_figure_path("--output", options.output, force=options.force)
+    output = options.output
+    if output is not None:
+        output = figures.figure_path("--output", output, force=options.force, inputs=options.checkpoints)
     with fairseq_warnings_only():
         reports = [report_on(path) for path in options.checkpoints]
     print_reports(options, reports, as_json=stack_report.as_json, as_csv=stack_report.as_csv, as_text=as_text)
-    if options.output:
-        draw(options.output, figures.titles_of(options.checkpoints), reports)
-        print(f"{options.output} written", file=sys.stderr)
+    if output is not None:
+        draw(output, figures.titles_of(options.checkpoints), reports)
+        print(f"{output} written", file=sys.stderr)
     return 0

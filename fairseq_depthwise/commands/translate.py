@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
+from fairseq_compat.outputs import output_file
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
 from fairseq_depthwise.commands.translation_cost import translation_cost
@@ -116,12 +117,12 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if (problem := fairseq_problem()) is not None:
         raise UserError(problem)
-    _require_files(options)
+    output_path = _require_files(options)
     if options.nbest > 1 and not options.json:
         raise UserError(f"--nbest {options.nbest} makes several translations of a line; add --json, which shows them")
     precision = next((name for name in ("int8", "bf16", "fp16") if getattr(options, name)), "fp32")
     if options.reference:
-        return _write_cost(options, precision)
+        return _write_cost(options, precision, output_path)
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
     # Each file is numbered by itself in what is said of its lines.
     lines = chain.from_iterable(
@@ -131,26 +132,26 @@ def run(options: argparse.Namespace) -> int:
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
     try:
-        with _opened(options) as output:
+        with _opened(output_path) as output:
             _translate(translator, lines, output, options, at_once=at_terminal)
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-def _write_cost(options: argparse.Namespace, precision: str) -> int:
+def _write_cost(options: argparse.Namespace, precision: str, output_path: str | None) -> int:
     if precision == "fp32":
         raise UserError("--reference compares a lower precision with float32; add --int8, --bf16 or --fp16")
     if options.scores or options.nbest > 1:
         raise UserError("--reference writes a comparison instead of translations; leave --scores and --nbest out")
     text = translation_cost(options, precision, lambda one: _load(options, one))
-    with _opened(options) as output:
+    with _opened(output_path) as output:
         output.write(text.encode("utf-8"))
     return 0
 
 
-def _require_files(options: argparse.Namespace) -> None:
-    """What would otherwise go wrong after the model has been loaded, or after a long time."""
+def _require_files(options: argparse.Namespace) -> str | None:
+    """Find what would otherwise go wrong after the model has been loaded, or after a long time; return the output."""
     given = [*options.files, *([options.reference] if options.reference else [])]
     if given.count("-") > 1:
         raise UserError(f"stdin (-) is given {given.count('-')} times; it can be read once")
@@ -160,10 +161,10 @@ def _require_files(options: argparse.Namespace) -> None:
                 pass
         if os.path.isdir(path):
             raise UserError(f"{path} is a folder; give a text file")
-    if options.output and os.path.exists(options.output) and not options.force:
-        raise UserError(f"--output {options.output} exists; give another name, or --force to replace it")
-    if options.output and not os.path.isdir(os.path.dirname(options.output) or "."):
-        raise UserError(f"cannot write {options.output}: its folder does not exist")
+    if options.output is None:
+        return None
+    read = [path for path in [*given, *options.model.split(":")] if path != "-"]
+    return output_file("--output", options.output, force=options.force, inputs=read, stream=True)
 
 
 def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
@@ -203,8 +204,8 @@ def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
     return translator
 
 
-def _opened(options: argparse.Namespace) -> AbstractContextManager[IO[bytes]]:
-    return written_whole(options.output) if options.output else nullcontext(sys.stdout.buffer)
+def _opened(output: str | None) -> AbstractContextManager[IO[bytes]]:
+    return nullcontext(sys.stdout.buffer) if output is None else written_whole(output)
 
 
 def _translate(

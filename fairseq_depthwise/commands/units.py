@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -53,22 +54,24 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
 
     for option in ("output", "attention_output"):
-        if path := getattr(options, option):
-            figures.require_figure_path(f"--{option.replace('_', '-')}", path, force=options.force)
+        if (path := getattr(options, option)) is not None:
+            name = f"--{option.replace('_', '-')}"
+            path = figures.figure_path(name, path, force=options.force, inputs=options.checkpoints)
+            setattr(options, option, path)
 
     titles = figures.titles_of(options.checkpoints)
     with fairseq_warnings_only():
         reports, attention = _look_at_all(options, titles)
 
     print_reports(options, reports, as_json=unit_report.as_json, as_csv=unit_report.as_csv, as_text=unit_report.as_text)
-    if options.output:
+    if options.output is not None:
         panels = [
             unit_figures.WeightsPanel(title, [one.weights for one in report.weights], of_places=report.sequential)
             for title, report in zip(titles, reports, strict=True)
         ]
         unit_figures.write_weights(options.output, panels)
         print(f"{options.output} written", file=sys.stderr)
-    if options.attention_output:
+    if options.attention_output is not None:
         unit_figures.write_attention(options.attention_output, attention)
         print(f"{options.attention_output} written", file=sys.stderr)
     return 0
@@ -85,7 +88,7 @@ def _look_at_all(options: argparse.Namespace, titles: Sequence[str]) -> tuple[li
         print(f"reading {path}", file=sys.stderr)
         loaded = load_model(path, options.data, family="mute_transformer")
         _require_units(loaded)
-        if options.attention_output:
+        if options.attention_output is not None:
             attention.append(_attention_row(loaded, title, options))
         report = report_on(
             loaded,
@@ -102,15 +105,17 @@ def _look_at_all(options: argparse.Namespace, titles: Sequence[str]) -> tuple[li
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
     sentence = options.sentence is not None or options.sentence_index is not None
-    if options.attention_output and not sentence:
+    if options.attention_output is not None and not sentence:
         raise UserError(
             f"--attention-output {options.attention_output} needs a sentence; give --sentence or --sentence-index"
         )
-    if not options.attention_output:
+    if options.attention_output is None:
         for name in ("sentence", "sentence_index", "layer"):
             if getattr(options, name) is not None:
                 raise UserError(f"--{name.replace('_', '-')} is for --attention-output FIGURE, which is not given")
-    if options.output and options.output == options.attention_output:
+    if options.output is not None and os.path.realpath(options.output) == os.path.realpath(
+        options.attention_output or os.devnull
+    ):
         raise UserError(f"--output and --attention-output are both {options.output}; give two names")
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_compat import UserError, checkpoints
@@ -107,7 +106,7 @@ def grow_checkpoint(
     state["task_state"] = {**(state.get("task_state") or {}), **growth.task_state()}
 
     with written_whole(output) as file:
-        torch.save(state, file)
+        checkpoints.save_to(state, file)
         file.flush()
         _read_back(file.name, output, grown)
     counts = tuple(sum(parameter.numel() for parameter in model.parameters()) for model in (shallow, grown))

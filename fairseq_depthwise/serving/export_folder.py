@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +15,8 @@ from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleE
 from torch.export import ExportedProgram
 
 from fairseq_compat import UserError
-from fairseq_compat.files import copied_whole, written_whole
+from fairseq_compat.files import copied_whole, raising_later, written_whole
+from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.models.stack_model import StackModel
 from fairseq_depthwise.serving.beam_search import BeamOptions
@@ -29,6 +28,9 @@ from fairseq_depthwise.serving.text_codec import TextOptions, settings_for
 
 #: The version of the folder's layout, under ``format`` in its configuration.
 FORMAT = 1
+
+#: What the folder's marker says it is.
+KIND = "export"
 
 #: The file that says what is in the folder.
 CONFIG = "config.json"
@@ -72,7 +74,7 @@ def export(
     Raises:
         UserError: the folder exists or cannot be written, the data are missing, or the model cannot be exported.
     """
-    _require_free(folder, options.force)
+    place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:
         raise UserError(f"{checkpoint} are {len(files)} checkpoints; export them one by one")
@@ -99,7 +101,7 @@ def export(
         "text": text,
         **_shapes(model),
     }
-    with _folder_written_whole(folder) as aside:
+    with folder_written_whole(place, KIND, replace=options.force) as aside:
         for name, program in (("encoder", programs.encoder), ("decoder_step", programs.decoder_step)):
             _save(program, os.path.join(aside, config["functions"][name]["file"]))
         for side, dictionary in (("src", task.source_dictionary), ("tgt", task.target_dictionary)):
@@ -112,8 +114,8 @@ def export(
 
 
 def _save(program: ExportedProgram, path: str) -> None:
-    with written_whole(path) as file:
-        torch.export.save(program, file)
+    with written_whole(path) as file, raising_later(file) as carried_on:
+        torch.export.save(program, carried_on)
 
 
 # --- what the configuration says -------------------------------------------------------------------------------------
@@ -229,38 +231,3 @@ def _name(dtype: torch.dtype) -> str:
 
 def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "shape": list(shape)}
-
-
-# --- the folder ------------------------------------------------------------------------------------------------------
-
-
-def _require_free(folder: str, force: bool) -> None:
-    if not os.path.isdir(os.path.dirname(os.path.abspath(folder))):
-        raise UserError(f"cannot write {folder}: the folder that it would be in does not exist")
-    if not os.path.lexists(folder):
-        return
-    if not force:
-        raise UserError(f"{folder} exists; give another name, or --force to replace it")
-    if not os.path.isfile(os.path.join(folder, CONFIG)):
-        raise UserError(f"{folder} exists and is no export, which --force would replace; give another name")
-
-
-@contextmanager
-def _folder_written_whole(folder: str) -> Iterator[str]:
-    """A folder beside it to write into, which gets its name at the end and replaces an older export."""
-    folder = os.path.abspath(folder)
-    aside, before = f"{folder}.tmp", f"{folder}.before"
-    for left in (aside, before):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    os.mkdir(aside)
-    try:
-        yield aside
-        if os.path.isdir(folder):
-            os.rename(folder, before)
-        os.rename(aside, folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        if os.path.isdir(before) and not os.path.lexists(folder):
-            os.rename(before, folder)
-        raise
-    shutil.rmtree(before, ignore_errors=True)

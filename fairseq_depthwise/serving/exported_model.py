@@ -194,6 +194,7 @@ def _traced(
             for node in part.graph.nodes:
                 for note in _NOTES:
                     node.meta.pop(note, None)
+    program._example_inputs = None  # they would be written as a pickle, which whoever loads the program would run
     return program
 
 

@@ -140,8 +140,7 @@ def average_of(wanted: int, folder: Path, *, up_to_best: bool = False) -> Path:
         say(f"{saved} has {len(files)} checkpoints of the last depth, and the mean of {wanted} is asked for")
     average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
     if not average.exists() or average.stat().st_mtime < Path(files[-1]).stat().st_mtime:
-        command = [sys.executable, "-m", "fairseq_depthwise", "average", "--output", str(average), *files]
-        average.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "fairseq_depthwise", "average", "--force", "--output", str(average), *files]
         if status := subprocess.run(command, stdout=sys.stderr).returncode:
             raise UserError(f"averaging ended with status {status}; what it printed above says why")
     return average

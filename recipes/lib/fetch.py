@@ -59,12 +59,12 @@ def fetch(name: str, checksum: str, urls: list[str], folder: Path, mirror: str =
         return
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        if not path.exists():
+        if not (keep := path.exists()):
             if mirror and "://" not in mirror:
                 _copy(Path(mirror) / name, path)
             else:
                 _download([f"{mirror.rstrip('/')}/{name}"] if mirror else urls, path)
-        _check(path, checksum, keep=any(url.startswith(BY_HAND) for url in urls))
+        _check(path, checksum, keep=keep)
 
 
 @contextmanager
@@ -212,8 +212,8 @@ def _check(path: Path, checksum: str, *, keep: bool) -> None:
     """Compare the checksum, or read an archive to its end; what was found right is not looked at again.
 
     Raises:
-        UserError: the file is another or damaged; unless it is to ``keep``, as somebody fetched it by hand, it is
-            removed, so that the next run fetches it anew.
+        UserError: the file is another or damaged; unless it is to ``keep``, as it was there before, it is removed, so
+            that the next run fetches it anew.
     """
     if _found_right(path, checksum):
         return
@@ -226,7 +226,7 @@ def _check(path: Path, checksum: str, *, keep: bool) -> None:
         fault = None if found == expected.lower() else f"it has the {kind} {found}, and {expected} was published"
     if fault is not None and os.environ.get("IGNORE_CHECKSUMS") != "1":
         checked.unlink(missing_ok=True)
-        what_now = f"Put a whole one into {path.parent}"
+        what_now = f"Put a whole one into {path.parent}, or remove it to have it fetched"
         if not keep:
             path.unlink()
             what_now = "It was removed; run the same command again to fetch it anew"

@@ -173,7 +173,7 @@ def test_stopped_between_rows(
     assert names[0] == names[1]
 
 
-@pytest.mark.parametrize("left", [[], ["probe.json.tmp"]])
+@pytest.mark.parametrize("left", [[], [".made_by.json.0123456789abcdef.fairseq-unfinished"]])
 def test_killed_before_anything_was_written(left: list[str], tmp_path: Path, data: str) -> None:
     folder = tmp_path / "probe"
     folder.mkdir()

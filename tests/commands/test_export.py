@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import math
+import pickle
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,6 +20,7 @@ from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import TASK, checkpoint_of, data_in
 
 from fairseq_compat import checkpoints
+from fairseq_compat.outputs import MARKER
 from fairseq_depthwise import cli
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
@@ -35,7 +39,7 @@ LONGEST = 12
 ALONE = """
 import importlib.machinery, json, runpy, sys
 packages, example, folders, lines = json.load(sys.stdin)
-sys.path += packages
+sys.path += packages + [example.rpartition("/")[0]]
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("fairseq", "fairseq_depthwise", "fairseq_compat", "omegaconf", "hydra"):
@@ -71,7 +75,9 @@ def loaded(checkpoint: str, beam: int, **options: Any) -> LoadedTranslator:
 
 
 def example() -> Any:
-    """The example as a module."""
+    """The example as a module, which finds what lies beside it as the program does."""
+    if str(EXAMPLE.parent) not in sys.path:
+        sys.path.append(str(EXAMPLE.parent))
     spec = importlib.util.spec_from_file_location("exported_example", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -161,7 +167,7 @@ def test_what_is_in_the_folder(data: str, tmp_path: Path, capsys: pytest.Capture
     printed = json.loads(capsys.readouterr().out)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert printed == config
-    names = {"encoder.pt2", "decoder_step.pt2", "dict.src.txt", "dict.tgt.txt", "bpe.codes", "config.json"}
+    names = {"encoder.pt2", "decoder_step.pt2", "dict.src.txt", "dict.tgt.txt", "bpe.codes", "config.json", MARKER}
     assert {path.name for path in folder.iterdir()} == names
     assert (config["text"]["tokenizer"], config["text"]["bpe"]) == ("moses", "subword_nmt")
     assert config["text"]["bpe_codes"] == "bpe.codes"
@@ -187,11 +193,17 @@ def test_what_is_in_the_folder(data: str, tmp_path: Path, capsys: pytest.Capture
             assert not any(b"fairseq" in archive.read(name) for name in archive.namelist())
     # Only an export is replaced, and by a whole one.
     assert "exists; give another name, or --force" in refusal(capsys, tmp_path, folder)
-    (folder / "old").write_text("")
+    assert "is no export, which --force would replace" in refusal(capsys, tmp_path, data, "--force")
+    (tmp_path / "exported.before").mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "notes").write_text("mine")
+    assert "with notes in it, which is none of its files" in refusal(capsys, tmp_path, folder, "--force")
+    (folder / "notes").unlink()
+    before = sorted(tmp_path.iterdir())
     assert cli.main(["export", str(tmp_path), str(folder), "--force"]) == 0
     assert {path.name for path in folder.iterdir()} == names
-    assert not list(tmp_path.glob("exported.*"))
-    assert "is no export, which --force would replace" in refusal(capsys, tmp_path, data, "--force")
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float32"
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_refusals(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,3 +224,203 @@ def test_refusals(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     torch.save(state, tmp_path / "linear.pt")
     assert "has linear maps in the places of layers" in refusal(capsys, tmp_path / "linear.pt", folder, "--data", data)
     assert not list(tmp_path.glob("exported*"))
+
+
+# --- folders of strangers --------------------------------------------------------------------------------------------
+
+
+class Runs:
+    """Runs a command where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return exec, (CODE,)
+
+
+#: What must not run: it leaves a file, whose name needs no quotes and no module that is loaded.
+CODE = "open('ran', 'w')"
+
+
+def pickled() -> bytes:
+    file = io.BytesIO()
+    torch.save((Runs(),), file)
+    return file.getvalue()
+
+
+def repacked(path: Path, change: Any) -> None:
+    """Write an archive anew; ``change`` is given its files, and may give back options of each."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    compression = change(files) or zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def model(change: Any) -> Any:
+    """A change of what the operations and shapes are, as JSON."""
+
+    def of_files(files: dict[str, bytes]) -> None:
+        document = json.loads(files["archive/models/model.json"])
+        change(document["graph_module"])
+        files["archive/models/model.json"] = json.dumps(document).encode()
+
+    return of_files
+
+
+def everywhere(key: str, value: str) -> Any:
+    """Put a text in all places of one name."""
+
+    def put(document: Any) -> None:
+        for name, inner in document.items() if isinstance(document, dict) else enumerate(document):
+            if name == key and isinstance(inner, str):
+                document[name] = value
+            elif isinstance(inner, (dict, list)):
+                put(inner)
+
+    return model(put)
+
+
+def weights(**values: Any) -> Any:
+    def of_files(files: dict[str, bytes]) -> None:
+        document = json.loads(files["archive/data/weights/model_weights_config.json"])
+        next(iter(document["config"].values())).update(values)
+        files["archive/data/weights/model_weights_config.json"] = json.dumps(document).encode()
+        files["archive/data/weights/weight_0"] = pickled()
+
+    return of_files
+
+
+TREE = '[1, {"type": "collections.defaultdict", "context": "[\\"os\\", \\"system\\"]", "children_spec": []}]'
+
+#: Files that would run code where they are given to ``torch.export.load``, or are damaged.
+HOSTILE: dict[str, Any] = {
+    "sample inputs": lambda files: files.update({"archive/data/sample_inputs/model.pt": pickled()}),
+    "a weight": weights(use_pickle=True),
+    "a weight, said to be none": weights(use_pickle=1),
+    "an object": lambda files: files.update({"archive/data/constants/opaque_obj_0": pickle.dumps(Runs())}),
+    "weights of an older release": lambda files: files.update({"archive/data/weights/model.pt": pickled()}),
+    "a library": lambda files: files.update({"archive/data/aotinductor/model/x.so": b"x"}),
+    "an older release": lambda files: files.update({"serialized_example_inputs.pt": pickled(), "version": b"8.1"}),
+    "a size": everywhere("expr_str", f"exec({CODE!r})"),
+    "a size without quotes": everywhere("expr_str", "exit(1)"),
+    "an attribute in a size": everywhere("expr_str", "Symbol('s0').__class__"),
+    "an operator": everywhere("target", "torch.hub.load"),
+    "an operator of another library": everywhere("target", "torch.ops.prim.Print.default"),
+    "the name of an operation": everywhere("name", f"a={CODE}"),
+    "a tree of arguments": everywhere("in_spec", TREE),
+    "a condition": model(lambda graph: graph.update(guards_code=[CODE])),
+    "a function": model(lambda graph: graph.update(as_operator="torch.load")),
+    "deep": model(lambda graph: graph.update(metadata=json.loads("[" * 900 + "]" * 900))),
+    "compressed": lambda files: zipfile.ZIP_DEFLATED,
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_files_that_could_run_code_are_refused(
+    hostile: str, paths: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = example()
+    shutil.copy(Path(paths[0]).with_suffix("") / "encoder.pt2", tmp_path)
+    repacked(tmp_path / "encoder.pt2", HOSTILE[hostile])
+    with pytest.raises(module.ExportError) as raised:
+        module.load_program(tmp_path / "encoder.pt2")
+    assert str(raised.value).startswith(f"{tmp_path}/encoder.pt2 is ")
+    assert len(str(raised.value).splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder.pt2"]
+
+
+def test_damage_is_found_before_a_program_is_used(paths: list[str], tmp_path: Path) -> None:
+    module, whole = example(), (Path(paths[0]).with_suffix("") / "encoder.pt2").read_bytes()
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        entries = [one for one in archive.infolist() if one.file_size > 100]
+    # Content begins after 30 bytes of a header, which say how long the name and the padding are that follow.
+    places = []
+    for entry in entries:
+        at = entry.header_offset
+        places.append(at + 30 + sum(int.from_bytes(whole[at + n : at + n + 2], "little") for n in (26, 28)) + 50)
+    assert len(places) > 3
+    for content in [
+        whole[: len(whole) // 2],
+        b"",
+        *(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :] for at in places),
+    ]:
+        (tmp_path / "encoder.pt2").write_bytes(content)
+        with pytest.raises(module.ExportError, match=r"encoder.pt2 is (damaged|refused)"):
+            module.load_program(tmp_path / "encoder.pt2")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("functions.encoder.file", "../../../../etc/passwd", "functions.encoder.file is ../../../../etc/passwd"),
+        ("functions.encoder.file", "/etc/passwd", "functions.encoder.file is /etc/passwd"),
+        ("functions", [], "functions.encoder.file is None"),
+        ("symbols", {"</s>": "2"}, "symbols.<s> is None; whole numbers from 0 to 3 fit"),
+        ("symbols", 7, "symbols.<s> is None"),
+        ("search.beam", 10**30, "search.beam is 1000000"),
+        ("search.beam", True, "search.beam is True"),
+        ("search.max_length", 10**9, "search.max_length is 1000000000; whole numbers from 1 to 100000 fit"),
+        ("search.length_penalty", "0.6", "search.length_penalty is 0.6; a number fits"),
+        ("search.length_penalty", math.nan, "search.length_penalty is nan; a number fits"),
+        ("source.suffix", [10**6], "source has token 1000000, and its vocabulary 12 symbols"),
+        ("target.prefix", [-1], "target.prefix is [-1]"),
+        ("vocabulary.target", 13, "the dictionary of the target has 12 symbols, not 13"),
+        ("format", 2, "format is 2; whole numbers from 1 to 1 fit"),
+        ("", "[" * 100_000, "config.json is not JSON"),
+        ("", '{"format": 1', "config.json is not JSON"),
+        ("", "[1]", "format is None"),
+        ("", None, "config.json is missing, or is no file"),
+        ("link", None, "encoder.pt2 is missing, or is no file"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_one_sentence(
+    place: str, value: Any, said: str, paths: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    folder = shutil.copytree(Path(paths[0]).with_suffix(""), tmp_path / "exported")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if place == "link":
+        (folder / "encoder.pt2").unlink()
+        (folder / "encoder.pt2").symlink_to(Path(paths[0]).with_suffix("") / "encoder.pt2")
+    elif place:
+        *above, last = place.split(".")
+        inner = config
+        for key in above:
+            inner = inner[key]
+        inner[last] = value
+        (folder / "config.json").write_text(json.dumps(config))
+    elif value is None:
+        (folder / "config.json").unlink()
+    else:
+        (folder / "config.json").write_text(value)
+    monkeypatch.setattr("sys.argv", ["translate.py", str(folder)])
+    assert example().main() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"translate.py: error: {folder}")
+    assert said in line
+
+
+# --- a full disk -----------------------------------------------------------------------------------------------------
+
+EXPORT_UNDER_A_LIMIT = """
+import resource, signal, sys
+from fairseq_depthwise import cli
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), -1))
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+def test_a_full_disk_is_one_sentence(data: str, tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, "sdt_transformer", encoder_block_size=1, **SMALL)
+    result = subprocess.run(
+        [sys.executable, "-c", EXPORT_UNDER_A_LIMIT, "20000", "export", path, str(tmp_path / "out"), "--data", data],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(
+        f"fairseq-depthwise: error: cannot write {tmp_path}/out/encoder.pt2: the file would be larger"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]

@@ -178,8 +178,8 @@ def fconv(folder: Path) -> str:
         (["{model}", "--train-subset", "train2"], "--train-subset train2: {data} has no such part for src-tgt"),
         (["{model}", "--data", "{folder}/none"], "--data {folder}/none is not a folder"),
         (["{model}", "--data", "{folder}"], "{folder}/dict.src.txt does not exist"),
-        (["{model}", "--output", "{folder}"], "--output {folder} exists and holds no probe; give a new folder"),
-        (["{model}", "--output", "{model}"], "--output {model} exists and holds no probe; give a new folder"),
+        (["{model}", "--output", "{folder}"], "--output {folder} exists and is no probe; give another name"),
+        (["{model}", "--output", "{model}"], "--output {model} is a file; give the name of a folder"),
         (["{model}", "--metric", "sacrebleu", "--tokenize", "no"], ""),
     ],
 )

@@ -250,7 +250,10 @@ def test_int8_is_for_cpus(
         (["{model}", "-", "-"], "stdin (-) is given 2 times"),
         (["{model}", "-", "--int8", "--reference", "-"], "stdin (-) is given 2 times"),
         (["{model}", "{text}", "--int8", "--reference", "{folder}/none"], "none does not exist"),
-        (["{model}", "{text}", "--output", "{folder}/a/b"], "its folder does not exist"),
+        (
+            ["{model}", "{text}", "--output", "{folder}/a/b"],
+            "/a does not exist",
+        ),
         (["{model}", "{text}", "--nbest", "2"], "add --json, which shows them"),
         (["{model}", "{text}", "--nbest", "9", "--json"], "--nbest 9 is more than the hypotheses that --beam 2 keeps"),
         (["{model}", "{text}", "--fp16"], "--fp16 needs a GPU; --bf16 runs on a CPU, too"),

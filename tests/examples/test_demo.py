@@ -112,7 +112,7 @@ def test_a_used_folder_and_an_unknown_language_are_refused(
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "precious").write_text("x")
     for options, sentence in (
-        (["--output", str(tmp_path / "used")], "exists and is not empty"),
+        (["--output", str(tmp_path / "used")], "exists and is no empty folder"),
         (
             ["--source", "fr", "--output", str(tmp_path / "new")],
             "--source fr is none of the corpus's languages, de and en",

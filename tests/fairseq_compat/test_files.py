@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -202,7 +203,9 @@ def test_killed_writer_leaves_the_old_file_whole(target: Path) -> None:
         writer.wait()
         writer.stdout.close()
     assert target.read_bytes() == OLD
-    # Nobody is left to clear it away; it bears no name that anything reads.
+    # It bears no name that anything reads, and the next writer of the same file removes it.
     (left,) = [path.name for path in target.parent.iterdir() if path != target]
-    assert left.startswith("target.")
-    assert left.endswith(".tmp")
+    assert re.fullmatch(r"\.target\.[0-9a-f]{16}\.fairseq-unfinished", left)
+    with written_whole(target) as file:
+        file.write(b"new")
+    assert os.listdir(target.parent) == ["target"]

@@ -48,6 +48,13 @@ def test_wrong_checksum(kind: str, mirror: MirrorServer, to: Path) -> None:
     assert (to / "data.bin").read_bytes() == CONTENT
 
 
+def test_a_file_that_somebody_put_there_is_theirs_to_remove(mirror: MirrorServer, to: Path) -> None:
+    to.mkdir()
+    (to / "data.bin").write_bytes(b"mine")
+    assert "Put a whole one into" in fetched(mirror, to, SUM)
+    assert (to / "data.bin").read_bytes() == b"mine"
+
+
 def test_owners_have_replaced_it(mirror: MirrorServer, to: Path) -> None:
     assert fetched(mirror, to, "md5:" + "0" * 32, IGNORE_CHECKSUMS="1") == ""
     assert (to / "data.bin").read_bytes() == CONTENT
