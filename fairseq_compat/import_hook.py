@@ -25,7 +25,10 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.dataclass.configs": ("dataclass_defaults",),
     "fairseq.models.transformer.transformer_config": ("dataclass_defaults",),
     "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints", "missing_checkpoints"),
-    "fairseq.trainer": ("recorded_versions",),
+    "fairseq.models.distributed_fairseq_model": ("processes_on_cpus", "unused_encoder_weights"),
+    "fairseq.tasks": ("recorded_languages",),
+    "fairseq.tasks.translation": ("languages_of_the_data",),
+    "fairseq.trainer": ("recorded_versions", "training_data_as_validation"),
     "fairseq.distributed.utils": ("broadcast_of_own_objects",),
     "fairseq.modules.transformer_layer": ("encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
@@ -33,20 +36,23 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.logging.progress_bar": ("log_file_once",),
     "fairseq.data.data_utils": ("numpy_aliases",),
     "fairseq.data.indexed_dataset": ("open_files",),
+    "fairseq.data.language_pair_dataset": ("numpy_aliases",),
     "fairseq.data.multilingual.multilingual_data_manager": (
         "data_of_both_directions",
         "equal_dictionaries",
         "directions_without_validation",
     ),
+    "fairseq.data.token_block_dataset": ("numpy_aliases",),
     "fairseq.data.encoders.subword_nmt_bpe": ("subword_codes",),
     "fairseq.modules.dynamic_crf_layer": ("numpy_aliases",),
     "fairseq_cli.score": ("sacrebleu_files", "readable_errors"),
     **{
         f"fairseq_cli.{command}": ("readable_errors",)
-        for command in ("eval_lm", "generate", "hydra_train", "preprocess", "validate")
+        for command in ("eval_lm", "generate", "hydra_train", "preprocess")
     },
+    "fairseq_cli.validate": ("readable_errors", "task_of_the_checkpoint"),
     "fairseq_cli.interactive": ("interactive_lines", "readable_errors"),
-    "fairseq_cli.train": ("finished_runs", "readable_errors"),
+    "fairseq_cli.train": ("finished_runs", "fp16_without_gpu", "one_training_per_folder", "readable_errors"),
 }
 
 #: (module, patch) pairs in the order in which they were applied in this process.
