@@ -43,7 +43,7 @@ def explain(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return _missing_file(os.fsdecode(error.filename))
-    if isinstance(error, IsADirectoryError | NotADirectoryError | PermissionError) and error.filename is not None:
+    if isinstance(error, IsADirectoryError | NotADirectoryError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}"
     message = str(error)
     if (found := _IN_A_PROCESS.search(message)) is not None:

@@ -39,7 +39,7 @@ def _fitting(pairs: set[tuple[str, str]], source: str | None, target: str | None
     """The one direction that has the language given; data of a pair serves both."""
     directions = pairs | {(second, first) for first, second in pairs}
     fitting = sorted(one for one in directions if source in (None, one[0]) and target in (None, one[1]))
-    option = f"--source-lang {source}" if target is None else f"--target-lang {target}"
+    option = f"--source-lang {source or repr(source)}" if target is None else f"--target-lang {target or repr(target)}"
     if not fitting:
         known = ", ".join(sorted({language for pair in pairs for language in pair}))
         raise UserError(f"{option} is none of the languages of {folder}: {known}")
