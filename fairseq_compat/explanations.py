@@ -18,11 +18,22 @@ OWN_SENTENCES = (
     "Reference file",
 )
 
-#: The same of its ValueErrors: about the languages of ``translation_multi_simple_epoch``.
+#: The same of its ValueErrors; most are about the languages of ``translation_multi_simple_epoch``.
 OWN_VALUE_ERRORS = (
+    "--finetune-from-model can not be set together",
     "--lang-pairs is required",
     "--langs and --lang-dict can not both be specified",
     "language pair ",
+)
+
+
+#: The name of a language's dictionary in a data folder.
+_DICTIONARY = re.compile(r"dict\.(.+)\.txt")
+
+
+#: How an error ends that PyTorch reports of a process which it has started for a device.
+_IN_A_PROCESS = re.compile(
+    r"^-- Process \d+ terminated .*^fairseq_compat\.errors\.UserError: ([^\n]+)\s*\Z", re.M | re.S
 )
 
 
@@ -32,7 +43,11 @@ def explain(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return _missing_file(os.fsdecode(error.filename))
+    if isinstance(error, IsADirectoryError | NotADirectoryError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}"
     message = str(error)
+    if (found := _IN_A_PROCESS.search(message)) is not None:
+        return found[1]
     if (sentence := explain_too_many_open_files(error)) is not None:
         return sentence
     if isinstance(error, FileNotFoundError) and message.startswith("Dataset not found:"):
@@ -74,6 +89,23 @@ def explain(error: BaseException) -> str | None:
         return message
     if isinstance(error, ValueError) and message.startswith(OWN_VALUE_ERRORS):
         return message
+    if message.startswith("Cannot combine --fp16 and --tpu"):  # which --bf16 is taken for
+        return "--fp16 and --bf16 are two precisions; leave one of them out"
+    if isinstance(error, ImportError) and "pip install fairscale" in message:
+        return (
+            "this --ddp-backend needs the package fairscale, which is not installed; take another one, such as "
+            "--ddp-backend legacy_ddp"
+        )
+    if message.startswith("Expected to have finished reduction in the prior iteration"):
+        return (
+            "--ddp-backend pytorch_ddp, the default, waits for the gradients of all weights, and some had no part in a "
+            "loss; give --find-unused-parameters, or --ddp-backend legacy_ddp"
+        )
+    if isinstance(error, KeyError) and _raised_in(error) == "parse_args_and_arch":  # names that argparse has checked
+        return (
+            f"--task {error.args[0]} is not known; name the plugin that defines it with --user-dir, such as "
+            "--user-dir fairseq_depthwise"
+        )
     if isinstance(error, RuntimeError) and not message and _raised_in(error) == "parse_args_and_arch":
         return "no architecture is given; name one with --arch, such as --arch transformer"
     return None
@@ -87,6 +119,10 @@ def _raised_in(error: BaseException) -> str | None:
 
 def _missing_file(path: str) -> str:
     name = os.path.basename(path)
-    if re.fullmatch(r"dict\..+\.txt", name):
+    if (wanted := _DICTIONARY.fullmatch(name)) is not None:
+        folder = os.path.dirname(path) or "."
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        if known := ", ".join(found[1] for one in names if (found := _DICTIONARY.fullmatch(one))):
+            return f"{path} does not exist: {wanted[1]} is none of the languages of {folder}, which are {known}"
         return f"{path} does not exist; give a data folder that fairseq-preprocess made, with its dictionaries in it"
     return f"{path} does not exist; give the path of an existing file or folder"

@@ -26,7 +26,10 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.models.transformer.transformer_config": ("dataclass_defaults",),
     "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints", "missing_checkpoints", "finite_parameters"),
     "fairseq.file_utils": ("checked_archives",),
-    "fairseq.trainer": ("recorded_versions", "patience"),
+    "fairseq.models.distributed_fairseq_model": ("processes_on_cpus", "unused_encoder_weights"),
+    "fairseq.tasks": ("recorded_languages",),
+    "fairseq.tasks.translation": ("languages_of_the_data",),
+    "fairseq.trainer": ("recorded_versions", "patience", "training_data_as_validation"),
     "fairseq.nan_detector": ("reported_nan",),
     "fairseq.utils": ("examples_as_user_dir",),
     "fairseq.distributed.utils": ("broadcast_of_own_objects",),
@@ -37,20 +40,23 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.data.data_utils": ("numpy_aliases",),
     "fairseq.data.indexed_dataset": ("open_files",),
     "fairseq.data.fasta_dataset": ("fasta_without_shell",),
+    "fairseq.data.language_pair_dataset": ("numpy_aliases",),
     "fairseq.data.multilingual.multilingual_data_manager": (
         "data_of_both_directions",
         "equal_dictionaries",
         "directions_without_validation",
     ),
+    "fairseq.data.token_block_dataset": ("numpy_aliases",),
     "fairseq.data.encoders.subword_nmt_bpe": ("subword_codes",),
     "fairseq.modules.dynamic_crf_layer": ("numpy_aliases",),
     "fairseq_cli.score": ("sacrebleu_files", "readable_errors"),
     **{
         f"fairseq_cli.{command}": ("readable_errors",)
-        for command in ("eval_lm", "generate", "hydra_train", "preprocess", "validate")
+        for command in ("eval_lm", "generate", "hydra_train", "preprocess")
     },
+    "fairseq_cli.validate": ("readable_errors", "task_of_the_checkpoint"),
     "fairseq_cli.interactive": ("interactive_lines", "readable_errors"),
-    "fairseq_cli.train": ("finished_runs", "readable_errors"),
+    "fairseq_cli.train": ("finished_runs", "fp16_without_gpu", "one_training_per_folder", "readable_errors"),
 }
 
 #: Packages whose modules get patches for what they mention, too. A plugin of somebody else is not among them.

@@ -30,6 +30,7 @@ from fairseq_depthwise.commands import (
     translate,
     units,
 )
+from fairseq_depthwise.commands.parsers import SubcommandParser
 
 COMMANDS = (
     doctor,
@@ -57,7 +58,9 @@ def build_parser() -> argparse.ArgumentParser:
         description="Train deep and wide Transformers with fairseq, and look at what comes out.",
         epilog="`fairseq-depthwise SUBCOMMAND --help` shows each one's options and an example.",
     )
-    subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
+    subcommands = parser.add_subparsers(
+        title="subcommands", metavar="SUBCOMMAND", required=True, parser_class=SubcommandParser
+    )
     for command in COMMANDS:
         command.add_to(subcommands)
     return parser

@@ -20,6 +20,8 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
     (r"TypedStorage is deprecated", UserWarning),
     # fairseq.optim.lr_scheduler steps before the first optimizer step by design.
     (r"Detected call of `lr_scheduler\.step\(\)` before `optimizer\.step\(\)`", UserWarning),
+    # --ddp-backend pytorch_ddp is made with an argument that PyTorch 2.13 has renamed.
+    (r"`broadcast_buffers` is deprecated", FutureWarning),
     # Every command composes its configuration in the way of hydra 1.0, which hydra 1.3 still understands.
     (r"\s*hydra\.experimental\.\w+\(\) is no longer experimental", UserWarning),
     (r"\s*The version_base parameter is not specified", UserWarning),

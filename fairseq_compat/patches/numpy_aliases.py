@@ -1,6 +1,11 @@
-"""Audio masking and the CRF layer use ``np.int`` and ``np.float``, which NumPy 1.24 removed."""
+"""``--num-batch-buckets``, audio masking and the CRF layer use what NumPy has removed, and stop with an exception.
+
+These are ``np.int`` and ``np.float``, gone with NumPy 1.24, ``np.compat``, gone with 2.0, and the argument
+``interpolation`` of ``np.percentile``, gone with 2.4; it is called ``method`` since 1.22.
+"""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from fairseq_compat.overlay import Overlay
@@ -8,4 +13,10 @@ from fairseq_compat.overlay import Overlay
 
 def adjust(module: Any) -> Iterator[None]:
     yield
-    module.np = Overlay(module.np, int=int, float=float)
+
+    numpy = module.np
+
+    def percentile(*args: Any, interpolation: str = "linear", **options: Any) -> Any:
+        return numpy.percentile(*args, **{"method": interpolation, **options})
+
+    module.np = Overlay(numpy, int=int, float=float, compat=SimpleNamespace(long=int), percentile=percentile)

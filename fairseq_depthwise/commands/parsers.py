@@ -7,6 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 
+class SubcommandParser(argparse.ArgumentParser):
+    """Takes files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
+
+    _takes_options_first = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        positionals = self._get_positional_actions()
+        if self._takes_options_first or any(one.nargs == argparse.REMAINDER for one in positionals):
+            return super().parse_known_args(args, namespace)
+        self._takes_options_first = True  # argparse comes back here, for the options and then for the rest
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._takes_options_first = False
+
+
 def add_parser(
     subcommands: Any, name: str, *, run: Callable[[argparse.Namespace], int | None], help: str, example: str
 ) -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from argparse import Namespace
 
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
@@ -10,6 +11,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
 from fairseq_compat import UserError
+from fairseq_compat.patches.languages_of_the_data import pairs_in
 from fairseq_depthwise.serving.saved_model import SavedModel
 
 
@@ -33,18 +35,16 @@ def first_task(saved: SavedModel, data: str, source_lang: str | None, target_lan
             "translation_multi_simple_epoch, and of those derived from them, can translate here"
         )
     if not issubclass(trained_with, TranslationMultiSimpleEpochTask):
-        for side, given in (("source_lang", source_lang), ("target_lang", target_lang)):
-            trained = getattr(recorded, side, None)
-            if given and trained and given != trained:
-                raise UserError(
-                    f"--{side.replace('_', '-')} {given}: {saved.path} was trained from {recorded.source_lang} to "
-                    f"{recorded.target_lang}; leave the option out"
-                )
-        return saved.task(
-            data,
-            source_lang=source_lang or getattr(recorded, "source_lang", None),
-            target_lang=target_lang or getattr(recorded, "target_lang", None),
-        )
+        trained = (getattr(recorded, "source_lang", None), getattr(recorded, "target_lang", None))
+        if None in trained and os.path.isdir(data) and len(found := pairs_in(data)) == 1:
+            (trained,) = found  # as the training took them from its data
+        for option, given, language in zip(
+            ("--source-lang", "--target-lang"), (source_lang, target_lang), trained, strict=True
+        ):
+            if given and language and given != language:
+                direction = f"from {trained[0]} to {trained[1]}"
+                raise UserError(f"{option} {given}: {saved.path} was trained {direction}; leave the option out")
+        return saved.task(data, source_lang=source_lang or trained[0], target_lang=target_lang or trained[1])
     pairs = _pairs(recorded)
     if not (source_lang and target_lang):
         source_lang, target_lang = _only_pair(saved.path, pairs, source_lang, target_lang)

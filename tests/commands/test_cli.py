@@ -48,6 +48,35 @@ def test_wrong_use_is_status_2_on_stderr(given: list[str], capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
+    ("given", "name", "files"),
+    [
+        ("translate a.pt --data bin x", "files", ["x"]),
+        ("translate --data bin a.pt x --beam 5 -", "files", ["x", "-"]),
+        ("translate a.pt --beam 5", "files", ["-"]),
+        ("average a.pt --output mean.pt b.pt", "inputs", ["a.pt", "b.pt"]),
+        ("average --last 3 run --output mean.pt", "inputs", ["run"]),
+        ("score a --ref r b --json c", "hypotheses", ["a", "b", "c"]),
+        ("compare a --ref r b --json c", "systems", ["b", "c"]),
+        ("report a --json b", "runs", ["a", "b"]),
+        ("units a.pt --data bin b.pt", "checkpoints", ["a.pt", "b.pt"]),
+        ("gates --data bin a.pt --json b.pt", "checkpoints", ["a.pt", "b.pt"]),
+        ("similarity a.pt --data bin b.pt", "checkpoints", ["a.pt", "b.pt"]),
+    ],
+)
+def test_files_may_follow_options(given: str, name: str, files: list[str]) -> None:
+    assert getattr(cli.build_parser().parse_args(given.split()), name) == files
+
+
+@pytest.mark.parametrize(
+    "given", ["translate a.pt x --no-such y", "translate --data bin", "average a.pt b.pt", "export a.pt --data bin"]
+)
+def test_files_after_options_change_no_other_rule(given: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(given.split())
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
     ("error", "said"),
     [
         (UserError("the file is empty"), "the file is empty"),

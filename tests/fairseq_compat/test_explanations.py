@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,20 @@ from fairseq_compat.explanations import explain
         (
             Exception("Size of sample #3 is invalid (=(np.int64(1201), 0)) since max_positions=(1024, 1024), skip it"),
             ["sample #3 is invalid (=(1201, 0)) since max_positions=(1024, 1024), skip it"],
+        ),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "run"), ["run cannot be used: Is a directory"]),
+        (ValueError("Cannot combine --fp16 and --tpu, use --bf16 on TPUs"), ["--fp16 and --bf16 are two precisions"]),
+        (ImportError("\n\nPlease install fairscale with: pip install fairscale"), ["--ddp-backend legacy_ddp"]),
+        (
+            RuntimeError("Expected to have finished reduction in the prior iteration before starting\na new one."),
+            ["--find-unused-parameters"],
+        ),
+        (
+            Exception(
+                "\n\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n"
+                "  File ...\nfairseq_compat.errors.UserError: --lr is none\n\n"
+            ),
+            ["--lr is none"],
         ),
         (KeyError("'_name'"), ["architecture is not known", "--user-dir"]),
         (AssertionError("Must specify batch size either with --max-tokens or --batch-size"), ["--max-tokens"]),
@@ -60,6 +75,22 @@ def test_mistake_of_the_user_is_one_sentence(error: BaseException, parts: list[s
 )
 def test_everything_else_keeps_its_traceback(error: BaseException) -> None:
     assert explain(error) is None
+
+
+def test_language_without_dictionary_is_told_which_there_are(tmp_path: Path) -> None:
+    for language in ("de", "en"):
+        (tmp_path / f"dict.{language}.txt").touch()
+    assert explain(FileNotFoundError(errno.ENOENT, "no", f"{tmp_path}/dict.xx.txt")) == (
+        f"{tmp_path}/dict.xx.txt does not exist: xx is none of the languages of {tmp_path}, which are de, en"
+    )
+
+
+def test_task_of_a_plugin_that_is_not_named() -> None:
+    from fairseq import options
+
+    with pytest.raises(KeyError) as raised:
+        options.parse_args_and_arch(options.get_validation_parser("theirs"), ["data-bin"])
+    assert str(explain(raised.value)).startswith("--task theirs is not known; name the plugin")
 
 
 def test_model_that_does_not_fit_names_the_first_difference() -> None:

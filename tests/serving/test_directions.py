@@ -75,11 +75,18 @@ def test_line_that_leaves_no_place_for_the_token_of_its_language(data: str, tmp_
     assert pieces[1] > 1
 
 
-def test_a_model_of_one_direction(tmp_path: Path) -> None:
-    path, data = checkpoint_of(tmp_path, "sdt_transformer"), data_in(tmp_path / "data-bin")
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_model_of_one_direction(recorded: bool, tmp_path: Path) -> None:
+    path, data = checkpoint_of(tmp_path, "sdt_transformer"), data_in(tmp_path / "data-bin", train=LINES[:2])
+    if not recorded:  # the training took its languages from the data
+        state = checkpoints.load_checkpoint(path)
+        state["cfg"]["task"]["source_lang"] = state["cfg"]["task"]["target_lang"] = None
+        checkpoints.save(state, path)
     assert loaded(path, data, source_lang="src", target_lang="tgt").languages == ("src", "tgt")
     with pytest.raises(UserError, match=r"--source-lang tgt: .* was trained from src to tgt; leave the option out"):
         loaded(path, data, source_lang="tgt", target_lang="src")
+    with pytest.raises(UserError, match=r"--target-lang xx: .* was trained from src to tgt; leave the option out"):
+        loaded(path, data, target_lang="xx")
     with pytest.raises(UserError, match="the model translates from src to tgt, not from src to en"):
         loaded(path, data).translate(LINES, target_lang="en")
 

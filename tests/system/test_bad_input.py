@@ -15,6 +15,7 @@ import torch
 
 import fairseq_depthwise
 from fairseq_compat import checkpoints
+from fairseq_compat.folder_lock import locked_folder
 
 RunCommand = Callable[..., CompletedProcess[str]]
 
@@ -174,6 +175,36 @@ def test_missing_checkpoint(run_command: RunCommand, copy_reverse_data: Path, tm
     path = tmp_path / "nowhere.pt"
     result = run_command("fairseq-depthwise", "generate", copy_reverse_data, "--path", path, check=False)
     assert sentence_of(result).startswith(f"Model file not found: {path}; ")
+
+
+@pytest.mark.parametrize("command", [["fairseq-depthwise", "train"], ["fairseq-train", "--user-dir", PLUGIN]])
+def test_folder_of_another_training(
+    command: list[object],
+    run_command: RunCommand,
+    copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]],
+    tmp_path: Path,
+) -> None:
+    options = [*tiny_model_options(ARCH), *TRAINING, "--save-dir", tmp_path]
+    with locked_folder(str(tmp_path), "--save-dir"):
+        before = os.listdir(tmp_path)
+        result = run_command(*command, copy_reverse_data, *options, check=False)
+        assert os.listdir(tmp_path) == before
+    assert sentence_of(result).startswith(f"--save-dir {tmp_path} is in use: process {os.getpid()} on ")
+
+
+@pytest.mark.parametrize("option", ["--restore-file", "--finetune-from-model"])
+def test_folder_to_go_on_from(
+    option: str,
+    run_command: RunCommand,
+    copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]],
+    tmp_path: Path,
+) -> None:
+    options = [*tiny_model_options(ARCH), *TRAINING, "--save-dir", tmp_path / "run", option, tmp_path]
+    result = run_command("fairseq-depthwise", "train", copy_reverse_data, *options, check=False)
+    assert sentence_of(result).startswith(f"{option} {tmp_path} is a folder; give a checkpoint")
+    assert os.listdir(tmp_path / "run") == []
 
 
 def test_resuming_with_another_model(

@@ -128,9 +128,7 @@ def test_validate_repeats_the_loss_of_training(
     run_command: RunCommand, copy_reverse_data: Path, stock_run: Path
 ) -> None:
     path = stock_run / "checkpoint_last.pt"
-    result = run_command(
-        "fairseq-validate", copy_reverse_data, "--task", "translation", "--path", path, "--cpu", "--max-tokens", 500
-    )
+    result = run_command("fairseq-validate", copy_reverse_data, "--path", path, "--cpu", "--max-tokens", 500)
     found = re.search(r"valid on 'valid' subset \| loss (\d+\.?\d*)", said(result))
     assert found is not None
     assert float(found[1]) == pytest.approx(checkpoints.load_checkpoint(path)["extra_state"]["val_loss"], abs=2e-3)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +33,7 @@ def load(folder: Path, *, suffix: str = "", master: bool = True, **options: Any)
     return str(asked.value)
 
 
-@pytest.mark.parametrize("option", ["restore_file", "continue_once"])
+@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
 def test_a_missing_file_is_refused(option: str, tmp_path: Path) -> None:
     typed = f"--{option.replace('_', '-')}"
     with pytest.raises(UserError) as refused:
@@ -41,11 +44,35 @@ def test_a_missing_file_is_refused(option: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["restore_file", "continue_once"])
+@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
 def test_a_file_that_is_there_is_read(option: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     path.touch()
     assert load(tmp_path / "run", **{option: str(path)}) == str(path)
+
+
+@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
+@pytest.mark.parametrize("kind", ["folder", "device", "pipe", "link", "nothing"])
+def test_what_is_no_file_is_refused(kind: str, option: str, tmp_path: Path) -> None:
+    path = {"device": os.devnull, "nothing": ""}.get(kind, str(tmp_path / "model.pt"))
+    make: dict[str, Callable[[str], Any]] = {"folder": os.mkdir, "pipe": os.mkfifo, "link": partial(os.symlink, "gone")}
+    make.get(kind, str)(path)
+    typed = f"--{option.replace('_', '-')} {path or repr(path)}"
+    for folder in (tmp_path, tmp_path / "run"):
+        with pytest.raises(UserError, match=f"^{typed} is .*; give a checkpoint, or leave the option out: a training "):
+            load(folder, **{option: path})
+
+
+@pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "gone")])
+def test_own_checkpoint_that_is_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "checkpoint_last.pt")
+    with pytest.raises(UserError, match=r"/checkpoint_last.pt is a .*; move it away"):
+        load(tmp_path)
+
+
+def test_two_beginnings(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--finetune-from-model a.pt and --restore-file b.pt are two beginnings"):
+        load(tmp_path, finetune_from_model="a.pt", restore_file="b.pt")
 
 
 def test_the_first_start_of_a_command_that_names_its_own_folder(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The two places of fairseq that use ``np.int`` and ``np.float`` run, and NumPy itself gets no old names back."""
+"""The places of fairseq that use old names of NumPy run, and NumPy itself gets no old names back."""
 
 from __future__ import annotations
 
@@ -27,9 +27,32 @@ def test_conditional_random_field_gives_a_log_likelihood() -> None:
     assert (likelihood <= 0).all()
 
 
+def test_lengths_in_buckets() -> None:
+    from fairseq.data import Dictionary, ListDataset, data_utils
+    from fairseq.data.language_pair_dataset import LanguagePairDataset
+
+    assert data_utils.get_buckets(numpy.array([1, 2, 3, 4, 9]), 2).tolist() == [3, 9]
+    dictionary = Dictionary()
+    sentences = ListDataset([torch.full((size,), 4) for size in (1, 2, 3, 4, 9)], [1, 2, 3, 4, 9])
+    pairs = LanguagePairDataset(
+        sentences, sentences.sizes, dictionary, sentences, sentences.sizes, dictionary, num_buckets=2
+    )
+    assert [len(pairs[place]["source"]) for place in range(5)] == [3, 3, 3, 9, 9]
+    assert [len(batch) for batch in pairs.batch_by_size(pairs.ordered_indices(), max_tokens=9)] == [3, 1, 1]
+
+
+def test_blocks_of_tokens() -> None:
+    from fairseq.data import ListDataset, TokenBlockDataset
+
+    sentences = ListDataset([torch.arange(size) for size in (3, 2)], [3, 2])
+    blocks = TokenBlockDataset(sentences, sentences.sizes, block_size=None, pad=1, eos=2, break_mode="eos")
+    assert [len(blocks[place]) for place in range(2)] == [3, 2]
+
+
 def test_numpy_itself_is_unchanged() -> None:
     from fairseq.data import data_utils
 
     assert data_utils.np.int is int
     assert not hasattr(numpy, "int")
     assert not hasattr(numpy, "float")
+    assert "compat" not in vars(numpy)

@@ -1,0 +1,49 @@
+"""``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first pair of languages that the data folder lists.
+
+A model is then trained, or asked, for another direction than the command says. Here the other language is that of the
+one pair that fits, and a language without data is refused.
+"""
+
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from fairseq_compat.errors import UserError
+
+
+def adjust(module: Any) -> Iterator[None]:
+    yield
+
+    original = module.TranslationTask.setup_task.__func__
+
+    @functools.wraps(original)
+    def setup_task(cls: Any, cfg: Any, **given: Any) -> Any:
+        if (cfg.source_lang is None) != (cfg.target_lang is None):
+            folder = module.utils.split_paths(cfg.data)[0]
+            if os.path.isdir(folder) and (pairs := pairs_in(folder)):
+                cfg.source_lang, cfg.target_lang = _fitting(pairs, cfg.source_lang, cfg.target_lang, folder)
+        return original(cls, cfg, **given)
+
+    module.TranslationTask.setup_task = classmethod(setup_task)
+
+
+def pairs_in(folder: str) -> set[tuple[str, str]]:
+    """The pairs of languages of a data folder, from names such as ``train.en-de.de.idx``."""
+    parts = [name.split(".") for name in os.listdir(folder)]
+    found = [tuple(one[1].split("-")) for one in parts if len(one) >= 3]
+    return {(one[0], one[1]) for one in found if len(one) == 2}
+
+
+def _fitting(pairs: set[tuple[str, str]], source: str | None, target: str | None, folder: str) -> tuple[str, str]:
+    """The one direction that has the language given; data of a pair serves both."""
+    directions = pairs | {(second, first) for first, second in pairs}
+    fitting = sorted(one for one in directions if source in (None, one[0]) and target in (None, one[1]))
+    option = f"--source-lang {source or repr(source)}" if target is None else f"--target-lang {target or repr(target)}"
+    if not fitting:
+        known = ", ".join(sorted({language for pair in pairs for language in pair}))
+        raise UserError(f"{option} is none of the languages of {folder}: {known}")
+    if len(fitting) > 1:
+        several = ", ".join("-".join(one) for one in fitting)
+        raise UserError(f"{option} leaves a choice in {folder}: {several}; give --source-lang and --target-lang")
+    return fitting[0]

@@ -1,0 +1,26 @@
+"""A training that takes its languages from the data folder does not record them, and its model is asked for others.
+
+Translation in the other direction, or from a language that the model never saw, then runs without a word. Here the
+languages that the task has found are recorded with the options.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+
+def adjust(module: Any) -> Iterator[None]:
+    yield
+
+    original = module.setup_task
+
+    @functools.wraps(original)
+    def setup_task(cfg: Any, **given: Any) -> Any:
+        task = original(cfg, **given)
+        for side in ("source_lang", "target_lang"):
+            found = getattr(getattr(task, "cfg", None), side, None)
+            if isinstance(found, str) and getattr(cfg, side, found) is None:
+                setattr(cfg, side, found)
+        return task
+
+    module.setup_task = setup_task
