@@ -9,9 +9,8 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
-
-#: As in ``growth.layer_sources``, which is not imported here: a help text need not wait for fairseq.
-STRATEGIES = ("top-most", "top", "interpolation")
+from fairseq_depthwise.growth.freezing import FREEZES
+from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
 
 
 def add_to(subcommands: Any) -> None:
@@ -19,14 +18,26 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "grow",
         run=run,
-        help="make the model of a checkpoint deeper by copying layers",
+        help="make the model of a checkpoint deeper",
         example="fairseq-depthwise grow checkpoints/checkpoint_best.pt grown.pt --layers 12\n"
         "  fairseq-depthwise grow shallow.pt deep.pt --layers 8 --side decoder --strategy top",
     )
     parser.add_argument("input", metavar="IN", help="the checkpoint to start from")
     parser.add_argument("output", metavar="OUT", help="the checkpoint to write")
     parser.add_argument("--layers", type=positive_int, required=True, metavar="N", help="the new depth")
-    parser.add_argument("--strategy", choices=STRATEGIES, default=STRATEGIES[0], help="which layers are copied")
+    parser.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        default=STRATEGIES[0],
+        help="where new layers stand and what they are copies of",
+    )
+    parser.add_argument("--init", choices=INITS, default=INITS[0], help="how new layers start")
+    parser.add_argument(
+        "--freeze", choices=FREEZES, default=FREEZES[0], help="the --growth-freeze of the training from OUT"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="of layers that start anew (default: that of the training so far)"
+    )
     parser.add_argument("--side", choices=("encoder", "decoder"), default="encoder", help="which stack grows")
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -37,7 +48,16 @@ def run(options: argparse.Namespace) -> int:
 
     if os.path.exists(options.output) and not options.force:
         raise UserError(f"{options.output} exists; give another name, or --force to replace it")
-    grown = grow_checkpoint(options.input, options.output, options.layers, strategy=options.strategy, side=options.side)
+    grown = grow_checkpoint(
+        options.input,
+        options.output,
+        options.layers,
+        strategy=options.strategy,
+        side=options.side,
+        init=options.init,
+        frozen=options.freeze,
+        seed=options.seed,
+    )
     before, after = grown.parameters
     if options.json:
         print(
@@ -47,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
                     "input": options.input,
                     "side": options.side,
                     "strategy": options.strategy,
+                    "init": options.init,
+                    "freeze": options.freeze,
                     "layers_before": grown.depth,
                     "layers": grown.layers,
                     "parameters_before": before,

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import written_whole
-from fairseq_depthwise.growth.grown_model import WithoutRandomValues
+from fairseq_depthwise.growth.freezing import LastGrowth
+from fairseq_depthwise.growth.grown_model import WithoutRandomValues, building, start_at_identity
 from fairseq_depthwise.growth.layer_sources import layer_sources
-from fairseq_depthwise.growth.parameter_sources import parameter_sources
+from fairseq_depthwise.growth.parameter_sources import new_parameters, parameter_sources
 from fairseq_depthwise.growth.trained_model import build_like, read_trained_model
 
 #: Where a checkpoint keeps the moving average of ``--store-ema``, and its float32 copy.
@@ -42,7 +43,17 @@ class GrownCheckpoint:
     updates: int
 
 
-def grow_checkpoint(path: str, output: str, layers: int, *, strategy: str, side: str) -> GrownCheckpoint:
+def grow_checkpoint(
+    path: str,
+    output: str,
+    layers: int,
+    *,
+    strategy: str,
+    side: str,
+    init: str = "copy",
+    frozen: str = "none",
+    seed: int | None = None,
+) -> GrownCheckpoint:
     """Write a checkpoint whose model has ``layers`` layers on one side.
 
     Args:
@@ -51,6 +62,9 @@ def grow_checkpoint(path: str, output: str, layers: int, *, strategy: str, side:
         layers: new depth.
         strategy: which layers are copied.
         side: "encoder" or "decoder".
+        init: how new layers start, one of ``layer_sources.INITS``.
+        frozen: what ``--growth-freeze`` of the training from it will say, one of ``freezing.FREEZES``.
+        seed: of the values of layers that start anew; None is the one that the training so far was given.
 
     Raises:
         UserError: the file cannot be read or grown to that depth, or its copy on the disk is damaged.
@@ -64,15 +78,21 @@ def grow_checkpoint(path: str, output: str, layers: int, *, strategy: str, side:
     depth = trained.depth(side)
     block_size = (getattr(trained.options, "encoder_block_size", 0) or 0) if side == "encoder" else 0
     try:
-        sources = {side: layer_sources(depth, layers, strategy, block_size)}
+        sources = {side: layer_sources(depth, layers, strategy, block_size, init)}
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+    state = checkpoints.load_checkpoint(path, mapped=True)
+    if seed is None:
+        seed = checkpoints.options_in(state, "common").get("seed", 1)
     with WithoutRandomValues():
         shallow = build_like(trained)
+    with building(sources, seed + trained.updates):
         grown = build_like(trained, {f"{side}_layers": layers})
     names = parameter_sources(grown.state_dict(), trained.values, sources, block_size)
+    growth = LastGrowth(tuple(new_parameters(names, trained.values, sources, block_size)), frozen)
+    if init == "zero":
+        names.update(dict.fromkeys(start_at_identity(grown, sources)))
 
-    state = checkpoints.load_checkpoint(path, mapped=True)
     state["model"] = _grown_values(grown, state["model"], names)
     extra = state["extra_state"] = dict(state.get("extra_state") or {})
     for average in _AVERAGES:
@@ -81,7 +101,10 @@ def grow_checkpoint(path: str, output: str, layers: int, *, strategy: str, side:
     extra["grown_from"] = f"{depth} {side} layers, {strategy}"
     _set_option(state, f"{side}_layers", layers)
     _restart(state, trained.updates)
-    _reset_optimizer(state, *(len(list(model.parameters())) for model in (shallow, grown)))
+    LastGrowth.before(state).freeze(shallow)
+    growth.freeze(grown)
+    _reset_optimizer(state, *(_trainable(model) for model in (shallow, grown)))
+    state["task_state"] = {**(state.get("task_state") or {}), **growth.task_state()}
 
     with written_whole(output) as file:
         torch.save(state, file)
@@ -93,19 +116,24 @@ def grow_checkpoint(path: str, output: str, layers: int, *, strategy: str, side:
 
 def _grown_values(grown: nn.Module, values: Mapping[str, Tensor], names: Mapping[str, str | None]) -> dict[str, Tensor]:
     """A value for each name of the grown model; what is one tensor there is one here, copies have their own memory."""
+    dtype = next(iter(values.values())).dtype
     of_memory: dict[int, Tensor] = {}
     taken: set[int] = set()
     result: dict[str, Tensor] = {}
     for name, built in grown.state_dict().items():
         if built.data_ptr() not in of_memory:
             source = names[name]
-            value = built if source is None else values[source]
+            value = built.to(dtype) if source is None else values[source]
             if value.data_ptr() in taken:
                 value = value.clone()
             taken.add(value.data_ptr())
             of_memory[built.data_ptr()] = value
         result[name] = of_memory[built.data_ptr()]
     return result
+
+
+def _trainable(model: nn.Module) -> int:
+    return sum(parameter.requires_grad for parameter in model.parameters())
 
 
 def _set_option(state: dict[str, Any], name: str, value: int) -> None:
@@ -125,7 +153,7 @@ def _restart(state: dict[str, Any], updates: int) -> None:
 
 
 def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
-    """Forget the optimizer's moments, and make room for ``after`` tensors where the model had ``before``.
+    """Forget the optimizer's moments, and make room for ``after`` tensors where ``before`` of the model were trained.
 
     A training that goes on from the file finds an optimizer that has not taken a step, at its number of updates.
     """

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from fairseq_compat import UserError
+from fairseq_depthwise.growth.layer_sources import new_layers
 from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, parameter_sources, take_sources
 
 _RANDOM = {
@@ -41,7 +43,13 @@ class WithoutRandomValues(TorchFunctionMode):
 
 
 def grow_model(
-    model: nn.Module, build: Callable[[], nn.Module], sources: SourcesOfSides, block_size: int = 0
+    model: nn.Module,
+    build: Callable[[], nn.Module],
+    sources: SourcesOfSides,
+    block_size: int = 0,
+    *,
+    init: str = "copy",
+    seed: int = 1,
 ) -> dict[str, str | None]:
     """Make ``model``, an encoder-decoder, as deep as what ``build`` returns, and give it its own parameters.
 
@@ -50,18 +58,22 @@ def grow_model(
 
     Args:
         model: the shallow model.
-        build: makes a deep model on the current default device; its random values are not used.
+        build: makes a deep model on the current default device.
         sources: for each side that grows, the source layer of each layer.
         block_size: layers in a connected block of a side that grows; 0 without block connections.
+        init: one of ``layer_sources.INITS``.
+        seed: of the random values of new layers, which are those of a new model, drawn on the CPU in float32.
 
     Returns:
         from which parameter each of the deep model's was taken; None for a new one.
     """
     some = next(model.parameters())
-    with some.device, _default_dtype(some.dtype), WithoutRandomValues():
+    with building(sources, seed, some):
         grown = build().to(some)
     values = model.state_dict()
     names = parameter_sources(grown.state_dict(), values, sources, block_size)
+    if init == "zero":
+        names.update(dict.fromkeys(start_at_identity(grown, sources)))
     _take_over(grown, take_sources(values, names))
     # Tables that no checkpoint keeps: another device would compute slightly other positions.
     tables = dict(model.named_buffers())
@@ -72,6 +84,60 @@ def grow_model(
     for side in ("encoder", "decoder"):
         setattr(model, side, getattr(grown, side))
     return names
+
+
+@contextmanager
+def building(sources: SourcesOfSides, seed: int, like: Tensor | None = None) -> Iterator[None]:
+    """Within it a deep model is built.
+
+    Where some layer has no source, random values are drawn from ``seed``, on the CPU and in float32 whatever the
+    device, and the process's own generator stays where it is. Otherwise none are drawn, and parameters are made
+    ``like`` one.
+    """
+    if any(None in layers for layers in sources.values()):
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(seed % 2**63)
+            yield
+    elif like is None:
+        with WithoutRandomValues():
+            yield
+    else:
+        with like.device, _default_dtype(like.dtype), WithoutRandomValues():
+            yield
+
+
+def start_at_identity(model: nn.Module, sources: SourcesOfSides) -> list[str]:
+    """Let the new layers of a grown model, as it was built, pass on what they read.
+
+    Returns:
+        the names of the parameters that are not copied for that: what ends a residual branch, which is set to 0, and
+        what weighs branches, which stays as it was built.
+
+    Raises:
+        UserError: the layers are not made of residual branches.
+    """
+    names = []
+    for side, layers in sources.items():
+        stack: nn.ModuleList = getattr(model, side).layers
+        require_identity(stack[0])
+        for index in sorted(new_layers(layers)):
+            layer: Any = stack[index]
+            stem = f"{side}.layers.{index}"
+            for end in layer.branch_ends:
+                for name, parameter in layer.get_submodule(end).named_parameters():
+                    nn.init.zeros_(parameter)
+                    names.append(f"{stem}.{end}.{name}")
+            names.extend(f"{stem}.{name}" for name in getattr(layer, "branch_weights", ()))
+    return names
+
+
+def require_identity(layer: nn.Module) -> None:
+    """Raise :class:`UserError` unless a layer of this kind can start by passing on what it reads."""
+    if not hasattr(layer, "branch_ends"):
+        raise UserError(
+            "zero cannot be how new layers start (--growth-init, --init of grow): the layers of this model have no "
+            "residual branches whose output could be 0 at first; take copy or random"
+        )
 
 
 @contextmanager

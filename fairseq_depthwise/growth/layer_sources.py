@@ -1,28 +1,43 @@
-"""Which layer of the shallow stack each layer of the deep one starts from.
+"""Which layer of the shallow stack each layer of the deep one starts from, and which layers are new.
 
-Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.1 and Table 3. All layers count from 0.
+Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.1 and Tables 2 and 3. All layers count
+from 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairseq_compat import UserError
 
 #: top-most: the top g layers once more, in order; top: the top layer g times; interpolation: each of the top g layers
-#: followed by its copy.
-STRATEGIES = ("top-most", "top", "interpolation")
+#: followed by its copy; stack: the whole stack once more, or several times; middle: the middle g layers, followed by
+#: their copies; random: g layers on top that start anew.
+STRATEGIES = ("top-most", "top", "interpolation", "stack", "middle", "random")
+
+#: How new layers start: as copies of their source, as copies that pass on what they read, or anew.
+INITS = ("copy", "zero", "random")
+
+#: Those that copy a layer at most once, and those that put copies between layers.
+_AT_MOST_ONCE = ("top-most", "interpolation", "middle")
+_BETWEEN = ("interpolation", "middle")
 
 
-def layer_sources(depth: int, layers: int, strategy: str = "top-most", block_size: int = 0) -> list[int]:
-    """For each of ``layers`` layers, the layer of a stack of ``depth`` that it starts from.
+def layer_sources(
+    depth: int, layers: int, strategy: str = "top-most", block_size: int = 0, init: str = "copy"
+) -> list[int | None]:
+    """Return, for each of ``layers`` layers, the layer of a stack of ``depth`` that it starts from; None: it is new.
 
     For 12 to 18 layers: top-most is 0 to 11 and then 6 to 11; top is 0 to 11 and then six times 11; interpolation is
-    0 to 5 and then 6, 6, 7, 7 up to 11, 11. Doubling is top-most with g equal to the depth.
+    0 to 5 and then 6, 6, 7, 7 up to 11, 11; middle is 0 to 8, 3 to 8, 9 to 11; random is 0 to 11 and six times None.
+    Doubling is top-most with g equal to the depth.
 
     Args:
         depth: layers there are.
         layers: layers there shall be; the growth g is the difference.
         strategy: one of ``STRATEGIES``.
         block_size: layers in a connected block; 0 where the stack has no block connections.
+        init: one of ``INITS``; with random, what would be a copy is None.
 
     Raises:
         UserError: the strategy cannot make that depth; the message says which it can.
@@ -30,32 +45,43 @@ def layer_sources(depth: int, layers: int, strategy: str = "top-most", block_siz
     growth = layers - depth
     if strategy not in STRATEGIES:
         raise UserError(f"the growth strategy {strategy} is unknown; it must be one of {', '.join(STRATEGIES)}")
-    if growth < 1:
+    if strategy in _BETWEEN and block_size > 1:
         raise UserError(
-            f"a stack of {depth} layers cannot be grown to {layers}; it must become deeper, at least "
-            f"{_next_multiple(depth + 1, block_size or 1)}"
+            f"{strategy} puts copies between layers, which tears blocks of {block_size} layers apart; it needs a block "
+            "size of 0 or 1"
         )
+    impossible = f"a stack of {depth} layers cannot be grown to {layers}"
+    least = 2 * depth if strategy == "stack" else -(-(depth + 1) // (block_size or 1)) * (block_size or 1)
+    if growth < 1:
+        raise UserError(f"{impossible}; it must become deeper, at least {least}")
     if block_size and layers % block_size:
         raise UserError(
-            f"a stack of {depth} layers cannot be grown to {layers}: with blocks of {block_size} layers the depth must "
-            f"be a multiple of {block_size}, such as {_next_multiple(depth + 1, block_size)}"
+            f"{impossible}: with blocks of {block_size} layers the depth must be a multiple of {block_size}, such as "
+            f"{least}"
         )
-    if strategy != "top" and growth > depth:
+    if strategy == "stack" and growth % depth:
+        raise UserError(f"{impossible}: stack repeats all layers, so the depth must be a multiple, such as {least}")
+    if strategy in _AT_MOST_ONCE and growth > depth:
         raise UserError(
-            f"{strategy} copies each layer at most once, so a stack of {depth} layers cannot be grown to {layers}; "
-            f"grow to at most {2 * depth}, in several steps, or take the strategy top"
+            f"{strategy} copies each layer at most once, so {impossible}; grow to at most {2 * depth}, in several "
+            "steps, or take the strategy top"
         )
-    if strategy == "interpolation":
-        if block_size > 1:
-            raise UserError(
-                f"interpolation puts copies between layers, which tears blocks of {block_size} layers apart; it needs "
-                "a block size of 0 or 1"
-            )
-        kept = list(range(depth - growth))
-        return kept + [source for source in range(depth - growth, depth) for _ in range(2)]
-    old = list(range(depth))
-    return old + (old[-growth:] if strategy == "top-most" else [depth - 1] * growth)
+    start = (depth - growth) // 2  # of the middle g layers
+    sources: dict[str, list[int | None]] = {
+        "top-most": [*range(depth), *range(depth - growth, depth)],
+        "top": [*range(depth), *[depth - 1] * growth],
+        "interpolation": sorted([*range(depth), *range(depth - growth, depth)]),
+        "stack": [*range(depth)] * (layers // depth),
+        "middle": [*range(start + growth), *range(start, depth)],
+        "random": [*range(depth), *[None] * growth],
+    }
+    found = sources[strategy]
+    if init == "random":
+        new = new_layers(found)
+        return [None if index in new else source for index, source in enumerate(found)]
+    return found
 
 
-def _next_multiple(number: int, block_size: int) -> int:
-    return -(-number // block_size) * block_size
+def new_layers(sources: Sequence[int | None]) -> set[int]:
+    """Return the layers of a grown stack that growth added; of equal sources the lowest layer is the old one."""
+    return {index for index, source in enumerate(sources) if source is None or source in sources[:index]}

@@ -13,9 +13,10 @@ from omegaconf import open_dict
 from torch import nn
 
 from fairseq_compat import UserError
+from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
-from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, take_sources
+from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, new_parameters, take_sources
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +53,10 @@ def grow_trainer(
     sources: SourcesOfSides,
     *,
     block_size: int = 0,
+    init: str = "copy",
+    frozen: str = "none",
     keep_moments: bool = False,
-) -> None:
+) -> LastGrowth:
     """Make the trainer's model deeper, with a new optimizer, a restarted learning rate and a grown moving average.
 
     All processes call this at the same moment; they compute the same, which is checked.
@@ -64,7 +67,12 @@ def grow_trainer(
         depths: for each side that grows, its new depth.
         sources: for each such side, the source layer of each layer.
         block_size: layers in a connected block of the encoder; 0 without block connections.
+        init: how new layers start, one of ``layer_sources.INITS``.
+        frozen: what no longer trains, one of ``freezing.FREEZES``.
         keep_moments: the new optimizer takes over the moments, copies those of their source.
+
+    Returns:
+        what was added and frozen.
     """
     started = time.perf_counter()
     model = trainer.get_model()
@@ -80,7 +88,12 @@ def grow_trainer(
     with open_dict(trainer.cfg.model):
         for side, depth in depths.items():
             trainer.cfg.model[f"{side}_layers"] = depth
-    names = grow_model(model, build, sources, block_size)
+    # Random values depend on the run's seed and the update alone, so they are the same in every process and every run.
+    seed = trainer.cfg.common.seed + trainer.get_num_updates()
+    present = set(model.state_dict())
+    names = grow_model(model, build, sources, block_size, init=init, seed=seed)
+    growth = LastGrowth(tuple(new_parameters(names, present, sources, block_size)), frozen)
+    count = growth.freeze(model)
 
     # 2. The optimizer, which fairseq builds for the new parameters at its next use.
     if keep_moments:
@@ -106,14 +119,16 @@ def grow_trainer(
     require_same_on_all_processes(trainer)
     grown = " and ".join(f"{side} from {before[side]} to {depth} layers" for side, depth in depths.items())
     logger.info(
-        "grew the %s after %d updates in %.2f s; %s parameters, learning rate %.4g%s",
+        "grew the %s after %d updates in %.2f s; %s parameters%s, learning rate %.4g%s",
         grown,
         trainer.get_num_updates(),
         time.perf_counter() - started,
         f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        f", {count:,} of them frozen" if count else "",
         rate,
         "" if restart else ", which --lr-scheduler inverse_sqrt_restart would have restarted",
     )
+    return growth
 
 
 def require_same_on_all_processes(trainer: Trainer) -> None:

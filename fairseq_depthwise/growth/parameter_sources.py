@@ -11,10 +11,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from fairseq_depthwise.growth.layer_sources import new_layers
+
 Value = TypeVar("Value")
 
-#: Side ("encoder" or "decoder") -> source layer of each layer of the grown stack; see ``layer_sources``.
-SourcesOfSides = Mapping[str, Sequence[int]]
+#: Side ("encoder" or "decoder") -> source layer of each layer of the grown stack, None where it is new; see
+#: ``layer_sources``.
+SourcesOfSides = Mapping[str, Sequence[int | None]]
 
 _LAYER = re.compile(r"(?P<side>encoder|decoder)\.layers\.(?P<index>\d+)\.(?P<rest>.+)")
 _BLOCK_NORM = re.compile(r"(?P<side>encoder|decoder)\.connection\.norms\.(?P<index>\d+)\.(?P<rest>.+)")
@@ -25,8 +28,8 @@ def parameter_sources(
 ) -> dict[str, str | None]:
     """Name in the deep model -> name in the shallow one, or None: as the deep model was built.
 
-    - A layer is copied from its source layer. What that one lacks (the depth-wise model's first layer has no input
-      norm) comes from the lowest layer that has it, and is new where none does.
+    - A layer is copied from its source layer, and new where it has none. What its source lacks (the depth-wise model's
+      first layer has no input norm) comes from the lowest layer that has it, and is new where none does.
     - Rows of the block connection stay; the new ones are as built, 1/(n+1).
     - The norm of an old block stays; that of a new block is the one of the block that its layers were copied from.
     - All else stays.
@@ -40,18 +43,47 @@ def parameter_sources(
     present = set(present)
     result: dict[str, str | None] = {}
     for name in wanted:
-        source = name
+        source: str | None = name
         if (found := _LAYER.fullmatch(name)) and found["side"] in sources:
             layers = sources[found["side"]]
-            stem, rest = f"{found['side']}.layers", found["rest"]
-            candidates = [layers[int(found["index"])], *range(max(layers) + 1)]
-            source = next((one for index in candidates if (one := f"{stem}.{index}.{rest}") in present), name)
+            layer = layers[int(found["index"])]
+            if layer is not None:
+                stem, rest = f"{found['side']}.layers", found["rest"]
+                candidates = [layer, *range(1 + max(one for one in layers if one is not None))]
+                source = next((one for index in candidates if (one := f"{stem}.{index}.{rest}") in present), None)
+            else:
+                source = None
         elif (found := _BLOCK_NORM.fullmatch(name)) and found["side"] in sources:
-            top_layer_of_block = (int(found["index"]) + 1) * block_size - 1
-            block = sources[found["side"]][top_layer_of_block] // block_size
-            source = f"{found['side']}.connection.norms.{block}.{found['rest']}"
+            top = sources[found["side"]][_top_layer(found, block_size)]
+            source = None if top is None else f"{found['side']}.connection.norms.{top // block_size}.{found['rest']}"
         result[name] = source if source in present else None
     return result
+
+
+def new_parameters(
+    wanted: Iterable[str], present: Collection[str], sources: SourcesOfSides, block_size: int = 0
+) -> list[str]:
+    """Return the names in the deep model of what growth added, copies too; the arguments are as above.
+
+    These are the parameters of the layers that are not the old ones, and of their part of the connection.
+    """
+    new = {side: new_layers(layers) for side, layers in sources.items()}
+    result = []
+    for name in wanted:
+        if (found := _LAYER.fullmatch(name)) and found["side"] in new:
+            added = int(found["index"]) in new[found["side"]]
+        elif (found := _BLOCK_NORM.fullmatch(name)) and found["side"] in new:
+            added = _top_layer(found, block_size) in new[found["side"]]
+        else:
+            added = name not in present
+        if added:
+            result.append(name)
+    return result
+
+
+def _top_layer(norm: re.Match[str], block_size: int) -> int:
+    """Return the uppermost layer of the block that a norm belongs to."""
+    return (int(norm["index"]) + 1) * block_size - 1
 
 
 def take_sources(values: Mapping[str, Value], sources: Mapping[str, str | None]) -> dict[str, Value]:

@@ -69,11 +69,19 @@ def _existing(option: str, path: str) -> str:
     return path
 
 
-def depth_to_resume(path: str, side: str, plan: GrowthPlan, restoring: Restoring, block_size: int | None = None) -> int:
+def depth_to_resume(
+    path: str,
+    state: Mapping[str, Any],
+    side: str,
+    plan: GrowthPlan,
+    restoring: Restoring,
+    block_size: int | None = None,
+) -> int:
     """Layers of the growing stack in a checkpoint.
 
     Args:
         path: the checkpoint that will be restored.
+        state: what it holds.
         side: "encoder" or "decoder".
         plan: the stages of the run that goes on.
         restoring: fairseq's options for restoring.
@@ -83,7 +91,6 @@ def depth_to_resume(path: str, side: str, plan: GrowthPlan, restoring: Restoring
         UserError: the plan has another depth at the checkpoint's epoch or update, or the model other blocks; the
             message says both.
     """
-    state = checkpoints.load_checkpoint(path, mapped=True)
     options = checkpoints.options_in(state)
     blocks = options.get("encoder_block_size", block_size)
     if None not in (blocks, block_size) and blocks != block_size:

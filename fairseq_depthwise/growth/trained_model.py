@@ -42,6 +42,7 @@ _FREE = {
     "quant_noise_pq_block_size",
     "quant_noise_scalar",
     "depthwise_kernel",
+    "depthwise_forget_bias",
     "log_gates",
     "inter_similarity_weight",
 }

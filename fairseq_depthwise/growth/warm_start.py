@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.grown_model import fill
+from fairseq_depthwise.growth.grown_model import fill, start_at_identity
 from fairseq_depthwise.growth.layer_sources import layer_sources
-from fairseq_depthwise.growth.parameter_sources import parameter_sources, take_sources
+from fairseq_depthwise.growth.parameter_sources import new_parameters, parameter_sources, take_sources
 from fairseq_depthwise.growth.trained_model import read_trained_model, require_same_kind, require_same_shapes
 from fairseq_depthwise.models.config import EncoderDecoderConfig
 from fairseq_depthwise.models.stack_model import StackModel
@@ -23,7 +23,8 @@ def start_from(
     sides: tuple[str, ...],
     strategy: str,
     block_size: int,
-) -> int:
+    init: str = "copy",
+) -> tuple[int, list[str]]:
     """Copy a trained model's parameters into a new one, growing it to the new one's depth.
 
     Args:
@@ -33,16 +34,17 @@ def start_from(
         sides: stacks that may be deeper in ``model``.
         strategy: how layers are copied.
         block_size: layers in a connected block of the new encoder.
+        init: how new layers start, one of ``layer_sources.INITS``.
 
     Returns:
-        the updates that the trained model has seen.
+        the updates that the trained model has seen, and the names of the parameters that growth added.
 
     Raises:
         UserError: the file cannot be read, or its model differs in more than depth; the message says in what.
     """
     trained = read_trained_model(path, "--growth-from")
     require_same_kind(trained, type(model), options, sides)
-    sources: dict[str, list[int]] = {}
+    sources: dict[str, list[int | None]] = {}
     for side in sides:
         present, wanted = trained.depth(side), len(getattr(model, side).layers)
         if present > wanted:
@@ -52,12 +54,15 @@ def start_from(
             )
         if present < wanted:
             try:
-                sources[side] = layer_sources(present, wanted, strategy, block_size if side == "encoder" else 0)
+                blocks = block_size if side == "encoder" else 0
+                sources[side] = layer_sources(present, wanted, strategy, blocks, init)
             except UserError as error:
                 raise UserError(f"--growth-from {path}: {error}") from None
     own = model.state_dict()
     names = parameter_sources(own, trained.values, sources, block_size)
     require_same_shapes(trained, own, names)
+    if init == "zero":
+        names.update(dict.fromkeys(start_at_identity(model, sources)))
     fill(model, take_sources(trained.values, names))
     new = sorted({_module_or_row(name) for name, source in names.items() if source is None})
     logger.info(
@@ -69,7 +74,7 @@ def start_from(
     )
     if new:
         logger.info("new, with first values as in any new model: %s", ", ".join(new))
-    return trained.updates
+    return trained.updates, new_parameters(own, trained.values, sources, block_size) if sources else []
 
 
 def _module_or_row(name: str) -> str:

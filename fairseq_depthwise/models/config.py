@@ -4,6 +4,7 @@ The configuration is flat: a field ``encoder_layers`` is the option ``--encoder-
 ``model.encoder_layers`` in a hydra file, and ``cfg.model.encoder_layers`` in a checkpoint.
 """
 
+import math
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Optional, TypeVar
 
@@ -146,6 +147,8 @@ def check_values(dataclass_of_options: Any, values: Any) -> None:
 
 def _check_value(one: Field[Any], value: Any) -> None:
     name = one.name.replace("_", "-")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"--{name} {value} is out of range; it must be finite")
     at_least, below = one.metadata.get("at_least"), one.metadata.get("below")
     if (at_least is not None and value < at_least) or (below is not None and value >= below):
         raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")

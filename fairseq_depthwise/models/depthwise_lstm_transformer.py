@@ -41,6 +41,9 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     depthwise_gate_scope: str = option(
         "stack", "shared gates: one set for each stack, or one for the model", one_of=("stack", "model")
     )
+    depthwise_forget_bias: float = option(
+        0.0, "start value of the bias of the forget gate's layer norm; the paper has 0"
+    )
     decoder_merge: str = option(
         "add", "how self- and cross-attention reach the decoder's cell", one_of=("add", "concat", "two-cells")
     )
@@ -62,6 +65,9 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
             self._check_gates_of_the_model()
         if self.depthwise_cell == "rnn" and self.log_gates:
             raise UserError("--log-gates has nothing to log: --depthwise-cell rnn has no gates")
+        if self.depthwise_cell == "rnn" and self.depthwise_forget_bias:
+            bias = f"{self.depthwise_forget_bias:g}"
+            raise UserError(f"--depthwise-forget-bias {bias} has no meaning: --depthwise-cell rnn has no gates")
 
     def _check_gates_of_the_model(self) -> None:
         if self.depthwise_cell == "rnn":

@@ -44,7 +44,7 @@ class DepthwiseStacks:
         self.width = config.encoder_embed_dim
         self._gates_of_the_model = None
         if config.depthwise_gate_scope == "model":
-            self._gates_of_the_model = Gates(input_dim=2 * self.width, embed_dim=self.width)
+            self._gates_of_the_model = self._new_gates(2 * self.width)
 
     def encoder_layers(self) -> list[nn.Module]:
         """First to last."""
@@ -89,9 +89,6 @@ class DepthwiseStacks:
         config = self.config
         numbers = itertools.count(1)
 
-        def new_gates() -> Gates:
-            return Gates(input_dim=input_dim, embed_dim=self.width)
-
         def new_net() -> HiddenNet:
             activation = config.depthwise_hidden_activation
             two_layers = config.depthwise_hidden_layers == 2
@@ -110,13 +107,16 @@ class DepthwiseStacks:
             return lambda: DepthwiseRNNCell(hidden_net=net or new_net())
         gates = self._gates_of_the_model
         if gates is None and config.depthwise_sharing != "none":
-            gates = new_gates()
+            gates = self._new_gates(input_dim)
         return lambda: DepthwiseLSTMCell(
-            gates=gates or new_gates(),
+            gates=gates or self._new_gates(input_dim),
             hidden_net=net or new_net(),
             kernel=config.depthwise_kernel,
             observer=_GateMetrics(side, f"{next(numbers)}{place}") if config.log_gates else None,
         )
+
+    def _new_gates(self, input_dim: int) -> Gates:
+        return Gates(input_dim=input_dim, embed_dim=self.width, forget_bias=self.config.depthwise_forget_bias)
 
     def encoder_connection(self) -> DepthwiseConnection:
         return DepthwiseConnection(embed_dim=self.width)

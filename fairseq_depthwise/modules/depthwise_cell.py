@@ -51,14 +51,16 @@ class Gates(nn.Module):
     Args:
         input_dim: width of c (2d, or 3d where a decoder layer concatenates its two attentions).
         embed_dim: d.
+        forget_bias: start value of the bias of the forget gate's norm; not in the paper.
     """
 
-    def __init__(self, *, input_dim: int, embed_dim: int) -> None:
+    def __init__(self, *, input_dim: int, embed_dim: int, forget_bias: float = 0.0) -> None:
         super().__init__()
         self.embed_dim = embed_dim
         self.projection = nn.Linear(input_dim, 3 * embed_dim, bias=False)
         self.norm_weight = nn.Parameter(torch.ones(3, embed_dim))
         self.norm_bias = nn.Parameter(torch.zeros(3, embed_dim))
+        nn.init.constant_(self.norm_bias[1], forget_bias)
 
     def forward(self, joined: Tensor) -> GateValues:
         """``joined``, T x B x input_dim, to (input gate, forget gate, output gate), each T x B x d."""

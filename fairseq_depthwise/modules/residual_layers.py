@@ -25,6 +25,9 @@ class ResidualEncoderLayer(EncoderLayer):
         dropout: dropout of each sub-layer's output.
     """
 
+    #: The linear layers whose outputs are added to the stream: with all of them 0 the layer passes on what it reads.
+    branch_ends = ("self_attention.output_projection", "feed_forward.second")
+
     def __init__(
         self,
         *,
@@ -59,6 +62,13 @@ class ResidualDecoderLayer(nn.Module):
         feed_forward: the position-wise net.
         dropout: dropout of each sub-layer's output.
     """
+
+    #: As in :class:`ResidualEncoderLayer`.
+    branch_ends = (
+        "self_attention.output_projection",
+        "cross_attention.output_projection",
+        "feed_forward.second",
+    )
 
     def __init__(
         self,

@@ -19,8 +19,10 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
-from fairseq_compat import UserError
-from fairseq_depthwise.growth.layer_sources import STRATEGIES, layer_sources
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth, require_same_freezing
+from fairseq_depthwise.growth.grown_model import require_identity
+from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
 from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
@@ -41,7 +43,14 @@ class GrowthConfig(FairseqDataclass):
         "6:2@4096x2 with the stage's max-tokens and update-freq; the last length may be empty = until training ends"
     )  # fmt: skip
     growth_side: str = option("encoder", "which stack grows", one_of=("encoder", "decoder", "both"))
-    growth_strategy: str = option("top-most", "which layers are copied", one_of=STRATEGIES)
+    growth_strategy: str = option("top-most", "where new layers stand and what they are copies of", one_of=STRATEGIES)
+    growth_init: str = option(
+        "copy", "how new layers start: as copies, as copies that pass on what they read, or anew", one_of=INITS
+    )
+    growth_freeze: str = option(
+        "none", "what no longer trains once the model has grown: nothing, the layers that were copied (the old layers "
+        "of the stack), or all that was trained before", one_of=FREEZES
+    )  # fmt: skip
     growth_from: Optional[str] = option(None, "start from this shallower checkpoint")  # noqa: UP045  # read by fairseq
     growth_optimizer_state: str = option(
         "reset", "the optimizer's state when the model grows", one_of=("reset", "keep")
@@ -70,6 +79,7 @@ class GrowingTask(FairseqTask):
         self.block_size = 0
         self._trainer: Trainer | None = None
         self._warm_start_step: int | None = None
+        self._last_growth = LastGrowth()
         self._max_tokens_of_batches: int | None = None
 
     @property
@@ -109,21 +119,39 @@ class GrowingTask(FairseqTask):
         depth = self.plan.depths[0]
         if path is not None:
             blocks = getattr(cfg, "encoder_block_size", None)
-            depth = depth_to_resume(path, self.sides[0], self.plan, self._restoring, blocks)
+            state = checkpoints.load_checkpoint(path, mapped=True)
+            depth = depth_to_resume(path, state, self.sides[0], self.plan, self._restoring, blocks)
+            if not self._restoring.counts_anew:
+                there = LastGrowth.before(state)
+                if not given.reset_optimizer:
+                    require_same_freezing(path, there, given.growth_freeze)
+                self._last_growth = LastGrowth(there.new, given.growth_freeze)
         with open_dict(cfg):
             for side in self.sides:
                 cfg[f"{side}_layers"] = depth
         model = super().build_model(cfg, from_checkpoint)
+        if given.growth_init == "zero":
+            for side in self.sides:
+                require_identity(getattr(model, side).layers[0])
         if path is None and given.growth_from:
-            self._warm_start_step = start_from(
+            self._warm_start_step, new = start_from(
                 given.growth_from,
                 model,
                 dataclass_of_model.complete(cfg),
                 sides=self.sides,
                 strategy=given.growth_strategy,
                 block_size=self.block_size,
+                init=given.growth_init,
             )
+            self._last_growth = LastGrowth(tuple(new), given.growth_freeze)
+        frozen = self._last_growth.freeze(model)
+        if frozen:
+            logger.info("--growth-freeze %s: %s parameters do not train", given.growth_freeze, f"{frozen:,}")
         return model
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the task: also the last growth, which decides what is frozen."""
+        return {**super().state_dict(), **self._last_growth.task_state()}
 
     @property
     def _restoring(self) -> Restoring:
@@ -231,19 +259,26 @@ class GrowingTask(FairseqTask):
         present = self._depth(trainer)
         if present >= depth:
             return False
-        grow_trainer(
+        given = self.growth_options
+        self._last_growth = grow_trainer(
             trainer,
             # Without the generator for --eval-bleu, which goes on with the model it has.
             lambda: FairseqTask.build_model(self, trainer.cfg.model),
             dict.fromkeys(self.sides, depth),
             {
                 side: layer_sources(
-                    present, depth, self.growth_options.growth_strategy, self.block_size if side == "encoder" else 0
+                    present,
+                    depth,
+                    given.growth_strategy,
+                    self.block_size if side == "encoder" else 0,
+                    given.growth_init,
                 )
                 for side in self.sides
             },
             block_size=self.block_size,
-            keep_moments=self.growth_options.growth_optimizer_state == "keep",
+            init=given.growth_init,
+            frozen=given.growth_freeze,
+            keep_moments=given.growth_optimizer_state == "keep",
         )
         logger.info(self.plan.describe(stage))
         return True

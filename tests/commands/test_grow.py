@@ -152,6 +152,7 @@ def test_the_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--layers", "7"], "the depth must be a multiple of 2, such as 6"),
         (["--layers", "10"], "top-most copies each layer at most once"),
         (["--layers", "6", "--strategy", "interpolation"], "interpolation puts copies between layers"),
+        (["--layers", "6", "--strategy", "stack"], "stack repeats all layers, so the depth must be a multiple"),
     ],
 )
 def test_an_impossible_depth(

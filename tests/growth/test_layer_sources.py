@@ -7,14 +7,22 @@ import re
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.layer_sources import STRATEGIES, layer_sources
+from fairseq_depthwise.growth.layer_sources import STRATEGIES, layer_sources, new_layers
 
 #: Depth, new depth, strategy -> the source of each layer, from the lowest.
-TABLES: dict[tuple[int, int, str], list[int]] = {
+TABLES: dict[tuple[int, int, str], list[int | None]] = {
     # The paper's example: g = 6 on 12 layers.
     (12, 18, "top-most"): [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 6, 7, 8, 9, 10, 11],
     (12, 18, "top"): [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 11, 11, 11, 11, 11, 11],
     (12, 18, "interpolation"): [0, 1, 2, 3, 4, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10, 11, 11],
+    (12, 18, "middle"): [0, 1, 2, 3, 4, 5, 6, 7, 8, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+    (12, 18, "random"): [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, None, None, None, None, None, None],
+    # The whole stack once more, and twice.
+    (6, 12, "stack"): [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5],
+    (2, 6, "stack"): [0, 1, 0, 1, 0, 1],
+    (6, 12, "middle"): [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5],
+    (6, 8, "middle"): [0, 1, 2, 3, 2, 3, 4, 5],
+    (1, 4, "random"): [0, None, None, None],
     # Doubling, which the authors' program calls "copy all".
     (6, 12, "top-most"): [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5],
     (6, 12, "top"): [0, 1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 5],
@@ -27,6 +35,7 @@ TABLES: dict[tuple[int, int, str], list[int]] = {
     (5, 8, "top-most"): [0, 1, 2, 3, 4, 2, 3, 4],
     (5, 8, "top"): [0, 1, 2, 3, 4, 4, 4, 4],
     (5, 8, "interpolation"): [0, 1, 2, 2, 3, 3, 4, 4],
+    (5, 8, "middle"): [0, 1, 2, 3, 1, 2, 3, 4],
     # One layer can only be doubled, except by the strategy that copies a layer more than once.
     (1, 2, "top-most"): [0, 0],
     (1, 2, "top"): [0, 0],
@@ -38,8 +47,28 @@ TABLES: dict[tuple[int, int, str], list[int]] = {
 
 @pytest.mark.parametrize(("given", "expected"), TABLES.items(), ids=str)
 @pytest.mark.parametrize("block_size", [0, 1])
-def test_the_source_of_every_layer(given: tuple[int, int, str], expected: list[int], block_size: int) -> None:
+def test_the_source_of_every_layer(given: tuple[int, int, str], expected: list[int | None], block_size: int) -> None:
     assert layer_sources(*given, block_size) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "new"),
+    [
+        ((4, 6, "top-most"), {4, 5}),
+        ((4, 6, "top"), {4, 5}),
+        ((4, 6, "interpolation"), {3, 5}),
+        ((4, 6, "middle"), {3, 4}),
+        ((2, 6, "stack"), {2, 3, 4, 5}),
+        ((4, 6, "random"), {4, 5}),
+    ],
+)
+def test_which_layers_are_new_and_that_they_can_start_anew(given: tuple[int, int, str], new: set[int]) -> None:
+    copies = layer_sources(*given)
+    assert new_layers(copies) == new
+    assert layer_sources(*given, init="zero") == copies
+    anew = layer_sources(*given, init="random")
+    assert anew == [None if layer in new else source for layer, source in enumerate(copies)]
+    assert new_layers(anew) == new
 
 
 @pytest.mark.parametrize(
@@ -64,28 +93,25 @@ def test_the_paper_is_the_default() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("depth", [1, 2, 3, 6, 7])
 def test_what_every_strategy_keeps(strategy: str, depth: int) -> None:
-    """The bottom stays where it is, every old layer is still there, and order from below to above never turns."""
-    for layers in range(depth + 1, 2 * depth + 1):
+    """Every old layer is still there, in its order, and as many are new as the stack has grown by."""
+    for layers in [2 * depth] if strategy == "stack" else range(depth + 1, 2 * depth + 1):
         sources = layer_sources(depth, layers, strategy)
-        growth = layers - depth
+        new = new_layers(sources)
         assert len(sources) == layers
-        assert set(sources) == set(range(depth))
-        assert sources[: depth - growth] == list(range(depth - growth))
-        if strategy != "interpolation":
-            assert sources[:depth] == list(range(depth))
-        if strategy != "top-most":
-            assert sources == sorted(sources)
-        if strategy != "top":
+        assert len(new) == layers - depth
+        assert [source for layer, source in enumerate(sources) if layer not in new] == list(range(depth))
+        if strategy not in ("top", "random"):
             assert max(sources.count(layer) for layer in sources) == 2
 
 
 @pytest.mark.parametrize(("depth", "layers"), [(1, 2), (6, 12), (5, 10)])
 def test_at_most_doubling(depth: int, layers: int) -> None:
-    for strategy in ("top-most", "interpolation"):
+    for strategy in ("top-most", "interpolation", "middle"):
         assert len(layer_sources(depth, layers, strategy)) == layers
         with pytest.raises(UserError):
             layer_sources(depth, layers + 1, strategy)
-    assert len(layer_sources(depth, 5 * layers, "top")) == 5 * layers
+    for strategy in ("top", "stack", "random"):
+        assert len(layer_sources(depth, 5 * layers, strategy)) == 5 * layers
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
@@ -94,7 +120,21 @@ def test_at_most_doubling(depth: int, layers: int) -> None:
 @pytest.mark.parametrize(
     ("depth", "layers", "strategy", "block_size", "message"),
     [
-        (6, 12, "all", 0, "the growth strategy all is unknown; it must be one of top-most, top, interpolation"),
+        (
+            6,
+            12,
+            "all",
+            0,
+            "the growth strategy all is unknown; it must be one of top-most, top, interpolation, stack, middle, random",
+        ),
+        (
+            6,
+            9,
+            "stack",
+            3,
+            "a stack of 6 layers cannot be grown to 9: stack repeats all layers, so the depth must be a multiple, such "
+            "as 12",
+        ),
         (6, 6, "top", 0, "a stack of 6 layers cannot be grown to 6; it must become deeper, at least 7"),
         (6, 3, "top-most", 3, "a stack of 6 layers cannot be grown to 3; it must become deeper, at least 9"),
         (
@@ -145,17 +185,35 @@ def test_what_cannot_be_made(depth: int, layers: int, strategy: str, block_size:
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+SHAPES = [(1, 0), (3, 0), (4, 0), (1, 1), (3, 1), (4, 2), (6, 2), (3, 3), (6, 3)]
+BETWEEN = ("interpolation", "middle")
+
+
 @pytest.mark.parametrize(
-    ("depth", "block_size"), [(1, 0), (3, 0), (4, 0), (1, 1), (3, 1), (4, 2), (6, 2), (3, 3), (6, 3)]
+    ("strategy", "depth", "block_size"),
+    [
+        (strategy, *shape)
+        for strategy in STRATEGIES
+        for shape in SHAPES
+        if shape[1] <= 1 or strategy not in BETWEEN  # which no depth can mend; see below
+    ],
 )
 def test_what_a_message_proposes_can_be_done(strategy: str, depth: int, block_size: int) -> None:
-    """A depth that is named as the least, the most, or as fitting the blocks, is accepted."""
-    if strategy == "interpolation" and block_size > 1:
-        return  # which no depth can mend
+    """A depth that is named as the least, the most, or as fitting, is accepted."""
+    refused = 0
     for layers in range(depth - 1, 4 * depth + 2):
         try:
             layer_sources(depth, layers, strategy, block_size)
         except UserError as error:
             (proposed,) = re.findall(r"(?:at least|at most|such as) (\d+)", str(error))
             assert len(layer_sources(depth, int(proposed), strategy, block_size)) == int(proposed)
+            refused += 1
+    assert refused >= 2  # the depth that it has, and less
+
+
+@pytest.mark.parametrize("strategy", BETWEEN)
+@pytest.mark.parametrize(("depth", "block_size"), [shape for shape in SHAPES if shape[1] > 1])
+def test_blocks_that_every_depth_would_tear_are_what_is_named(strategy: str, depth: int, block_size: int) -> None:
+    for layers in range(depth - 1, 4 * depth + 2):
+        with pytest.raises(UserError, match=f"{strategy} .* tears blocks of {block_size} layers .* of 0 or 1"):
+            layer_sources(depth, layers, strategy, block_size)

@@ -241,10 +241,19 @@ def gradient_norms(trainer: Trainer, updates: int) -> list[float]:
 # --- saved and resumed -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["reset", "keep"])
-def test_a_run_that_was_stopped_ends_as_one_that_was_not(state: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"task__growth_optimizer_state": "reset"},
+        {"task__growth_optimizer_state": "keep"},
+        {"task__growth_strategy": "random", "task__growth_freeze": "copied"},
+        {"task__growth_init": "zero", "task__growth_freeze": "trained", "task__growth_optimizer_state": "keep"},
+    ],
+    ids=str,
+)
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(options: dict[str, str], tmp_path: Path) -> None:
     """After every update, also at a border, where the checkpoint has the depth before it; bit for bit, with dropout."""
-    changes = {"task__growth_optimizer_state": state, "model__dropout": 0.2, "ema__store_ema": True}
+    changes = {**options, "model__dropout": 0.2, "ema__store_ema": True}
     whole = trainer_of(**changes)
     for update in range(1, 6):
         train(whole, 1)

@@ -14,6 +14,7 @@ from growth_checkpoints import save
 from omegaconf import OmegaConf
 
 from fairseq_compat import UserError
+from fairseq_compat.checkpoints import load_checkpoint
 from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume, last_epoch, stages_in
 from fairseq_depthwise.growth.stages import parse_stages
 
@@ -150,7 +151,9 @@ def checkpoint(
 
 def resumed(path: str, text: str, **options: Any) -> int:
     plan = parse_stages(text, strategy="top")
-    return depth_to_resume(path, "encoder", plan, restoring(Path(path).parent, restore_file=path, **options))
+    return depth_to_resume(
+        path, load_checkpoint(path), "encoder", plan, restoring(Path(path).parent, restore_file=path, **options)
+    )
 
 
 #: ``2:2,4:1,6:``: epoch and batches in it as fairseq writes them -> depths that agree.
@@ -234,19 +237,19 @@ def test_other_blocks(tmp_path: Path) -> None:
     torch.save(state, path)
     plan = parse_stages("2:1,4:", strategy="top")
     given = restoring(tmp_path, restore_file=path)
-    assert depth_to_resume(path, "encoder", plan, given, 2) == 2
-    assert depth_to_resume(path, "encoder", plan, given) == 2
+    assert depth_to_resume(path, load_checkpoint(path), "encoder", plan, given, 2) == 2
+    assert depth_to_resume(path, load_checkpoint(path), "encoder", plan, given) == 2
     with pytest.raises(UserError, match="with --encoder-block-size 2, and this model has 1; its layers are"):
-        depth_to_resume(path, "encoder", plan, given, 1)
+        depth_to_resume(path, load_checkpoint(path), "encoder", plan, given, 1)
 
 
 def test_the_side_that_grows(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, 6, epoch=1)
     plan = parse_stages("2:1,4:", strategy="top")
     given = restoring(tmp_path, restore_file=path)
-    assert depth_to_resume(path, "decoder", plan, given) == 2
+    assert depth_to_resume(path, load_checkpoint(path), "decoder", plan, given) == 2
     with pytest.raises(UserError, match="has 6 encoder layers"):
-        depth_to_resume(path, "encoder", plan, given)
+        depth_to_resume(path, load_checkpoint(path), "encoder", plan, given)
 
 
 @pytest.mark.parametrize(
@@ -278,9 +281,12 @@ def check_with(path: str, text: str, options: dict[str, bool], depth: int, agree
 def test_fine_tuning_begins_with_the_first_stage(tmp_path: Path, text: str) -> None:
     path = checkpoint(tmp_path, 4, epoch=50, iterations=3, updates=9999)
     plan = parse_stages(text, strategy="top")
-    assert depth_to_resume(path, "encoder", plan, restoring(tmp_path, finetune_from_model=path)) == 4
+    assert (
+        depth_to_resume(path, load_checkpoint(path), "encoder", plan, restoring(tmp_path, finetune_from_model=path))
+        == 4
+    )
     with pytest.raises(UserError, match="has 4 encoder layers"):
-        depth_to_resume(path, "encoder", plan, restoring(tmp_path, restore_file=path))
+        depth_to_resume(path, load_checkpoint(path), "encoder", plan, restoring(tmp_path, restore_file=path))
 
 
 def test_a_checkpoint_without_a_place_in_the_data_is_at_the_start(tmp_path: Path) -> None:

@@ -209,6 +209,8 @@ def test_a_later_step_is_checked_too() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("block_size", [0, 1])
 def test_every_strategy_takes_steps_it_can(strategy: str, block_size: int) -> None:
-    assert plan_of("3:1,4:1,8:", strategy=strategy, block_size=block_size).depths == (3, 4, 8)
-    if strategy == "top":
+    depths = (2, 4, 12) if strategy == "stack" else (3, 4, 8)
+    text = ":1,".join(map(str, depths)) + ":"
+    assert plan_of(text, strategy=strategy, block_size=block_size).depths == depths
+    if strategy in ("top", "stack", "random"):
         assert plan_of("1:1,9:", strategy=strategy, block_size=block_size).depths == (1, 9)

@@ -174,7 +174,7 @@ def test_the_updates_of_the_trained_model_are_returned(tmp_path: Path) -> None:
     path, _ = ours(tmp_path, "sdt_transformer")
     config = options_class("sdt_transformer").complete(_Options(FAMILIES["sdt_transformer"]))
     model = build_tiny("sdt_transformer")
-    assert start_from(path, model, config, sides=("encoder",), strategy="top", block_size=2) == 4321
+    assert start_from(path, model, config, sides=("encoder",), strategy="top", block_size=2) == (4321, [])
 
 
 def test_a_deeper_sdt(tmp_path: Path) -> None:

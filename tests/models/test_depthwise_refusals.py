@@ -35,6 +35,9 @@ def refusal(**options: Any) -> str:
         ({"adaptive_softmax_dropout": 1.0}, "--adaptive-softmax-dropout 1.0 is out of range"),
         ({"adaptive_softmax_factor": 0.5}, "--adaptive-softmax-factor 0.5 is out of range; it must be at least 1"),
         ({"depthwise_hidden_dim": 1}, "--depthwise-hidden-dim 1 is out of range; it must be at least 2"),
+        ({"depthwise_forget_bias": float("nan")}, "--depthwise-forget-bias nan is out of range; it must be finite"),
+        ({"depthwise_forget_bias": float("-inf")}, "--depthwise-forget-bias -inf is out of range; it must be finite"),
+        ({"dropout": float("nan")}, "--dropout nan is out of range; it must be finite"),
     ],
 )
 def test_a_number_out_of_range(options: dict[str, Any], sentence: str) -> None:
@@ -87,6 +90,10 @@ def test_a_value_that_is_no_choice(name: str, value: object, choices: str) -> No
         (
             {"log_gates": True, "depthwise_cell": "rnn"},
             "--log-gates has nothing to log: --depthwise-cell rnn has no gates",
+        ),
+        (
+            {"depthwise_forget_bias": 1.0, "depthwise_cell": "rnn"},
+            "--depthwise-forget-bias 1 has no meaning: --depthwise-cell rnn has no gates",
         ),
     ],
 )

@@ -159,6 +159,23 @@ def test_an_early_end_is_said(grow: Callable[..., str], tmp_path: Path) -> None:
     assert depth_of(tmp_path / "checkpoint_last.pt") == (3, 3)
 
 
+def test_new_layers_start_anew_and_old_ones_stay_frozen(grow: Callable[..., str], tmp_path: Path) -> None:
+    """Stopped after the growth and resumed: the old layers are those of the border, the rest has moved."""
+    options = [
+        "--growth-stages", "2:2u,3:4u", "--growth-strategy", "random", "--growth-freeze", "copied",
+        "--save-interval-updates", 2, "--weight-decay", 0.1,
+    ]  # fmt: skip
+    log = grow(tmp_path, *options, "--max-update", 4)
+    assert re.search(r"grew the encoder from 2 to 3 layers .* [\d,]+ parameters, [\d,]+ of them frozen", log)
+    assert re.search(r"--growth-freeze copied: [\d,]+ parameters do not train", grow(tmp_path, *options))
+    border, end = (checkpoints.load_checkpoint(tmp_path / f"checkpoint_1_{n}.pt")["model"] for n in (2, 6))
+    unchanged = {name for name, value in border.items() if torch.equal(value, end[name])}
+    old_layers = {name for name in border if name.startswith("encoder.layers.")}
+    assert old_layers <= unchanged
+    assert {name for name in unchanged if ".embedding.tokens" in name or ".feed_forward." in name} <= old_layers
+    assert not torch.equal(*(end[f"encoder.layers.{layer}.feed_forward.first.weight"] for layer in (1, 2)))
+
+
 # --- stopping, killing, going on -------------------------------------------------------------------------------------
 
 

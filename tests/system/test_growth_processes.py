@@ -33,8 +33,11 @@ GLOO = ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
 def test_two_processes_grow_like_one_also_after_a_resume(
     run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
 ) -> None:
-    """Two processes with one batch each are one with two, through two borders and a stop at the first."""
-    batches = ["--batch-size", 20, *STAGES]
+    """Two processes with one batch each are one with two, through two borders and a stop at the first.
+
+    What is drawn anew is the same in both, and what is frozen is passed over by both.
+    """
+    batches = ["--batch-size", 20, *STAGES, "--growth-init", "random", "--growth-freeze", "copied"]
     run_command(
         "fairseq-depthwise", "train", copy_reverse_data, *OPTIONS, *batches, "--update-freq", 2, "--save-dir",
         tmp_path / "one",
@@ -73,8 +76,8 @@ def test_processes_that_differ_after_growth_are_found(
 
         original = live_growth.grow_model
 
-        def grow_model(model, *args):
-            names = original(model, *args)
+        def grow_model(model, *args, **options):
+            names = original(model, *args, **options)
             if os.environ["RANK"] == "1":
                 with torch.no_grad():
                     next(model.parameters())[3, 5] += 1e-7

@@ -1,0 +1,71 @@
+"""Parameters that no longer train once the model has grown (``--growth-freeze``).
+
+Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 6.3: the parameters of a trained model are
+fixed, and it is stacked into a deeper one (Stack-12L). A frozen parameter has ``requires_grad`` False, so that
+optimizers, whatever their precision, and data parallel wrappers pass it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fairseq_compat import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+#: copied: the old layers of the stacks that grow, which the new ones are copies of; trained: all that the model had
+#: before it grew.
+FREEZES = ("none", "copied", "trained")
+
+
+class LastGrowth(NamedTuple):
+    """What a checkpoint keeps, in its ``task_state``, of the latest growth.
+
+    Attributes:
+        new: names of the parameters that were added; empty where nothing has grown.
+        frozen: what no longer trains, one of ``FREEZES``.
+    """
+
+    new: tuple[str, ...] = ()
+    frozen: str = "none"
+
+    @classmethod
+    def before(cls, state: Mapping[str, Any]) -> LastGrowth:
+        """Read that of a checkpoint."""
+        kept = (state.get("task_state") or {}).get("last_growth") or {}
+        return cls(tuple(kept.get("new", ())), kept.get("frozen", "none"))
+
+    def task_state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"last_growth": {"new": list(self.new), "frozen": self.frozen}} if self.new else {}
+
+    def freeze(self, model: nn.Module) -> int:
+        """Freeze a model that has grown; a parameter that old and new layers share counts as old.
+
+        Args:
+            model: has not been given to an optimizer or a data parallel wrapper yet.
+
+        Returns:
+            how many numbers are frozen.
+        """
+        if self.frozen == "none" or not self.new:
+            return 0
+        new = set(self.new)
+        stems = tuple(
+            stem for stem in ("encoder.layers.", "decoder.layers.") if any(name.startswith(stem) for name in new)
+        )
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            if name not in new and (self.frozen == "trained" or name.startswith(stems)):
+                parameter.requires_grad_(False)
+        return sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+
+
+def require_same_freezing(path: str, there: LastGrowth, what: str) -> None:
+    """Raise :class:`UserError` unless a checkpoint's optimizer has the parameters of a run that freezes ``what``."""
+    if there.new and there.frozen != what:
+        raise UserError(
+            f"--growth-freeze {what}: {path} has grown with --growth-freeze {there.frozen}, so its optimizer knows "
+            f"other parameters; give --growth-freeze {there.frozen}, or --reset-optimizer"
+        )
