@@ -33,6 +33,9 @@ DIRT: list[tuple[str, str, str | None]] = [
 OPUS_LANGUAGES = ("yo", "de", "fr")
 _ZERO_SHOT = ("de-fr",)
 
+IWSLT_TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+NIST_TESTS = ("mt06", "mt02", "mt03", "mt04", "mt08")
+
 CWMT = {
     "casia2015": ["casia2015"],
     "casict2011": ["casict-A", "casict-B"],
@@ -284,6 +287,34 @@ def _opus100(parts: _Parts) -> Archives:
     return {**archives, "opus-100-corpus-zeroshot-v1.0.tar.gz": zero_shot}
 
 
+def _iwslt14(parts: _Parts) -> Archives:
+    both = ("de", "en")
+    pairs = parts.train(*both) + parts.train(*both, 1)
+    talk = ["<url>http://127.0.0.1/</url>", "<talkid>1</talkid>", "<keywords>own</keywords>"]
+    members = {
+        f"de-en/train.tags.de-en.{language}": text([*talk, "<title>A title</title>", *(pair[side] for pair in pairs)])
+        for side, language in enumerate(both)
+    }
+    for number, part in enumerate(IWSLT_TESTS):
+        for side, language in enumerate(both):
+            segments = [pair[side] for pair in parts.held_out(*both, number)[:3]]
+            lines = [f'<seg id="{place}"> {segment} </seg>' for place, segment in enumerate(segments, start=1)]
+            members[f"de-en/IWSLT14.{part}.de-en.{language}.xml"] = text(["<refset>", "<doc>", *lines, "</doc>"])
+    return {"de-en.tgz": members}
+
+
+def _nist(parts: _Parts) -> Archives:
+    both = ("zh", "en")
+    files: dict[str, dict[str, bytes] | bytes] = {**_sides("train", both, parts.train(*both))}
+    for number, name in enumerate(NIST_TESTS):
+        pairs = parts.held_out(*both, number)
+        files[f"{name}.zh"] = text(pair[0] for pair in pairs)
+        for reference in range(4):
+            # The first word of each reference is its own.
+            files[f"{name}.en{reference}"] = text(f"Ref{reference} {pair[1]}" for pair in pairs)
+    return files
+
+
 def _tatoeba(parts: _Parts) -> Archives:
     pairs = [pair for number in range(4) for pair in parts.train("en", "de", number)]
     rows = [
@@ -309,6 +340,8 @@ _ARCHIVES: dict[str, Callable[[_Parts], Archives]] = {
     "wmt15_cs_en": _wmt15_cs_en,
     "wmt18_zh_en": _wmt18_zh_en,
     "opus100": _opus100,
+    "iwslt14_de_en": _iwslt14,
+    "nist_zh_en": _nist,
     "tatoeba_de_en": _tatoeba,
     "multi30k": _multi30k,
 }

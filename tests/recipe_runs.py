@@ -21,7 +21,9 @@ SMALL_TEXT = {"DISK": "1", "MERGES": "150", "THRESHOLD": "0", "VOCABULARY": "160
 #: A batch that a small training set has several of.
 SMALL_BATCH = {"BATCH_TOKENS": "600", "MAX_TOKENS": "600", "CPU": "1"}
 #: Variables of whoever runs the tests that would decide something here.
-_STRANGE = re.compile(r"SLURM_|MASTER_|NNODES$|NODE_RANK$|(SEED|RUN|GPUS|PROCESSES|BF16|TEMPERATURE|MIRROR|DOWNLOADS)$")
+_STRANGE = re.compile(
+    r"SLURM_|MASTER_|NNODES$|NODE_RANK$|(SEEDS?|RUN|GPUS|PROCESSES|BF16|PRECISION|AVERAGE|TEMPERATURE|MIRROR|DOWNLOADS|LDC)$"
+)
 
 
 @dataclass

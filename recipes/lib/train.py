@@ -228,7 +228,15 @@ def training_options(
     name, file = recipe.subwords
     options += [*recipe.text, name, str(data / file), *training.save, "--save-dir", str(folder / "checkpoints")]
     options += ["--seed", environment.get("SEED") or "1", *machine.precision]
-    options += ["--skip-invalid-size-inputs-valid-test", "--log-format", "simple", "--log-interval", "100"]
+    # Beside the validation set there may be one of another paper.
+    options += [
+        "--ignore-unused-valid-subsets",
+        "--skip-invalid-size-inputs-valid-test",
+        "--log-format",
+        "simple",
+        "--log-interval",
+        "100",
+    ]
     options += ["--log-file", str(folder / "train.log"), "--tensorboard-logdir", str(folder / "tensorboard")]
     if machine.gpus == 0:
         options += ["--cpu"]

@@ -24,17 +24,26 @@ fi
 
 pair train.zh train.en
 train_text --tokenize moses
-pair mt06.zh mt06.en0
-valid_text --tokenize moses
+
+# All test sets with each of their references, and what belongs to each.
 for set in "${sets[@]}"; do
-  pair "$set.zh" "$set.en0"
-  test_text "$set" --tokenize moses
-  # The other references, beside text/test.SET.en.
-  for number in 1 2 3; do
-    pair "$set.zh" "$set.en$number"
-    text "test.$set.ref$number" --raw --tokenize moses
+  for number in 0 1 2 3; do pair "$set.zh" "$set.en$number"; done
+done
+text sets --raw --tokenize moses
+start=0
+for set in "${sets[@]}"; do
+  made "$DATA" || count=$(awk 'END { print NR }' "$DOWNLOADS/$set.zh")
+  for name in "test.$set" "test.$set".ref{1,2,3}; do
+    for form in zh en raw.zh raw.en; do
+      made "$TEXT/$name.$form" && continue
+      awk -v start="$start" -v count="$count" 'NR > start && NR <= start + count' "$TEXT/sets.$form" >"$TEXT/$name.tmp"
+      mv "$TEXT/$name.tmp" "$TEXT/$name.$form"
+    done
+    start=$((start + ${count:-0}))
   done
 done
+VALIDS=("test.${sets[0]}")
+TESTS=("${sets[@]}")
 
 joint_bpe
 binarise "$TEXT/bpe.codes" --

@@ -61,6 +61,10 @@ def new_work(
             given["LANGUAGES"] = " ".join(corpus_mirror.OPUS_LANGUAGES)
         if recipe == "wmt18_zh_en":
             given["VOCABULARY"] = "400"  # it has more characters
+        if recipe == "nist_zh_en":
+            given["LDC"] = str(request.getfixturevalue("mirror").folder / kind / recipe)
+        if recipe == "wmt15_cs_en":
+            given["THRESHOLD"] = "2"
         given |= environment
         return Work(recipe, tmp_path_factory.mktemp(recipe) / "work", given)
 

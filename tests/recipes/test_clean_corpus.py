@@ -58,7 +58,7 @@ def test_training_text(tmp_path: Path) -> None:
     ]
     assert lines(tmp_path / "out.report.txt") == report
     assert result.stderr == f"{tmp_path}/out: {'; '.join(report)}\n"
-    assert left(tmp_path) == ["out.de", "out.en", "out.report.txt", "out.words"]
+    assert left(tmp_path) == ["out.de", "out.en", "out.report.txt", "out.words.de", "out.words.en"]
 
 
 def test_test_text(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_raw_text_beside_cleaned_text(tmp_path: Path) -> None:
     assert lines(tmp_path / "out.en") == ["One .", "Two ."]
     assert lines(tmp_path / "out.raw.en") == ["One.", "Two."]
     assert lines(tmp_path / "out.raw.de") == ["Eins.", "Zwei."]
-    assert "out.words" not in left(tmp_path)
+    assert "out.words.en" not in left(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,13 @@ def test_the_same_from_any_number_of_processes(tmp_path: Path) -> None:
     for jobs in "12":
         options = ("--clean", "--tokenize", "moses", "--ratio", "2", "--longest", "12", "--jobs", jobs)
         assert run(tmp_path, *options, pairs=[names], output=f"out{jobs}").returncode == 0
-    for part in ("en", "de", "words", "report.txt"):
+    for part in ("en", "de", "words.en", "words.de", "report.txt"):
         assert len({(tmp_path / f"out{jobs}.{part}").read_bytes() for jobs in "12"}) == 1, part
-    naive = Counter(" ".join(lines(tmp_path / "out1.en") + lines(tmp_path / "out1.de")).split())
-    counted = [line.rsplit(" ", 1) for line in lines(tmp_path / "out1.words")]
-    assert {word: int(times) for word, times in counted} == naive
-    assert [int(times) for _, times in counted] == sorted(naive.values(), reverse=True)
+    for language in ("en", "de"):
+        naive = Counter(" ".join(lines(tmp_path / f"out1.{language}")).split())
+        counted = [line.rsplit(" ", 1) for line in lines(tmp_path / f"out1.words.{language}")]
+        assert {word: int(times) for word, times in counted} == naive
+        assert [int(times) for _, times in counted] == sorted(naive.values(), reverse=True)
 
 
 def test_words_that_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +153,8 @@ def test_words_that_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     clean_corpus.clean_corpus(
         [names], ["en", "de"], str(tmp_path / "out"), "none", Limits(), raw=False, count=True, jobs=1
     )
-    assert lines(tmp_path / "out.words")[:3] == ["the 3000", "word 3000", "der 3000"]
-    assert len(lines(tmp_path / "out.words")) == 3
+    assert lines(tmp_path / "out.words.en") == ["the 3000", "word 3000"]
+    assert lines(tmp_path / "out.words.de") == ["der 3000"]
 
 
 def test_killed_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +209,18 @@ def test_tokenised_as_the_model_is_served(language: str) -> None:
 
 def test_not_tokenised() -> None:
     assert clean_corpus.tokenizer("unsegmented", "zh")("他说\uff1a\u201c你好\u201d &") == "他说\uff1a\u201c你好\u201d &"
+
+
+def test_lower_case_as_in_the_scripts_for_iwslt() -> None:
+    """Punctuation is not normalised, and what XML would read otherwise is escaped."""
+    tokens = clean_corpus.tokenizer("moses-lower", "de")("„Das ist 'was“, sagte Ärzte & mehr.")
+    assert tokens == "„ das ist &apos; was “ , sagte ärzte &amp; mehr ."
+
+
+def test_pairs_that_are_the_same_on_both_sides(tmp_path: Path) -> None:
+    names = pair(tmp_path, "OK\nyes\n", "OK\nja\n")
+    assert run(tmp_path, "--clean", "--keep-equal", pairs=[names]).returncode == 0
+    assert lines(tmp_path / "out.en") == ["OK", "yes"]
 
 
 def test_chinese_in_words_is_written_as_it_is_everywhere_else() -> None:

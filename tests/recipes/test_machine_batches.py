@@ -11,7 +11,6 @@ from systems import Stage
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.stages import parse_stages
-from recipes import RECIPES, system_of
 
 
 @pytest.mark.parametrize("tokens", [4096, 25_000, 32_768, 65_536, 458_752])
@@ -69,15 +68,3 @@ def test_stages_are_those_that_the_task_reads(processes: int, most: int) -> None
         assert read.update_freq is not None
         assert read.max_tokens <= most * stage.share
         assert 32_768 <= read.max_tokens * read.update_freq * processes < 32_768 + read.update_freq * processes
-
-
-def test_stages_of_all_systems() -> None:
-    growing = [system_of(recipe, name) for recipe in RECIPES for name in RECIPES[recipe].systems]
-    growing = [system for system in growing if system.stages]
-    assert len(growing) > 3
-    for system in growing:
-        options = (*system.options, "--growth-strategy", "top-most")  # the default
-        strategy = options[options.index("--growth-strategy") + 1]
-        for processes in (1, 8):
-            text = growth_stages(system.stages, system.training.batch_tokens, processes, system.training.max_tokens)
-            assert parse_stages(text, strategy=strategy).depths == tuple(stage.layers for stage in system.stages)

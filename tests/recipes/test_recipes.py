@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import evaluate
 import pytest
 import recipe_runs
-from corpus_mirror import DIRT, OPUS_LANGUAGES, OwnTexts, RealTexts, Texts
+from corpus_mirror import DIRT, NIST_TESTS, OPUS_LANGUAGES, OwnTexts, RealTexts, Texts
 from mirror_server import MirrorServer
 from recipe_runs import Work, lines, small, times_of
+
+from fairseq_depthwise.evaluation.scores import TranslationMetric
 
 #: All on one worker of pytest-xdist, which prepares each recipe once.
 pytestmark = pytest.mark.xdist_group("recipes")
@@ -69,6 +72,58 @@ def assert_test_set(folder: Path, name: str, languages: Sequence[str], pairs: Se
         assert lines(folder / "text" / f"test.{name}.raw.{language}") == [pair[side] for pair in pairs]
 
 
+def test_talks_are_prepared_as_in_fairseqs_example(prepared: Prepared) -> None:
+    """Every 23rd pair is for validation, the test set is five sets, and all of it is in lower case."""
+    work = prepared("iwslt14_de_en")
+    text, data = work.folder / "text", work.folder / "data-bin"
+    pairs = list(zip(*(lines(text / f"talks.{language}") for language in ("de", "en")), strict=True))
+    parts = {
+        part: list(zip(*(lines(text / f"{part}.{language}") for language in ("de", "en")), strict=True))
+        for part in ("train", "valid", "test.ted")
+    }
+    assert parts["valid"] == pairs[22::23]
+    assert parts["train"] == [pair for place, pair in enumerate(pairs, start=1) if place % 23]
+    assert pairs[0] == ("a title", "a title")
+    assert ("the same on both sides .", "the same on both sides .") in pairs
+    for language in ("de", "en"):
+        assert (data / f"test.de-en.{language}.idx").exists()
+        assert all(line == line.lower() for part in parts for line in lines(text / f"{part}.{language}"))
+    raw = [pair for number in range(5) for pair in OwnTexts().pairs("de", "en", 1000 + 12 * number, 12)[:3]]
+    assert_test_set(work.folder, "ted", ("de", "en"), raw)
+    # Each language has a dictionary of its own.
+    assert (data / "dict.de.txt").read_bytes() != (data / "dict.en.txt").read_bytes()
+
+
+def test_four_references(prepared: Prepared) -> None:
+    """A sentence that is the last of four references scores as one that is the first."""
+    work = prepared("nist_zh_en")
+    assert tuple(lines(work.folder / "data-bin" / "tests.txt")) == NIST_TESTS
+    for name in NIST_TESTS:
+        for form, references in (("", 4), (".raw", 4)):
+            _, found = evaluate._forms(work.folder, name, "en", TranslationMetric("chrf" if form else "tokenized-lc"))
+            assert len(found) == references
+            assert [lines[0].split()[0] for lines in found] == ["Ref0", "Ref1", "Ref2", "Ref3"]
+
+
+def test_validation_sets(prepared: Prepared) -> None:
+    """Both years, and for the paper on multi-unit Transformers 2013 alone."""
+    text, data = prepared("wmt14_en_de").folder / "text", prepared("wmt14_en_de").folder / "data-bin"
+    both, last = (lines(text / f"{part}.en") for part in ("valid", "valid1"))
+    assert len(both) == 24
+    assert last == both[12:]
+    assert (data / "valid1.en-de.en.idx").exists()
+
+
+def test_rare_subwords(prepared: Prepared) -> None:
+    """What the training text has less than twice is in the split text only where it cannot be split."""
+    text = prepared("wmt15_cs_en").folder / "text"
+    for language in ("cs", "en"):
+        known = {line.rpartition(" ")[0] for line in lines(text / f"bpe.vocab.{language}") if not line.endswith(" 1")}
+        rare = {word for line in lines(text / f"bpe.train.{language}") for word in line.split()} - known
+        assert all(len(word.removesuffix("@@")) == 1 for word in rare)
+        assert rare != set()
+
+
 def test_every_line_stays_beside_its_translation(prepared: Prepared) -> None:
     """Through archives whose members come in another order by name than by number, and columns of a table."""
     text: Texts = OwnTexts()
@@ -107,7 +162,7 @@ def test_opus_has_every_language(prepared: Prepared) -> None:
     assert lines(text / "zero-shot" / "de-fr.fr") == [pair[1] for pair in OwnTexts().pairs("de", "fr", 1024, 4)]
 
 
-@pytest.mark.parametrize("recipe", [*RECIPES, "tatoeba_de_en", "opus100"])
+@pytest.mark.parametrize("recipe", [*RECIPES, "tatoeba_de_en", "opus100", "iwslt14_de_en", "nist_zh_en"])
 def test_prepare_again_does_nothing(prepared: Prepared, mirror: MirrorServer, recipe: str) -> None:
     work = prepared(recipe)
     before, requests = times_of(work.folder), len(mirror.requests)
@@ -131,6 +186,8 @@ _GROWTH = [*_TINY, "--growth-stages=1:1,2:1", "--encoder-block-size=1", "--max-u
         ("wmt14_en_fr", "sdt_24l", _GROWTH, None, "42.42 (Table 1)"),
         ("wmt15_cs_en", "depthwise_lstm_base", [*_DEPTHWISE, *_UPDATES], None, "29.15 (Table 6)"),
         ("wmt18_zh_en", "mute", [*_TINY, *_UPDATES], None, None),
+        ("nist_zh_en", "mute", [*_TINY, *_UPDATES], None, "38.48 (Table 1)"),
+        ("iwslt14_de_en", "sdt", _GROWTH, None, None),
         ("tatoeba_de_en", "sdt", _GROWTH, None, None),
     ],
 )
@@ -141,10 +198,12 @@ def test_system(
     work = prepared(recipe)
     trained = work.train(system, *options)
     evaluated = work.run("evaluate", system, MAX_TOKENS=600)
-    [scores] = [json.loads(path.read_text()) for path in (work.folder / "systems").glob(f"{system}.*.scores.json")]
+    files = sorted((work.folder / "systems").glob(f"{system}.*.scores.json"))
+    assert len(files) == (5 if recipe == "nist_zh_en" else 1)
+    scores = json.loads(files[-1].read_text())
     for metric, runs in scores["metrics"].items():
         assert [run["seed"] for run in runs] == ["1"]
-        [row] = [line for line in evaluated.stdout.split("\n") if line.split()[:1] == [metric]]
+        row = [line for line in evaluated.stdout.split("\n") if line.split()[:1] == [metric]][-1]
         assert row.split()[1:3] == ["1", f"{runs[0]['score']:.2f}"]
         assert row.endswith(runs[0]["signature"])
         assert "version:2" in runs[0]["signature"]
@@ -154,8 +213,8 @@ def test_system(
     assert ("paired bootstrap" in evaluated.stdout) == (baseline is not None)
     folder = work.folder / "systems" / system
     assert ("grew the encoder from 1 to 2 layers" in trained.stdout) == ("--growth-stages=1:1,2:1" in options)
-    # The MUTE paper takes the best checkpoint on the validation set, the others the mean of the last.
-    assert (folder / "average.pt").exists() != system.startswith("mute")
+    # The MUTE paper and fairseq's example take the best checkpoint by validation, the others the mean of the last.
+    assert (folder / "average.pt").exists() != (system.startswith("mute") or recipe == "iwslt14_de_en")
     # Nothing is translated again when nothing was trained since.
     before = times_of(folder)
     assert work.run("evaluate", system).stdout == evaluated.stdout
@@ -170,7 +229,8 @@ def test_opus_in_all_directions(prepared: Prepared) -> None:
     base = work.run("evaluate", "transformer_base", MAX_TOKENS=600)
     assert re.search(r"en-xx bleu94 +- +18.75 \(Table 7\)", base.stdout)
     grown = work.run("evaluate", "sdt_rpr_24l", MAX_TOKENS=600)
-    assert re.search(r"en-xx win_ratio +\d", grown.stdout)
+    assert re.search(r"en-xx win_ratio +0.00", grown.stdout)  # against published scores
+    assert re.search(r"xx-en win_ratio over transformer_base +\d", grown.stdout)
     scores = json.loads((work.folder / "systems" / "sdt_rpr_24l" / "evaluation" / "scores.json").read_text())
     assert {group: set(found) for group, found in scores.items()} == {
         "en-xx": {"de", "fr"}, "xx-en": {"de", "fr"}, "zero-shot": {"de-fr", "fr-de"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +43,14 @@ def test_other_settings(prepared: Callable[[str], Work]) -> None:
         ("multi30k", {"TARGET": "en"}, "SOURCE and TARGET are both en"),
         ("opus100", {"LANGUAGES": "de xx"}, "LANGUAGES has xx, which is not in OPUS-100"),
         ("wmt14_en_de", {"SOURCE": "de", "TARGET": "en"}, "this recipe knows en to de only"),
+        ("wmt14_en_de", {"JOBS": "0"}, "JOBS=0 is not a whole number of at least 1"),
+        ("wmt14_en_de", {"JOBS": "two"}, "JOBS=two is not a whole number of at least 1"),
+        ("nist_zh_en", {"LDC": ""}, "LDC= is not a folder"),
+        (
+            "nist_zh_en",
+            {"LDC": "/bin"},
+            "LDC=/bin has no train.zh; recipes/nist_zh_en/README.md says what each file is",
+        ),
         ("wmt14_en_de", {"PYTHON": "/bin/false"}, "PYTHON=/bin/false has no fairseq-depthwise; run make setup"),
         ("wmt15_cs_en", {"MIRROR": "/nowhere"}, "MIRROR=/nowhere has no file training-parallel-europarl-v7.tgz"),
     ],
@@ -78,7 +88,9 @@ def test_train_before_prepare(empty: Callable[[str], Work]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "words"),
     [
-        (["transformr"], {}, "multi30k has no system transformr; did you mean transformer?"),
+        (["transformr"], {}, "multi30k has no system transformr; did you mean transformer? train.sh --list names all "),
+        (["x7"], {}, "multi30k has no system x7. train.sh --list names all "),
+        ([""], {}, "multi30k has no system ''. train.sh"),
         (["transformer"], {"GPUS": "400"}, "GPUS=400, and this machine has "),
         (["transformer"], {"GPUS": "two"}, "GPUS=two is not a whole number of at least 0"),
         (["transformer"], {"SEED": "x"}, "SEED=x is not a whole number"),
@@ -114,8 +126,26 @@ def test_evaluate_before_anything_was_saved(prepared: Callable[[str], Work]) -> 
     assert "has no checkpoint of an epoch or of a number of updates yet" in refusal(work, "evaluate", "deep")
 
 
+def test_print_needs_nothing_and_leaves_nothing(new_work: Callable[..., Work], tmp_path: Path) -> None:
+    """The command for eight GPUs that are not here, without data, without importing PyTorch, without any file."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    paths = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    work = new_work("wmt14_en_de", forked=False)
+    environment = {"PYTHONPATH": paths, "GPUS": "8", "NNODES": "2", "MASTER_ADDR": "node0"}
+    printed = work.run("train", "sdt_rpr_48l", "--print", "--fp16-no-flatten-grads", **environment).stdout
+    words = shlex.split(printed)
+    assert printed.count("\n") == 1
+    assert words[1:3] == ["-m", "torch.distributed.run"]
+    assert words[words.index("--nnodes") + 1] == "2"
+    assert words[words.index("--dropout") + 1] == "0.1"
+    assert words[-1] == "--fp16-no-flatten-grads"
+    assert not work.folder.exists()
+    assert work.run("train", "--commands", **environment).stdout.count("fairseq_depthwise train ") > 70
+    assert not work.folder.exists()
+
+
 def test_list_of_systems(prepared: Callable[[str], Work]) -> None:
     listed = prepared("wmt14_en_de").run("train", "--list").stdout
     assert "  depthwise_lstm_base " in listed
-    assert "tokenized 28.53 (Table 1)" in listed
+    assert "depth-wise LSTM, tokenized 28.53 (Table 1)" in listed
     assert "mute_sequential" in listed

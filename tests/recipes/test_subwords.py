@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,32 @@ def test_split_as_subword_nmt_does(jobs: str, text: Path, codes: Path, tmp_path:
         assert split == [bpe.process_line(line) for line in lines(text / f"train.{language}")]
         assert [line.replace("@@ ", "") for line in split] == lines(text / f"train.{language}")
         assert any("@@ " in line for line in split)
+
+
+@pytest.mark.parametrize("threshold", [2, 40])
+def test_rare_subwords_are_split_further(threshold: int, text: Path, codes: Path, tmp_path: Path) -> None:
+    """As subword-nmt's own get-vocab and apply-bpe do it, byte for byte."""
+    program = [sys.executable, "-c", "from subword_nmt.subword_nmt import main; main()"]
+    for language in ("en", "de"):
+        side, plain, vocabulary = text / f"train.{language}", tmp_path / "plain", tmp_path / "theirs.vocab"
+        counts = Counter(" ".join(lines(side)).split())
+        (tmp_path / "words").write_text("".join(f"{word} {n}\n" for word, n in counts.items()), encoding="utf-8")
+        subwords.write_vocabulary(str(tmp_path / "words"), str(codes), str(tmp_path / f"vocab.{language}"))
+        subprocess.run([*program, "apply-bpe", "-c", codes, "-i", side, "-o", plain], check=True)
+        subprocess.run([*program, "get-vocab", "-i", plain, "-o", vocabulary], check=True)
+        assert sorted(lines(tmp_path / f"vocab.{language}")) == sorted(lines(vocabulary))
+        limits = ["--vocabulary", vocabulary, "--vocabulary-threshold", str(threshold)]
+        subprocess.run(
+            [*program, "apply-bpe", "-c", codes, "-i", side, "-o", tmp_path / f"theirs.{language}", *limits], check=True
+        )
+        assert threshold == 2 or (tmp_path / f"theirs.{language}").read_bytes() != plain.read_bytes()
+    result = command(
+        "apply", "--model", codes, "--input", text / "train", "--languages", "en", "de", "--output", tmp_path / "ours",
+        "--jobs", "2", "--vocabulary", tmp_path / "vocab.en", tmp_path / "vocab.de", "--threshold", str(threshold),
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, f"{tmp_path}/ours: 400 pairs\n")
+    for language in ("en", "de"):
+        assert (tmp_path / f"ours.{language}").read_bytes() == (tmp_path / f"theirs.{language}").read_bytes()
 
 
 def test_split_as_sentencepiece_does(text: Path, pieces: Path, tmp_path: Path) -> None:

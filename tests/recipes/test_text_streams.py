@@ -83,6 +83,18 @@ def test_every_place(tmp_path: Path) -> None:
         assert lines(place) == LINES, place
 
 
+def test_talks(tmp_path: Path) -> None:
+    """Of a training text of IWSLT all that is no speech is left out, but for titles and summaries; of its XML too."""
+    talk = "<url>http://x</url>\n<keywords>a, b</keywords>\n<talkid>7</talkid>\n<title>Über A</title>\n"
+    talk += "<description>TED Talk: B.</description>\nUnd „so“ weiter\u2019s .\n"
+    expected = ["Über A", "TED Talk: B.", "Und „so“ weiter\u2019s ."]
+    archive = tar(tmp_path / "a.tgz", [("de-en/train.tags.de-en.de", talk.encode()), ("de-en/other", talk.encode())])
+    assert lines(f"{archive}!de-en/train.tags.de-en.de") == expected
+    assert len(lines(f"{archive}!de-en/other")) == 6
+    xml = '<?xml version="1.0"?>\n<title>T</title>\n<seg id="1"> Das ist\u2019s . </seg>\n<seg id="2">Nein</seg>\n'
+    assert lines(tar(tmp_path / "b.tgz", [("x.xml", xml.encode())]) + "!x.xml") == ["Das ist's .", "Nein"]
+
+
 def test_members_that_begin_with_a_point(tmp_path: Path) -> None:
     assert lines(tar(tmp_path / "a.tgz", [("./folder/text", CONTENT)]) + "!folder/text") == LINES
 
