@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -70,6 +71,7 @@ class Training:
                 env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
+        lower_priority(self.process.pid)
         kept = self.folder / f"{name}.seconds"
         before, now = _seconds(kept), 0.0
         while (status := self.process.poll()) is None:
@@ -144,7 +146,17 @@ def _scores(run: Run, work: Path, folder: Path) -> dict[str, Any]:
     return {"test": test, "metrics": metrics}
 
 
-# --- what a training has used of the processor -----------------------------------------------------------------------
+# --- the processor: who goes first, and what a training has used of it -----------------------------------------------------------------------
+
+
+def lower_priority(session: int) -> None:
+    """Let a session of processes wait for other sessions as its niceness says.
+
+    Linux shares the processor between sessions first, where it groups them by itself, and heeds niceness only within
+    each.
+    """
+    with contextlib.suppress(OSError):  # a system that does not group them
+        Path(f"/proc/{session}/autogroup").write_text(f"{os.nice(0)}\n")
 
 
 def group_seconds(group: int) -> float:
