@@ -26,7 +26,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.models.transformer.transformer_config": ("dataclass_defaults",),
     "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints", "missing_checkpoints"),
     "fairseq.trainer": ("recorded_versions",),
-    "fairseq.distributed.utils": ("broadcast_of_own_objects",),
+    "fairseq.distributed.utils": ("broadcast_of_own_objects", "freed_memory"),
     "fairseq.modules.transformer_layer": ("encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
     "fairseq.options": ("bf16_without_xla",),

@@ -12,6 +12,7 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
+from fairseq_compat.freed_memory import keep_freed_memory
 from fairseq_depthwise.commands import (
     average,
     compare,
@@ -72,6 +73,9 @@ def main(arguments: list[str] | None = None) -> int:
         options = build_parser().parse_args(given)
         run = options.run
     try:
+        # On a CPU; fairseq's commands, which may have a GPU, see to it themselves.
+        if run is not fairseq_commands.run:
+            keep_freed_memory()
         status = int(run(options) or 0)
         sys.stdout.flush()
         return status
