@@ -34,6 +34,7 @@ from side_by_side import (
 )
 
 from fairseq_compat import UserError
+from fairseq_compat.freed_memory import keep_freed_memory
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ def main() -> int:
     # Whatever libraries print goes to stderr: stdout has answers only.
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    keep_freed_memory()  # as every command that computes on a CPU
 
     def say(answer: Mapping[str, Any]) -> None:
         print(json.dumps(answer), file=channel, flush=True)

@@ -87,7 +87,7 @@ class CellPasses:
     @property
     def fell_back(self) -> bool:
         """Whether the plain form was run in place of the kernel; known after the first pass."""
-        used = choose_kernel(self.kernel, torch.device(self.device), fusible=True)
+        used = choose_kernel(self.kernel, torch.device(self.device), fusible=True, activation="glu")
         return self.kernel not in ("auto", used)
 
 

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
 from growth_schedules import BLOCKS
+from machine import use_threads
 from results_commands import tell
 from side_by_side import Side, Training, alternate, corpus, dictionary_of, on_device, training_batches
 
@@ -23,7 +23,7 @@ def measure_projection(options: argparse.Namespace, measured: Mapping[str, Any])
     Args:
         measured: what an earlier run that was stopped gave back last.
     """
-    torch.set_num_threads(options.threads)
+    use_threads(options.threads)
     logging.getLogger("fairseq").setLevel(logging.ERROR)  # it has much to say about every model it builds
     dictionary = dictionary_of(options.vocabulary)
     dataset = corpus(dictionary, max(3003, BATCHES * options.train_tokens // 10))

@@ -17,6 +17,7 @@ from fairseq.data import Dictionary
 from side_by_side import BEAM, Decoding, Side, alternate, corpus, decoding_batches, dictionary_of
 
 import fairseq_depthwise  # noqa: F401  # registers the models
+from fairseq_compat.freed_memory import keep_freed_memory
 from fairseq_depthwise import tables
 from fairseq_depthwise.serving.int8 import quantise
 
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=32768, help="of both languages (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="that count; one is before them (default: %(default)s)")
     options = parser.parse_args()
+    keep_freed_memory()  # as every command that computes on a CPU
     rows = [["model", "threads", "sentences at once", *(f"{one}, sentences/s" for one in PRECISIONS), "int8 : fp32"]]
     dictionary = dictionary_of(options.vocabulary)
     sentences = corpus(dictionary, 640)

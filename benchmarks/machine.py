@@ -7,6 +7,7 @@ import platform
 
 import torch
 
+from fairseq_compat.freed_memory import keep_freed_memory
 from fairseq_compat.versions import installed_version
 
 
@@ -35,7 +36,11 @@ def memory_variables() -> str:
 
 
 def use_threads(number: int | None) -> None:
-    """Let PyTorch compute with so many threads, here and in programs started from here; None leaves it as it is."""
+    """Let PyTorch compute with so many threads, here and in programs started from here; None leaves it as it is.
+
+    Freed memory is kept, as by every command that computes on a CPU.
+    """
+    keep_freed_memory()
     if number is not None:
         os.environ["OMP_NUM_THREADS"] = str(number)
         torch.set_num_threads(number)

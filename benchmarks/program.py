@@ -12,6 +12,7 @@ from typing import Any
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
 from fairseq_compat.files import written_whole
+from fairseq_compat.freed_memory import keep_freed_memory
 
 
 def tell(text: str) -> None:
@@ -33,6 +34,7 @@ def run_program(name: str, work: Callable[[], object], *, stopped: str = "stoppe
         stopped: what is said after Ctrl-C.
     """
     logging.getLogger("fairseq").setLevel(logging.ERROR)  # it has much to say about every model it builds
+    keep_freed_memory()  # as every command that computes on a CPU
     try:
         work()
     except (UserError, OSError) as error:

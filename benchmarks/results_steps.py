@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
 from fairseq.tasks.translation import TranslationTask
+from machine import use_threads
 from results_commands import tell
 from side_by_side import Batch, Side, Training, alternate
 
@@ -33,7 +33,7 @@ def step_seconds(
     Raises:
         UserError: fairseq refuses the options.
     """
-    torch.set_num_threads(threads)
+    use_threads(threads)
     logging.getLogger("fairseq").setLevel(logging.ERROR)  # it has much to say about every model it builds
     sides = {depth: Side(arch, (*model.split(), "--encoder-layers", str(depth))) for depth in depths}
     task, batches = read_batches(data, sides[depths[0]], max_tokens, seed)

@@ -32,7 +32,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.trainer": ("recorded_versions", "patience", "training_data_as_validation"),
     "fairseq.nan_detector": ("reported_nan",),
     "fairseq.utils": ("examples_as_user_dir",),
-    "fairseq.distributed.utils": ("broadcast_of_own_objects",),
+    "fairseq.distributed.utils": ("broadcast_of_own_objects", "freed_memory"),
     "fairseq.modules.transformer_layer": ("encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
     "fairseq.options": ("bf16_without_xla",),

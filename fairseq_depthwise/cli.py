@@ -13,6 +13,7 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
+from fairseq_compat.freed_memory import keep_freed_memory
 from fairseq_depthwise.commands import (
     average,
     compare,
@@ -78,6 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path that is not UTF-8 is printed as it was given
     try:
+        # On a CPU; fairseq's commands, which may have a GPU, see to it themselves.
+        if run is not fairseq_commands.run:
+            keep_freed_memory()
         status = int(run(options) or 0)
         sys.stdout.flush()
         return status

@@ -5,7 +5,6 @@ from __future__ import annotations
 from clause import Argument, Clause
 from lexicon import Case, EnglishVerb, Frame, Number, Tense
 from noun_phrase import join_words
-from pronouns import RelativePronoun
 
 
 def english_declarative(clause: Clause) -> str:
@@ -105,9 +104,3 @@ def _in_place(clause: Clause, argument: Argument) -> str:
     if nominal is None or clause.moves(argument):
         return ""
     return nominal.english(Case.ACCUSATIVE)
-
-
-def fronted_dative_in_english(clause: Clause, pronoun: RelativePronoun) -> str:
-    """Return the relative pronoun for a dative; English needs *to* beside another object."""
-    form = pronoun.english_after_preposition()
-    return f"to {form}" if clause.verb.frame is Frame.DITRANSITIVE else form

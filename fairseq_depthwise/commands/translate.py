@@ -170,6 +170,7 @@ def _require_files(options: argparse.Namespace) -> str | None:
 def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
     import torch
 
+    from fairseq_depthwise.serving.argument_names import options_named
     from fairseq_depthwise.serving.beam_search import BeamOptions
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
     from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
@@ -182,17 +183,17 @@ def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
         raise UserError("--fp16 needs a GPU; --bf16 runs on a CPU, too")
     names = ("tokenizer", "bpe", "bpe_codes", "sentencepiece_model", "tokenized")
     max_tokens = options.max_tokens or (None if options.batch_size else 4096)
-    chosen = TranslatorOptions(
-        beam=BeamOptions(options.beam, options.lenpen, options.max_len_b),
-        text=TextOptions(**{name: getattr(options, name) for name in names}),
-        nbest=options.nbest,
-        max_tokens=max_tokens,
-        batch_size=options.batch_size,
-        max_line_tokens=options.max_line_tokens,
-        dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32),
-        int8=precision == "int8",
-    )
-    with fairseq_warnings_only():
+    with options_named(), fairseq_warnings_only():
+        chosen = TranslatorOptions(
+            beam=BeamOptions(options.beam, options.lenpen, options.max_len_b),
+            text=TextOptions(**{name: getattr(options, name) for name in names}),
+            nbest=options.nbest,
+            max_tokens=max_tokens,
+            batch_size=options.batch_size,
+            max_line_tokens=options.max_line_tokens,
+            dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32),
+            int8=precision == "int8",
+        )
         translator = LoadedTranslator(
             options.model, data=options.data, source_lang=options.source_lang, target_lang=options.target_lang,
             options=chosen, device=device,

@@ -18,6 +18,7 @@ from fairseq_depthwise.models.depthwise_presets import PRESETS
 from fairseq_depthwise.models.depthwise_stacks import DepthwiseStacks
 from fairseq_depthwise.models.presets import register_presets
 from fairseq_depthwise.models.stack_model import StackModel
+from fairseq_depthwise.modules.depthwise_cell import ACTIVATIONS
 from fairseq_depthwise.modules.fused_cell import KERNELS
 
 
@@ -33,7 +34,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         2048, "width H of the hidden net's first of two layers, before the GLU halves it", at_least=2
     )
     depthwise_hidden_activation: str = option(
-        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=("glu", "gelu", "relu")
+        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=ACTIVATIONS
     )
     depthwise_sharing: str = option(
         "gates", "what the cells of a stack share: the gates, nothing, or all", one_of=("gates", "none", "all")

@@ -17,7 +17,6 @@ from fairseq_depthwise.models.stack_layers import layers_to_run, run_layer
 from fairseq_depthwise.modules.connections import Connection
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.encoder_layer import prepare_layers
-from fairseq_depthwise.modules.kept_memory import keep_memory
 
 
 class StackEncoder(FairseqEncoder):
@@ -70,8 +69,6 @@ class StackEncoder(FairseqEncoder):
             ``encoder_states`` [L + 1 times T x B x C] if asked for, ``src_lengths`` [B x 1]. ``rows`` is ours: empty,
             or [N], which of the B sentences each row stands for; see :meth:`reorder_encoder_out`.
         """
-        if src_tokens.device.type == "cpu":
-            keep_memory()
         padding = src_tokens.eq(self.dictionary.pad())
         layer_padding = padding if padding.any() else None
         embedded = self.embedding(src_tokens)

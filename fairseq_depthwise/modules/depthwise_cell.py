@@ -25,7 +25,8 @@ from fairseq_depthwise.modules.packed_linear import PackedLinear, pack, pack_tog
 #: Epsilon of the layer norms inside the cell.
 NORM_EPS = 1e-6
 
-#: What may follow the hidden net's norm, functions of :mod:`torch.nn.functional`. The GLU halves the width.
+#: What may follow the hidden net's norm, functions of :mod:`torch.nn.functional`. The GLU halves the width. Those that
+#: ``fused_cell.TRITON_ACTIVATIONS`` lacks are computed without Triton.
 ACTIVATIONS = ("glu", "gelu", "relu")
 
 
@@ -158,7 +159,7 @@ class DepthwiseLSTMCell(nn.Module):
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """``attended``, what the layer's attention gives (T x B x d, or 2d), and the state below to the state above."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
-        kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible)
+        kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible, activation=self.hidden_net.activation)
         if self._packed is not None and not torch.is_grad_enabled():
             return self._packed_step(kernel, self._packed(joined), state)
         gates: GateValues | None = None

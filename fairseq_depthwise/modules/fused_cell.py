@@ -29,14 +29,18 @@ logger = logging.getLogger(__name__)
 
 KERNELS = ("auto", "eager", "compile", "triton")
 
+#: The activations that the Triton kernels compute; the other ways take any function of :mod:`torch.nn.functional`.
+TRITON_ACTIVATIONS = ("glu", "gelu", "relu")
 
-def choose_kernel(requested: str, device: torch.device, *, fusible: bool) -> str:
+
+def choose_kernel(requested: str, device: torch.device, *, fusible: bool, activation: str) -> str:
     """What computes the cell: "eager", "compile" or "triton".
 
     Args:
         requested: one of ``KERNELS``.
         device: where the cell computes.
         fusible: whether its linear maps are plain; otherwise only eager does them justice.
+        activation: of its hidden net.
     """
     if requested == "eager" or (requested == "auto" and device.type != "cuda"):
         return "eager"
@@ -44,7 +48,12 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool) -> str
         _fall_back(requested, "its linear maps are quantised or have hooks")
         return "eager"
     kernel = "triton" if requested == "auto" else requested
-    problem = _triton_problem(device) if kernel == "triton" else _compile_problem(device)
+    if kernel == "compile":
+        problem = _compile_problem(device)
+    elif activation not in TRITON_ACTIVATIONS:
+        problem = f"the Triton kernels do not compute the activation {activation}"
+    else:
+        problem = _triton_problem(device)
     if problem is not None:
         _fall_back(kernel, problem)
         return "eager"

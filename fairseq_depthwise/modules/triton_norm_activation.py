@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fairseq_depthwise.modules.fused_cell import TRITON_ACTIVATIONS
 from fairseq_depthwise.modules.triton_rows import (
     as_bytes,
     check_rows,
@@ -173,8 +174,8 @@ def norm_activation(
     """
     check_rows(projected)
     rows, width = projected.size(0), projected.size(1) - start
-    if activation not in ("glu", "gelu", "relu"):
-        raise ValueError(f"activation {activation!r} is none of glu, gelu, relu")
+    if activation not in TRITON_ACTIVATIONS:
+        raise ValueError(f"activation {activation!r} is none of {', '.join(TRITON_ACTIVATIONS)}")
     if activation == "glu" and width % 2:
         raise ValueError(f"width {width} is odd; the GLU halves it")
     activated = projected.new_empty(rows, width // 2 if activation == "glu" else width)

@@ -17,6 +17,7 @@ from torch import Tensor
 from fairseq_compat import UserError
 from fairseq_depthwise.modules.quantized_linear import require_quantized_products
 from fairseq_depthwise.serving import long_lines
+from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import first_task, has_language_token, languages_of, task_for
 from fairseq_depthwise.serving.int8 import Quantisation, quantise
@@ -50,6 +51,7 @@ class TranslatorOptions:
     dtype: torch.dtype = torch.float32
     int8: bool = False
 
+    @arguments_named()
     def __post_init__(self) -> None:
         if self.int8 and self.dtype != torch.float32:
             raise UserError(f"int8 is beside float32; it does not go together with {self.dtype}")
@@ -108,10 +110,11 @@ class LoadedTranslator:
         quantisation: with ``int8``, which linear maps compute in 8 bits; otherwise None.
 
     Raises:
-        UserError: a file is no checkpoint, does not fit the data, or is not enough to say how text becomes tokens; or
-            8 bits are asked for where they are not possible.
+        ArgumentError: a UserError that names these arguments: a file is no checkpoint, does not fit the data, or is not
+            enough to say how text becomes tokens; or 8 bits are asked for where they are not possible.
     """
 
+    @arguments_named()
     def __init__(
         self,
         model: str,
@@ -166,6 +169,7 @@ class LoadedTranslator:
         """
         return [one.text for one in self.translations(lines, source_lang=source_lang, target_lang=target_lang)]
 
+    @arguments_named()
     def translations(
         self,
         lines: Sequence[str],

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from triton_probe import DEVICE, PROBLEM
 
 from fairseq_depthwise.modules import fused_cell
-from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseState, Gates, HiddenNet
+from fairseq_depthwise.modules.depthwise_cell import ACTIVATIONS, DepthwiseLSTMCell, DepthwiseState, Gates, HiddenNet
 
 needs_triton = pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM))
 needs_compiler = pytest.mark.skipif(
@@ -212,7 +212,24 @@ def test_triton_keeps_less_for_the_backward_pass() -> None:
 
 
 def test_auto_is_eager_on_a_cpu() -> None:
-    assert fused_cell.choose_kernel("auto", torch.device("cpu"), fusible=True) == "eager"
+    assert fused_cell.choose_kernel("auto", torch.device("cpu"), fusible=True, activation="glu") == "eager"
+
+
+def test_an_activation_that_the_kernels_lack_is_computed_without_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As any that is added to the cell's list, also under auto on a GPU where Triton works."""
+    monkeypatch.setattr(fused_cell, "_triton_problem", lambda device: None)
+    for requested in ("auto", "triton"):
+        with caplog.at_level(logging.INFO):
+            chosen = fused_cell.choose_kernel(requested, torch.device("cuda"), fusible=True, activation="silu")
+        assert chosen == "eager"
+        assert fused_cell.choose_kernel(requested, torch.device("cuda"), fusible=True, activation="glu") == "triton"
+    assert "do not compute the activation silu" in caplog.text
+    assert set(fused_cell.TRITON_ACTIVATIONS) <= set(ACTIVATIONS)
+    tensors = inputs()
+    found = run(build_cell(activation="silu", kernel="triton"), tensors)
+    assert_same(found, run(build_cell(activation="silu"), tensors), 0)
 
 
 def test_what_is_impossible_falls_back_with_one_line(

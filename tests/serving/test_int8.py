@@ -184,7 +184,10 @@ def test_ensembles_and_scores(data: str, tmp_path: Path) -> None:
 
 def test_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = checkpoint_of(tmp_path, "sdt_transformer")
-    with pytest.raises(UserError, match="--int8 computes on a CPU, and a GPU is in use; add --cpu"):
+    with pytest.raises(
+        UserError,
+        match=r"^int8 computes on a CPU, and a GPU is in use; add device=\"cpu\", or give dtype=torch\.bfloat16",
+    ):
         LoadedTranslator(path, data=data, options=TranslatorOptions(int8=True), device="cuda")
     with pytest.raises(UserError, match=r"does not go together with torch\.bfloat16"):
         TranslatorOptions(int8=True, dtype=torch.bfloat16)

@@ -19,10 +19,11 @@ _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLE
 
 
 @cache
-def keep_memory() -> bool:
+def keep_freed_memory() -> bool:
     """Let this process keep what it frees; whether it does. Only the first call does something.
 
-    Kept are the freed blocks, and up to 2 GiB at the end of the heap. Without glibc nothing is changed.
+    Kept are the freed blocks, and up to 2 GiB at the end of the heap. Without glibc nothing is changed. It is called
+    where a command starts; a program that uses the models by itself may do so too.
     """
     if any(name in os.environ for name in _VARIABLES):
         return False
