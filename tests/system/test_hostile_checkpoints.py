@@ -1,0 +1,267 @@
+"""No code runs from a checkpoint, whichever command reads it, and whichever of its recorded options is hostile."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import io
+import os
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import torch
+from hostile_values import HOSTILE, hostile
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise import cli
+
+RunCommand = Callable[..., CompletedProcess[str]]
+RunHere = Callable[[Sequence[object]], tuple[int, str]]
+
+STOCK, OURS, UNITS = "transformer", "depthwise_lstm_transformer", "mute_transformer"
+TRAINING = ("--cpu", "--optimizer", "adam", "--lr", "0.005", "--max-tokens", "500", "--max-update", "1")
+
+
+@pytest.fixture(scope="session")
+def checkpoint(
+    run_command: RunCommand,
+    copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], Path]:
+    """``checkpoint(arch)``: of one update."""
+    found: dict[str, Path] = {}
+
+    def trained(arch: str) -> Path:
+        if arch not in found:
+            folder = tmp_path_factory.mktemp(arch)
+            options = [*tiny_model_options(arch), *(["--encoder-units", "2"] if arch == UNITS else []), *TRAINING]
+            run_command("fairseq-depthwise", "train", copy_reverse_data, *options, "--save-dir", folder)
+            found[arch] = folder / "checkpoint_last.pt"
+        return found[arch]
+
+    return trained
+
+
+@pytest.fixture
+def run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> RunHere:
+    """``run_here(words)``: a command in this process, its status and what it wrote to stderr.
+
+    What fairseq has no sentence for is raised there as here.
+    """
+
+    def run(words: Sequence[object]) -> tuple[int, str]:
+        name, *arguments = (str(word) for word in words)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"w1 w2\n")))
+        capsys.readouterr()
+        try:
+            if name == "fairseq-depthwise":
+                status = cli.main(arguments)
+            else:
+                module = importlib.import_module(name.replace("fairseq-", "fairseq_cli.").replace("-", "_"))
+                status = module.cli_main() or 0
+        except SystemExit as end:
+            status = end.code
+        except Exception:
+            return 2, traceback.format_exc()
+        return status, capsys.readouterr().err
+
+    return run
+
+
+class Trap:
+    """Hostile values, each of which would make a file of its own in one folder, and a plugin that would, too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "it-ran"
+        self.folder.mkdir()
+        self.plugin = folder / "hostile_plugin"
+        self.plugin.mkdir()
+        (self.plugin / "__init__.py").write_text(f"open({str(self.folder / 'plugin')!r}, 'w')\n", encoding="utf-8")
+        self.values = 0
+
+    def value(self) -> str:
+        kinds = list(HOSTILE)
+        self.values += 1
+        return hostile(kinds[self.values % len(kinds)], self.folder / f"value{self.values}")
+
+    def assert_empty(self) -> None:
+        assert os.listdir(self.folder) == []
+
+
+#: Options of text that a stock model is built with, and that nothing reads as a literal in a plain translation model.
+HARMLESS_PLACES = {
+    "task": ("eval_bleu_args", "eval_bleu_detok_args"),
+    "optimizer": ("adam_betas",),
+    "checkpoint": ("optimizer_overrides", "restore_file", "save_dir"),
+    "common_eval": ("model_overrides", "path"),
+    "common": ("user_dir", "tensorboard_logdir", "wandb_project", "log_file"),
+    "generation": ("lm_path", "replace_unk"),
+    "dataset": ("valid_subset", "gen_subset"),
+    "criterion": ("wer_args",),
+    "lr_scheduler": ("update2lr",),
+}
+
+
+def hostile_checkpoint(source: Path, path: Path, trap: Trap, place: str) -> Path:
+    """A copy of a checkpoint with hostile values in one place, or in all that do not keep a model from being built."""
+    state = checkpoints.load(source)
+    cfg: dict[str, Any] = state["cfg"]
+    if place == "model":
+        cfg["model"] = copy.deepcopy(vars(cfg["model"]) if isinstance(cfg["model"], Namespace) else cfg["model"])
+        for name in ("adaptive_softmax_cutoff", "encoder_layers_to_keep", "decoder_attention", "encoder_layers"):
+            cfg["model"][name] = trap.value()
+    elif place == "args":
+        flat = {name: value for part in cfg.values() if isinstance(part, dict) for name, value in part.items()}
+        model = vars(cfg["model"]) if isinstance(cfg["model"], Namespace) else cfg["model"]
+        state["args"] = Namespace(**{**flat, **model, "arch": model["_name"], "task": "translation"})
+        for name in ("adaptive_softmax_cutoff", "adam_betas", "lr", "user_dir", "betas", "tokenizer", "bpe"):
+            setattr(state["args"], name, trap.value())
+        state["cfg"] = None
+    else:
+        for part, names in HARMLESS_PLACES.items():
+            if isinstance(cfg.get(part), dict):
+                cfg[part].update({name: trap.value() for name in names})
+                cfg[part]["_target_"] = "os.system"
+        cfg["common"]["user_dir"] = str(trap.plugin)
+        cfg["common"]["extra"] = "${oc.env:HOME}"
+        cfg["task"]["user_dir"] = str(trap.plugin)
+    torch.save(state, path)
+    return path
+
+
+#: Each command that reads a checkpoint: its words, with CHECKPOINT, DATA and OUT; and the model that it needs.
+COMMANDS: dict[str, tuple[list[str], str]] = {
+    "fairseq-generate": (["fairseq-generate", "DATA", "--path", "CHECKPOINT", "--cpu", "--beam", "2"], STOCK),
+    "fairseq-interactive": (["fairseq-interactive", "DATA", "--path", "CHECKPOINT", "--cpu"], STOCK),
+    "fairseq-validate": (["fairseq-validate", "DATA", "--path", "CHECKPOINT", "--cpu", "--max-tokens", "500"], STOCK),
+    "fairseq-eval-lm": (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", "--cpu"], STOCK),
+    "restore": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--restore-file", "CHECKPOINT"], STOCK),
+    "finetune": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--finetune-from-model", "CHECKPOINT"], STOCK),
+    "growth": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--growth-from", "CHECKPOINT"], OURS),
+    "generate": (["fairseq-depthwise", "generate", "DATA", "--path", "CHECKPOINT", "--cpu", "--beam", "2"], OURS),
+    "interactive": (["fairseq-depthwise", "interactive", "DATA", "--path", "CHECKPOINT", "--cpu"], OURS),
+    "translate": (["fairseq-depthwise", "translate", "CHECKPOINT", "--data", "DATA", "--cpu"], STOCK),
+    "inspect": (["fairseq-depthwise", "inspect", "CHECKPOINT"], STOCK),
+    "similarity": (["fairseq-depthwise", "similarity", "CHECKPOINT", "--data", "DATA"], STOCK),
+    "gates": (["fairseq-depthwise", "gates", "CHECKPOINT", "--data", "DATA"], OURS),
+    "units": (["fairseq-depthwise", "units", "CHECKPOINT", "--data", "DATA"], UNITS),
+    "average": (["fairseq-depthwise", "average", "CHECKPOINT", "CHECKPOINT", "--output", "OUT"], STOCK),
+    "grow": (["fairseq-depthwise", "grow", "CHECKPOINT", "OUT", "--layers", "4"], OURS),
+}
+
+#: Those that build a model from the recorded options, and so read a hostile one as a literal, which it is not.
+BUILDS = {"fairseq-generate", "fairseq-interactive", "fairseq-validate", "translate", "similarity"}
+
+
+#: Those that take a model's options from the command line, or build none: one checkpoint is enough.
+BUILDS_NOTHING = {"restore", "finetune", "growth", "inspect", "average"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_runs_code_from_a_checkpoint(
+    command: str,
+    checkpoint: Callable[[str], Path],
+    tiny_model_options: Callable[[str], list[str]],
+    run_here: RunHere,
+    copy_reverse_data: Path,
+    tmp_path: Path,
+) -> None:
+    trap = Trap(tmp_path)
+    words, arch = COMMANDS[command]
+    for place in ("elsewhere", *(() if command in BUILDS_NOTHING else ("model", "args"))):
+        file = hostile_checkpoint(checkpoint(arch), tmp_path / f"{place}.pt", trap, place)
+        training = [*tiny_model_options(arch), *TRAINING, "--save-dir", tmp_path / "new"]
+        named = {"CHECKPOINT": [file], "DATA": [copy_reverse_data], "TRAINING": training, "OUT": [tmp_path / "out"]}
+        status, stderr = run_here([part for word in words for part in named.get(word, [word])])
+        trap.assert_empty()
+        assert "usage:" not in stderr
+        if place == "model" and command in BUILDS:
+            assert status == 1
+            assert "Traceback" not in stderr
+            assert "option adaptive_softmax_cutoff has the value" in stderr
+    assert trap.values >= 10
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_python_interfaces_run_no_code_either(
+    checkpoint: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
+) -> None:
+    from fairseq.models.transformer import TransformerModel
+
+    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
+
+    trap = Trap(tmp_path)
+    for place in ("model", "args"):
+        file = hostile_checkpoint(checkpoint(STOCK), tmp_path / f"{place}.pt", trap, place)
+        with pytest.raises(UserError if place == "model" else Exception):  # hydra's own, of the flat options
+            TransformerModel.from_pretrained(str(tmp_path), file.name, str(copy_reverse_data))
+        with pytest.raises(UserError if place == "model" else Exception):
+            LoadedTranslator(str(file), str(copy_reverse_data))
+        trap.assert_empty()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["fairseq-generate", "DATA", "--path", "CHECKPOINT"], "--model-overrides"),
+        (["fairseq-interactive", "DATA", "--path", "CHECKPOINT"], "--model-overrides"),
+        (["fairseq-validate", "DATA", "--path", "CHECKPOINT", "--max-tokens", "500"], "--model-overrides"),
+        (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", "--task", "translation"], "--model-overrides"),
+        (["fairseq-train", "DATA", "TRAINING"], "--adam-betas"),
+        (["fairseq-train", "DATA", "TRAINING"], "--optimizer-overrides"),
+    ],
+)
+def test_no_command_runs_its_options(
+    command: list[str],
+    option: str,
+    checkpoint: Callable[[str], Path],
+    tiny_model_options: Callable[[str], list[str]],
+    run_here: RunHere,
+    copy_reverse_data: Path,
+    tmp_path: Path,
+) -> None:
+    trap = Trap(tmp_path)
+    training = [*tiny_model_options(STOCK), *TRAINING, "--save-dir", tmp_path / "new"]
+    named = {"CHECKPOINT": [checkpoint(STOCK)], "DATA": [copy_reverse_data], "TRAINING": training}
+    given = [part for word in command for part in named.get(word, [word])]
+    status, stderr = run_here([*given, option, trap.value(), "--cpu"])
+    trap.assert_empty()
+    assert status == 1, stderr
+    assert "Traceback" not in stderr
+    name = option.strip("-").replace("-", "_")
+    assert f"option {name} has the value" in stderr.splitlines()[-1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_override_in_use_is_read(
+    checkpoint: Callable[[str], Path], run_here: RunHere, copy_reverse_data: Path
+) -> None:
+    status, stderr = run_here([
+        "fairseq-generate", copy_reverse_data, "--path", checkpoint(STOCK), "--cpu", "--model-overrides",
+        "{'max_target_positions': 7}",
+    ])  # fmt: skip
+    assert status == 1
+    assert "max_positions=(1024, 7)" in stderr
+
+
+def test_a_real_command_says_one_sentence(
+    checkpoint: Callable[[str], Path], run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
+) -> None:
+    trap = Trap(tmp_path)
+    file = hostile_checkpoint(checkpoint(STOCK), tmp_path / "model.pt", trap, "model")
+    result = run_command("fairseq-generate", copy_reverse_data, "--path", file, "--cpu", check=False)
+    trap.assert_empty()
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "error: option adaptive_softmax_cutoff has the value" in result.stderr.splitlines()[-1]
