@@ -96,13 +96,18 @@ class _RaisingLater(io.RawIOBase):
         self.error: BaseException | None = None
 
     def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
+        self._try(lambda: self.file.write(data))
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        self._try(self.file.flush)
+
+    def _try(self, action: Callable[[], object]) -> None:
         try:
-            if self.error is None:
-                self.file.write(data)
+            if self.error is None and not self.file.closed:
+                action()
         except BaseException as error:
             self.error = error
-        return size
 
     def writable(self) -> bool:
         return True

@@ -59,7 +59,8 @@ def fetch(name: str, checksum: str, urls: list[str], folder: Path, mirror: str =
         return
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        if not (keep := path.exists()):
+        keep = path.exists() and not _checked(path).exists()  # then somebody else has put it there
+        if not path.exists():
             if mirror and "://" not in mirror:
                 _copy(Path(mirror) / name, path)
             else:

@@ -23,7 +23,7 @@ def test_the_same_numbers_are_the_same_file(form: str, tmp_path: Path) -> None:
         write_figure(str(tmp_path / f"{name}.{form}"), (4, 3), draw)
         written.append((tmp_path / f"{name}.{form}").read_bytes())
     assert written[0] == written[1]
-    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(tmp_path.glob("*.fairseq-unfinished"))
 
 
 def test_the_same_wherever_objects_lie_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import torch
 from probe_checkpoints import KINDS, SIZES, checkpoint_of, data_in
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe import ProbedModel, ProbeOptions, prepare, probe
 from fairseq_depthwise.analysis.probe_fit import choose_batches, collect_moments
@@ -213,22 +214,24 @@ def test_another_checkpoint_of_the_same_name_and_force(tmp_path: Path, data: str
     path, folder = trained(tmp_path, "transformer"), tmp_path / "probe"
     options = ProbeOptions(data, layers="encoder.1", beam=1)
     run(path, folder, options)
-    (folder / "mine.txt").write_text("kept")
+    for name in ("mine.txt", "hypotheses/mine.txt", "checkpoints/mine.pt"):
+        (folder / name).write_text("kept")
     trained(tmp_path, "transformer", encoder_ffn_embed_dim=28)
     with pytest.raises(UserError, match="another checksum"):
         run(path, folder, options)
     ready = prepare(path, options)
     record = ready.open(str(folder), force=True)
     assert record.rows == []
-    assert sorted(one.name for one in folder.iterdir()) == ["checkpoints", "hypotheses", "mine.txt", "probe.json"]
+    assert sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file()) == [
+        "checkpoints/mine.pt", "hypotheses/mine.txt", "made_by.json", "mine.txt", "probe.json",
+    ]  # fmt: skip
     assert len(probe(ready, record).rows) == 2
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"settings": 5, "rows": []}', '{"settings": {}, "rows": [1]}'])
 def test_damaged_record(text: str, tmp_path: Path, data: str) -> None:
     ready = prepare(trained(tmp_path, DEPTHWISE), ProbeOptions(data))
-    folder = tmp_path / "probe"
-    folder.mkdir()
+    folder = Path(begin_folder("--output", str(tmp_path / "probe"), "probe"))
     (folder / "probe.json").write_text(text)
     with pytest.raises(UserError, match="is no record of a probe, or is damaged; give another --output, or --force"):
         ready.open(str(folder))

@@ -170,9 +170,8 @@ def test_an_existing_file_stays(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert grow(path, output, "--layers", 6) == 1
     assert "exists; give another name, or --force" in capsys.readouterr().err
     assert output.read_text() == "precious"
-    # With --force a file can also be grown where it stands.
-    assert grow(path, path, "--layers", 6, "--force") == 0
-    assert checkpoints.load_checkpoint(path)["cfg"]["model"]["encoder_layers"] == 6
+    assert grow(path, output, "--layers", 6, "--force") == 0
+    assert checkpoints.load_checkpoint(output)["cfg"]["model"]["encoder_layers"] == 6
 
 
 def test_missing_truncated_and_foreign_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +193,7 @@ def test_a_copy_that_is_damaged_on_the_disk_does_not_appear(
 ) -> None:
     """The file is read back before it gets its name."""
     path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
-    original = grown_checkpoint.torch.save
+    original = torch.save
 
     def save_damaged(state: Any, file: Any) -> None:
         original(state, file)
@@ -206,11 +205,11 @@ def test_a_copy_that_is_damaged_on_the_disk_does_not_appear(
             other.seek(content.rindex(weight[:16]))
             other.write(bytes(16))
 
-    monkeypatch.setattr(grown_checkpoint.torch, "save", save_damaged)
+    monkeypatch.setattr(torch, "save", save_damaged)
     assert grow(path, output, "--layers", 6) == 1
     assert "what was read back differs from what was written" in capsys.readouterr().err
     assert not output.exists()
-    assert list(tmp_path.glob("*.tmp")) == []
+    assert list(tmp_path.glob("*.fairseq-unfinished")) == []
 
 
 def test_a_model_of_unknown_kind(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_figure(tmp_path: Path, data: str) -> None:
     assert probe(*command) == 0
     assert figure.read_text() == text
     assert [(tmp_path / f"probe/figure.{form}").read_bytes()[:4] for form in ("pdf", "png")] == [b"%PDF", b"\x89PNG"]
-    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob("*.fairseq-unfinished"))
 
 
 def test_another_model_beside_it(tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -179,7 +179,7 @@ def test_figures(suffix: str, tmp_path: Path, data: str, capsys: pytest.CaptureF
             assert f">{text}<" in before[attention].decode()
         for text in ("mute.pt", "shared.pt", "layer", "unit"):
             assert f">{text}<" in before[weights].decode()
-    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(tmp_path.glob("*.fairseq-unfinished"))
 
     # A figure that exists stays, unless told otherwise; it is the same again.
     assert units(*command) == 1

@@ -83,7 +83,7 @@ def test_killed_at_every_step(
     work.run("prepare")
     assert data_of(work.folder) == data_of(uninterrupted)
     assert_whole(work.folder, uninterrupted)
-    assert not list(work.folder.glob("*.tmp"))
+    assert not list(work.folder.glob("*.fairseq-unfinished"))
 
 
 def test_two_at_once(new_work: Callable[..., Work], large_mirror: str, mirror: MirrorServer) -> None:

@@ -356,6 +356,6 @@ def test_disk_that_fills_up_between_two_copies_of_a_save(
         f"cannot write {last}: no space is left on the disk; the file that was there before is unchanged"
     )
     assert last.read_bytes() == before
-    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(tmp_path.glob("*.fairseq-unfinished"))
     # The file that was written first is there, and whole.
     assert checkpoints.load_checkpoint(tmp_path / "checkpoint_1_3.pt")["optimizer_history"][-1]["num_updates"] == 3

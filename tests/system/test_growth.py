@@ -212,7 +212,7 @@ def test_killed_at_any_moment_and_repeated_is_never_stopped(
     ]  # fmt: skip
 
     def saving() -> bool:
-        return bool(list(folder.glob("checkpoint_1_3.pt"))) and bool(list(folder.glob("*.tmp")))
+        return bool(list(folder.glob("checkpoint_1_3.pt"))) and bool(list(folder.glob("*.fairseq-unfinished")))
 
     def growing() -> bool:
         return "grew the encoder" in log.read_text()
@@ -231,7 +231,7 @@ def test_killed_at_any_moment_and_repeated_is_never_stopped(
         process.wait()
     grow(folder, *options)
     assert_same_state(whole[0] / "checkpoint_last.pt", folder / "checkpoint_last.pt")
-    assert list(folder.glob("*.tmp")) == []
+    assert list(folder.glob("*.fairseq-unfinished")) == []
 
 
 def test_grown_as_a_file_and_trained_on_is_grown_while_training(

@@ -192,7 +192,7 @@ def test_killed_at_any_moment_and_resumed_is_never_stopped(
         process.wait()
     train(tmp_path / "killed", *options, dropout=0.2)
     assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "killed/checkpoint_last.pt")
-    assert list((tmp_path / "killed").glob("*.tmp")) == []
+    assert list((tmp_path / "killed").glob("*.fairseq-unfinished")) == []
 
 
 def test_a_model_that_was_trained_is_finetuned_with_fresh_state(train: Callable[..., str], tmp_path: Path) -> None:
