@@ -16,6 +16,8 @@ OWN_SENTENCES = (
     "Criterion does not match",
     "System output file",
     "Reference file",
+    "--sampling requires",
+    "--replace-unk requires",
 )
 
 #: The same of its ValueErrors; most are about the languages of ``translation_multi_simple_epoch``.
@@ -89,6 +91,10 @@ def explain(error: BaseException) -> str | None:
         return message
     if isinstance(error, ValueError) and message.startswith(OWN_VALUE_ERRORS):
         return message
+    if isinstance(error, ImportError) and re.match(r"Please install \w+ to use", message):
+        return message
+    if isinstance(error, KeyError) and error.args == ("steps",):
+        return "--print-step is for models that refine a translation in steps, and this one does not; leave it out"
     if message.startswith("Cannot combine --fp16 and --tpu"):  # which --bf16 is taken for
         return "--fp16 and --bf16 are two precisions; leave one of them out"
     if isinstance(error, ImportError) and "pip install fairscale" in message:

@@ -49,7 +49,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.data.token_block_dataset": ("numpy_aliases",),
     "fairseq.data.encoders.subword_nmt_bpe": ("subword_codes",),
     "fairseq.modules.dynamic_crf_layer": ("numpy_aliases",),
-    "fairseq_cli.score": ("sacrebleu_files", "readable_errors"),
+    "fairseq_cli.score": ("sacrebleu_files", "sentence_bleu", "readable_errors"),
     **{
         f"fairseq_cli.{command}": ("readable_errors",)
         for command in ("eval_lm", "generate", "hydra_train", "preprocess")
