@@ -28,9 +28,9 @@ for language in de en; do
   mv "$TEXT/held-out.$language.tmp" "$TEXT/held-out.$language"
 done
 PAIRS=(--pair "$TEXT/left.de" "$TEXT/left.en")
-train_text --keep-equal
+train_text --keep-equal --tokenize none
 PAIRS=(--pair "$TEXT/held-out.de" "$TEXT/held-out.en")
-valid_text
+valid_text --tokenize none
 
 for part in TED.dev2010 TEDX.dev2012 TED.tst2010 TED.tst2011 TED.tst2012; do
   pair "$talks/IWSLT14.$part.de-en.de.xml" "$talks/IWSLT14.$part.de-en.en.xml"

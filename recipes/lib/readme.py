@@ -47,7 +47,8 @@ def main() -> None:
 def table(recipe: str) -> str:
     """The systems of a recipe as Markdown."""
     published = any(recipe in system.published for system in RECIPES[recipe].systems.values())
-    rows = [["system", "what it is", "updates", "batch, tokens", *(["published"] if published else [])]]
+    rows = [["system", "what it is", "updates", "batch, tokens", "dropout", *(["published"] if published else [])]]
+    differences = []
     for name in RECIPES[recipe].systems:
         system = system_of(recipe, name)
         training = system.training
@@ -60,11 +61,19 @@ def table(recipe: str) -> str:
             length = f"{training.updates:,}"
         else:
             length = f"{training.options[training.options.index('--max-epoch') + 1]} epochs"
-        row = [f"`{name}`", system.about, length, f"{training.batch_tokens:,}"]
+        batch = f"{training.batch_tokens:,}" + (" target" if training.target_tokens else "")
+        dropout = training.dropout
+        row = [f"`{name}`", system.about, length, batch]
+        row.append(f"{dropout.residual:g}, {dropout.attention:g}, {dropout.activation:g}")
         if published:
-            row.append("; ".join(f"{one.metric} {one.text}" for one in system.published.get(recipe, ())) or "-")
+            numbers = "; ".join(f"{one.name} {one.text}" for one in system.published.get(recipe, ()))
+            row.append(f"{system.paper}: {numbers}" if numbers else "-")
         rows.append(row)
-    return tables.markdown(rows)
+        differences += [
+            f"- `{name}` and its baseline `{system.baseline}` differ in {what}: {why}.\n"
+            for what, why in system.differs.items()
+        ]
+    return tables.markdown(rows) + "".join(["\n", *differences] if differences else [])
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -114,7 +114,7 @@ RECIPES: dict[str, Recipe] = {
         iwslt_systems.SYSTEMS,
         ("tokenized-lc",),
         ("de", "en"),
-        ("--tokenizer", "moses", "--moses-no-dash-splits", "--moses-no-escape", "--bpe", "subword_nmt"),
+        ("--tokenizer", "moses", "--moses-no-dash-splits", "--bpe", "subword_nmt"),
         beam=5,
         length_penalty=1.0,
     ),

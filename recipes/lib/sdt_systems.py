@@ -275,7 +275,7 @@ SYSTEMS: dict[str, System] = {
     ),
     "stack_12l": replace(
         _grown(
-            "pre_norm", "6 trained layers and their frozen copies on top", stages((6, 21), (12, 21)), "pre_norm_12l",
+            "pre_norm", "6 trained layers, frozen, and their copies on top", stages((6, 21), (12, 21)), "pre_norm_12l",
             _german(28.04, "Table 6"), "--growth-freeze", "copied", warm_up=16_000,
         ),
         differs={"updates": "as many at 12 layers as the 6 layers had before; the paper does not say how many"},

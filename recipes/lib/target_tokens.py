@@ -20,10 +20,10 @@ def target_share(data: Path, source: str, target: str, max_tokens: int) -> float
     from fairseq.data import data_utils
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-    prefix = f"{data}/train.{source}-{target}"
-    sizes = [np.asarray(MMapIndexedDataset(f"{prefix}.{language}").sizes) for language in (source, target)]
-    step = -(-len(sizes[0]) // SAMPLE)
-    sources, targets = (one[::step].astype(np.int64) for one in sizes)
+    # Their sizes are views of files that are closed with them.
+    texts = [MMapIndexedDataset(f"{data}/train.{source}-{target}.{language}") for language in (source, target)]
+    step = max(1, -(-len(texts[0]) // SAMPLE))
+    sources, targets = (text.sizes[::step].astype(np.int64) for text in texts)
     # Sentences too long for a batch are left out in training.
     fits = np.maximum(sources, targets) <= max_tokens
     sources, targets = sources[fits], targets[fits]

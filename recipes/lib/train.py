@@ -81,6 +81,8 @@ class Machine:
 
 def main() -> None:
     recipe_name, *arguments = sys.argv[1:]
+    only_print = "--print" in arguments
+    arguments = [argument for argument in arguments if argument != "--print"]
     if not arguments or arguments[0] in ("--list", "-l", "--help", "-h"):
         print(HELP.format(recipe=recipe_name) + list_systems(recipe_name), end="")
         return
@@ -91,8 +93,7 @@ def main() -> None:
     system = system_of(recipe_name, name)
     recipe = RECIPES[recipe_name]
     environment = os.environ
-    if "--print" in extra:
-        extra.remove("--print")
+    if only_print:
         print(shlex.join([*printed_command(recipe, name, system, environment), *extra]))
         return
     data = Path(environment["WORK"]) / "data-bin"

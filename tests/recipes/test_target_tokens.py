@@ -1,0 +1,60 @@
+"""How many target tokens a batch has, measured with the data."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
+from target_tokens import target_share
+from train import printed_command
+
+from recipes import RECIPES, system_of
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training set of 3,000 pairs of 2 to 60 tokens, whose targets are shorter on the average."""
+    folder, chance = tmp_path_factory.mktemp("data-bin"), random.Random(3)
+    lengths = [
+        (length, max(2, int(length * chance.uniform(0.5, 1.2)))) for length in chance.choices(range(2, 60), k=3000)
+    ]
+    for side, language in enumerate(("en", "de")):
+        prefix = str(folder / f"train.en-de.{language}")
+        builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=100)
+        for pair in lengths:
+            builder.add_item(torch.full((pair[side],), 7))
+        builder.finalize(f"{prefix}.idx")
+    return folder
+
+
+@pytest.mark.parametrize("max_tokens", [300, 4096])
+def test_share(data: Path, max_tokens: int) -> None:
+    """As fairseq's own batches have it, but for the last."""
+    sides = [indexed_dataset.make_dataset(str(data / f"train.en-de.{language}"), "mmap") for language in ("en", "de")]
+    pairs = LanguagePairDataset(sides[0], sides[0].sizes, Dictionary(), sides[1], sides[1].sizes, Dictionary())
+    batches = pairs.batch_by_size(pairs.ordered_indices(), max_tokens=max_tokens, required_batch_size_multiple=8)
+    tokens = [sum(int(sides[1].sizes[place]) for place in batch) for batch in batches]
+    expected = sum(tokens) / len(tokens) / max_tokens
+    assert target_share(data, "en", "de", max_tokens) == pytest.approx(expected, rel=0.03)
+    assert 0.5 < expected < 1
+
+
+def test_the_batch_has_the_papers_target_tokens(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    environment = {"WORK": str(data.parent), "GPUS": "1", "MAX_TOKENS": "4096"}
+    data.rename(data.parent / "data-bin")
+    try:
+        words = printed_command(
+            RECIPES["wmt14_en_de"],
+            "depthwise_lstm_base",
+            system_of("wmt14_en_de", "depthwise_lstm_base"),
+            environment,
+        )
+        share = target_share(data.parent / "data-bin", "en", "de", 4096)
+    finally:
+        (data.parent / "data-bin").rename(data)
+    max_tokens, update_freq = (int(words[words.index(option) + 1]) for option in ("--max-tokens", "--update-freq"))
+    assert max_tokens * update_freq * share == pytest.approx(25_000, rel=0.001)
+    assert f"25,000 are target tokens, {share:.1%} of what --max-tokens counts (measured)" in capsys.readouterr().err
