@@ -146,7 +146,7 @@ def _scores(run: Run, work: Path, folder: Path) -> dict[str, Any]:
     return {"test": test, "metrics": metrics}
 
 
-# --- the processor: who goes first, and what a training has used of it -----------------------------------------------------------------------
+# --- the processor: who goes first, and what a training has used of it -----------------------------------------------
 
 
 def lower_priority(session: int) -> None:
