@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-#: Target tokens for each token of ``--max-tokens`` where there are no data to measure it with: WMT14 English-German.
+#: Target tokens for each token of ``--max-tokens`` where there are no data to measure it with: of English-German text.
 USUAL_SHARE = 0.86
 
 #: Sentences that it is measured with, evenly spread.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 
 import pytest
-from evaluate import baselines_of
+from evaluate import baselines_of, results_of, with_average
 from evaluate_languages import PUBLISHED_BASE, published_scores
 
+from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.languages import summarise
 from recipes import RECIPES, system_of
 
@@ -158,6 +160,19 @@ def test_a_grown_model_has_the_deep_one_as_its_nearest_baseline() -> None:
         "transformer",
     ]
     assert list(baselines_of("multi30k", system_of("multi30k", "transformer"))) == []
+
+
+def test_another_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``AVERAGE`` chooses the checkpoints, and its results have a place of their own."""
+    monkeypatch.setenv("AVERAGE", "03")
+    assert with_average(system_of("nist_zh_en", "mute")).training.average == 3
+    assert results_of(Path("run")) == Path("run/evaluation-average3")
+    monkeypatch.setenv("AVERAGE", "")
+    assert with_average(system_of("nist_zh_en", "mute")).training.average == 0
+    assert results_of(Path("run")) == Path("run/evaluation")
+    monkeypatch.setenv("AVERAGE", "best")
+    with pytest.raises(UserError, match="AVERAGE=best is not a whole number of at least 0"):
+        with_average(system_of("nist_zh_en", "mute"))
 
 
 def test_published_scores_by_language() -> None:
