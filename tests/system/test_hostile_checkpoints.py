@@ -25,7 +25,20 @@ RunCommand = Callable[..., CompletedProcess[str]]
 RunHere = Callable[[Sequence[object]], tuple[int, str]]
 
 STOCK, OURS, UNITS = "transformer", "depthwise_lstm_transformer", "mute_transformer"
-TRAINING = ("--cpu", "--optimizer", "adam", "--lr", "0.005", "--max-tokens", "500", "--max-update", "1")
+TASK = ("--task", "translation")
+TRAINING = (
+    "--cpu",
+    "--num-workers",
+    "0",
+    "--optimizer",
+    "adam",
+    "--lr",
+    "0.005",
+    "--max-tokens",
+    "500",
+    "--max-update",
+    "1",
+)
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +79,7 @@ def run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
             if name == "fairseq-depthwise":
                 status = cli.main(arguments)
             else:
+                sys.argv += ["--num-workers", "0"]  # a process that loads data would outlive an error here
                 module = importlib.import_module(name.replace("fairseq-", "fairseq_cli.").replace("-", "_"))
                 status = module.cli_main() or 0
         except SystemExit as end:
@@ -142,8 +156,11 @@ def hostile_checkpoint(source: Path, path: Path, trap: Trap, place: str) -> Path
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "fairseq-generate": (["fairseq-generate", "DATA", "--path", "CHECKPOINT", "--cpu", "--beam", "2"], STOCK),
     "fairseq-interactive": (["fairseq-interactive", "DATA", "--path", "CHECKPOINT", "--cpu"], STOCK),
-    "fairseq-validate": (["fairseq-validate", "DATA", "--path", "CHECKPOINT", "--cpu", "--max-tokens", "500"], STOCK),
-    "fairseq-eval-lm": (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", "--cpu"], STOCK),
+    "fairseq-validate": (
+        ["fairseq-validate", "DATA", "--path", "CHECKPOINT", "--cpu", "--max-tokens", "500", *TASK],
+        STOCK,
+    ),
+    "fairseq-eval-lm": (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", "--cpu", *TASK], STOCK),
     "restore": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--restore-file", "CHECKPOINT"], STOCK),
     "finetune": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--finetune-from-model", "CHECKPOINT"], STOCK),
     "growth": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--growth-from", "CHECKPOINT"], OURS),
@@ -206,7 +223,7 @@ def test_python_interfaces_run_no_code_either(
         with pytest.raises(UserError if place == "model" else Exception):  # hydra's own, of the flat options
             TransformerModel.from_pretrained(str(tmp_path), file.name, str(copy_reverse_data))
         with pytest.raises(UserError if place == "model" else Exception):
-            LoadedTranslator(str(file), str(copy_reverse_data))
+            LoadedTranslator(str(file), data=str(copy_reverse_data))
         trap.assert_empty()
 
 
@@ -216,8 +233,8 @@ def test_python_interfaces_run_no_code_either(
     [
         (["fairseq-generate", "DATA", "--path", "CHECKPOINT"], "--model-overrides"),
         (["fairseq-interactive", "DATA", "--path", "CHECKPOINT"], "--model-overrides"),
-        (["fairseq-validate", "DATA", "--path", "CHECKPOINT", "--max-tokens", "500"], "--model-overrides"),
-        (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", "--task", "translation"], "--model-overrides"),
+        (["fairseq-validate", "DATA", "--path", "CHECKPOINT", "--max-tokens", "500", *TASK], "--model-overrides"),
+        (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", *TASK], "--model-overrides"),
         (["fairseq-train", "DATA", "TRAINING"], "--adam-betas"),
         (["fairseq-train", "DATA", "TRAINING"], "--optimizer-overrides"),
     ],
