@@ -77,6 +77,8 @@ def page_to_write(program: str) -> Callable[[str], Path]:
     """A page that is written as a whole: a new one, or one that names the program, which made it."""
 
     def parse(text: str) -> Path:
+        if text and not Path(text).parent.exists():
+            return Path(text)  # perhaps in the folder of measurements, which will be made
         path = file_to_write(text)
         if path.exists() and program not in path.read_text(encoding="utf-8", errors="replace"):
             raise argparse.ArgumentTypeError(f"{text} exists and was not made by {program}; give another name")
