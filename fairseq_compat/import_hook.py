@@ -52,7 +52,14 @@ PATCHES: dict[str, tuple[str, ...]] = {
     },
     "fairseq_cli.validate": ("readable_errors", "task_of_the_checkpoint"),
     "fairseq_cli.interactive": ("interactive_lines", "readable_errors"),
-    "fairseq_cli.train": ("finished_runs", "fp16_without_gpu", "one_training_per_folder", "readable_errors"),
+    "fairseq_cli.train": (
+        "finished_runs",
+        "fp16_without_gpu",
+        "asynchronous_writes",
+        "assertions_left_out",
+        "one_training_per_folder",
+        "readable_errors",
+    ),
 }
 
 #: (module, patch) pairs in the order in which they were applied in this process.
