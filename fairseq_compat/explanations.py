@@ -91,16 +91,23 @@ def explain(error: BaseException) -> str | None:
         return message
     if isinstance(error, ValueError) and message.startswith(OWN_VALUE_ERRORS):
         return message
-    if isinstance(error, ImportError) and re.match(r"Please install \w+ to use", message):
-        return message
+    if isinstance(error, ImportError) and message.startswith("Please install "):
+        return " ".join(message.split())
+    if isinstance(error, ImportError) and "'libnat'" in message:
+        return "the Levenshtein Transformer needs libnat, a part of fairseq that this installation was compiled without"
+    if message == "Torch not compiled with CUDA enabled" or message.startswith("Found no NVIDIA driver"):
+        return (
+            "this needs a GPU, and PyTorch finds none; besides --fp16, --profile does, and --quant-noise-scalar with "
+            "fairseq's own models"
+        )
     if isinstance(error, KeyError) and error.args == ("steps",):
         return "--print-step is for models that refine a translation in steps, and this one does not; leave it out"
     if message.startswith("Cannot combine --fp16 and --tpu"):  # which --bf16 is taken for
         return "--fp16 and --bf16 are two precisions; leave one of them out"
     if isinstance(error, ImportError) and "pip install fairscale" in message:
         return (
-            "this --ddp-backend needs the package fairscale, which is not installed; take another one, such as "
-            "--ddp-backend legacy_ddp"
+            "this --ddp-backend or --zero-sharding needs the package fairscale, which is not installed; give another "
+            "one, such as --ddp-backend legacy_ddp"
         )
     if message.startswith("Expected to have finished reduction in the prior iteration"):
         return (

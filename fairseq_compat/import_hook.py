@@ -56,7 +56,14 @@ PATCHES: dict[str, tuple[str, ...]] = {
     },
     "fairseq_cli.validate": ("readable_errors", "task_of_the_checkpoint"),
     "fairseq_cli.interactive": ("interactive_lines", "readable_errors"),
-    "fairseq_cli.train": ("finished_runs", "fp16_without_gpu", "one_training_per_folder", "readable_errors"),
+    "fairseq_cli.train": (
+        "finished_runs",
+        "fp16_without_gpu",
+        "asynchronous_writes",
+        "assertions_left_out",
+        "one_training_per_folder",
+        "readable_errors",
+    ),
 }
 
 #: Packages whose modules get patches for what they mention, too. A plugin of somebody else is not among them.

@@ -4,28 +4,23 @@ fairseq keeps the weights in float32 in a flat array on the current GPU. Here it
 ``--memory-efficient-fp16`` and ``--fp16-no-flatten-grads`` keep no such array, and train on a CPU.
 """
 
-import functools
-from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
+from fairseq_compat.before_training import check_before_training
 from fairseq_compat.errors import UserError
 
 
 def adjust(module: Any) -> Iterator[None]:
     yield
 
-    original = module.main
-
-    @functools.wraps(original)
-    def main(cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        common = cfg if isinstance(cfg, Namespace) else cfg.common
+    def check(cfg: Any) -> None:
+        common = cfg.common
         needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
         if needs_gpu and (common.cpu or not module.torch.cuda.is_available()):
             found = "--cpu is given" if common.cpu else "PyTorch finds none"
             raise UserError(
                 f"--fp16 needs a GPU, and {found}; leave --fp16 out, or give --bf16, which a CPU computes too"
             )
-        return original(cfg, *args, **kwargs)
 
-    module.main = main
+    check_before_training(module, check)
