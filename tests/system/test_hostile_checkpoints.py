@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import io
+import logging
 import os
 import sys
 import traceback
@@ -26,6 +27,7 @@ RunHere = Callable[[Sequence[object]], tuple[int, str]]
 
 STOCK, OURS, UNITS = "transformer", "depthwise_lstm_transformer", "mute_transformer"
 TASK = ("--task", "translation")
+GROWTH = ("--task", "translation_layer_growth", "--growth-stages", "2:1u,4:1u", "--growth-from")
 TRAINING = (
     "--cpu",
     "--num-workers",
@@ -72,6 +74,7 @@ def run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     def run(words: Sequence[object]) -> tuple[int, str]:
         name, *arguments = (str(word) for word in words)
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(logging, "raiseExceptions", False)  # of handlers for the stderr of another test
         monkeypatch.setattr(sys, "argv", [name, *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"w1 w2\n")))
         capsys.readouterr()
@@ -163,7 +166,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "fairseq-eval-lm": (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", "--cpu", *TASK], STOCK),
     "restore": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--restore-file", "CHECKPOINT"], STOCK),
     "finetune": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--finetune-from-model", "CHECKPOINT"], STOCK),
-    "growth": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--growth-from", "CHECKPOINT"], OURS),
+    "growth": (["fairseq-depthwise", "train", "DATA", "TRAINING", *GROWTH, "CHECKPOINT"], OURS),
     "generate": (["fairseq-depthwise", "generate", "DATA", "--path", "CHECKPOINT", "--cpu", "--beam", "2"], OURS),
     "interactive": (["fairseq-depthwise", "interactive", "DATA", "--path", "CHECKPOINT", "--cpu"], OURS),
     "translate": (["fairseq-depthwise", "translate", "CHECKPOINT", "--data", "DATA", "--cpu"], STOCK),
