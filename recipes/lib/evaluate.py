@@ -146,16 +146,10 @@ def average_of(wanted: int, folder: Path, *, up_to_best: bool = False) -> Path:
     return average
 
 
-def _best(saved: Path) -> int:
-    """Return the updates of the best checkpoint on the validation set.
-
-    Raises:
-        UserError: there is none.
-    """
+def _best(saved: Path) -> int | None:
+    """Return the updates of the best checkpoint on the validation set; None before the first validation."""
     best = saved / "checkpoint_best.pt"
-    if not best.exists():
-        raise UserError(f"{best} does not exist; train the system until it has been validated")
-    return checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True))
+    return checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True)) if best.exists() else None
 
 
 def _newest(saved: str, wanted: int, newest: int | None = None) -> list[str]:

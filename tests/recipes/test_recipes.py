@@ -100,7 +100,7 @@ def test_four_references(prepared: Prepared) -> None:
     assert tuple(lines(work.folder / "data-bin" / "tests.txt")) == NIST_TESTS
     for name in NIST_TESTS:
         for form, references in (("", 4), (".raw", 4)):
-            _, found = evaluate._forms(work.folder, name, "en", TranslationMetric("chrf" if form else "tokenized-lc"))
+            _, found = evaluate.forms(work.folder, name, "en", TranslationMetric("chrf" if form else "tokenized-lc"))
             assert len(found) == references
             assert [lines[0].split()[0] for lines in found] == ["Ref0", "Ref1", "Ref2", "Ref3"]
 

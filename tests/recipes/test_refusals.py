@@ -88,7 +88,7 @@ def test_train_before_prepare(empty: Callable[[str], Work]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "words"),
     [
-        (["transformr"], {}, "multi30k has no system transformr; did you mean transformer? train.sh --list names all "),
+        (["transformr"], {}, "multi30k has no system transformr; did you mean transformer or "),
         (["x7"], {}, "multi30k has no system x7. train.sh --list names all "),
         ([""], {}, "multi30k has no system ''. train.sh"),
         (["transformer"], {"GPUS": "400"}, "GPUS=400, and this machine has "),
