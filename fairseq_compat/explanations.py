@@ -79,6 +79,10 @@ def explain(error: BaseException) -> str | None:
             return f"{message.split(';')[0]}: {error.__context__}"
         details = [line.strip() for line in str(error.__context__).splitlines()[1:2]]
         return "; ".join([message.rstrip("."), *(line[:200].rstrip(".") for line in details)])
+    if type(error).__name__ in ("ValidationError", "ConfigKeyError") and (name := getattr(error, "full_key", None)):
+        return (
+            f"option {name} is wrong: {message.splitlines()[0]}"  # omegaconf's; of a file of options, or a checkpoint
+        )
     if isinstance(error, FloatingPointError):
         return (
             f"training stopped: {message.splitlines()[0].rstrip('.') if message else 'a value is not a number'}; the "

@@ -150,6 +150,8 @@ def _check_value(one: Field[Any], value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"--{name} {value} is out of range; it must be finite")
     at_least, below = one.metadata.get("at_least"), one.metadata.get("below")
+    if (at_least, below) != (None, None) and not isinstance(value, (int, float)):  # as a checkpoint may record it
+        raise UserError(f"--{name} {value!r} is not a number; it must be {_range_in_words(at_least, below)}")
     if (at_least is not None and value < at_least) or (below is not None and value >= below):
         raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")
     one_of = one.metadata.get("one_of")

@@ -13,6 +13,7 @@ from fairseq import checkpoint_utils, tasks
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, open_dict
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
@@ -59,13 +60,23 @@ class SavedModel:
         if (name := getattr(options, "_name", None)) not in tasks.TASK_REGISTRY:
             raise UserError(f"{self.path} was trained with --task {name}, which is not known here")
         try:
-            return tasks.setup_task(options)
+            with self._recorded_options():
+                return tasks.setup_task(options)
         except Exception as error:
             if not str(error).startswith("Could not infer language pair"):
                 raise
             raise UserError(
                 f"--data {data} holds no binarised data; give a folder that fairseq-preprocess made"
             ) from error
+
+    @contextmanager
+    def _recorded_options(self) -> Iterator[None]:
+        """Within, an option that a class does not have, or of another type, is an error about the file."""
+        try:
+            yield
+        except OmegaConfBaseException as error:
+            name, reason = getattr(error, "full_key", None), str(error).splitlines()[0]
+            raise UserError(f"{self.path} records the option {name} wrongly: {reason}") from error
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
         """The model on the CPU in evaluation mode, in float32.
@@ -82,7 +93,8 @@ class SavedModel:
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(options, name, None):
                 setattr(options, name, None)
-        model = task.build_model(options, from_checkpoint=True)
+        with self._recorded_options():
+            model = task.build_model(options, from_checkpoint=True)
         try:
             model.load_state_dict(self.values, strict=True, model_cfg=options)
         except RuntimeError as error:

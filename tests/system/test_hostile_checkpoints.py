@@ -172,6 +172,8 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "translate": (["fairseq-depthwise", "translate", "CHECKPOINT", "--data", "DATA", "--cpu"], STOCK),
     "inspect": (["fairseq-depthwise", "inspect", "CHECKPOINT"], STOCK),
     "similarity": (["fairseq-depthwise", "similarity", "CHECKPOINT", "--data", "DATA"], STOCK),
+    "probe": (["fairseq-depthwise", "probe", "CHECKPOINT", "--data", "DATA", "--output", "OUT", "--cpu"], STOCK),
+    "export": (["fairseq-depthwise", "export", "CHECKPOINT", "OUT", "--data", "DATA"], OURS),
     "gates": (["fairseq-depthwise", "gates", "CHECKPOINT", "--data", "DATA"], OURS),
     "units": (["fairseq-depthwise", "units", "CHECKPOINT", "--data", "DATA"], UNITS),
     "average": (["fairseq-depthwise", "average", "CHECKPOINT", "CHECKPOINT", "--output", "OUT"], STOCK),
@@ -179,11 +181,24 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
 }
 
 #: Those that build a model from the recorded options, and so read a hostile one as a literal, which it is not.
-BUILDS = {"fairseq-generate", "fairseq-interactive", "fairseq-validate", "translate", "similarity"}
+BUILDS = {
+    "fairseq-generate",
+    "fairseq-eval-lm",
+    "fairseq-interactive",
+    "fairseq-validate",
+    "translate",
+    "similarity",
+    "probe",
+}
 
 
-#: Those that take a model's options from the command line, or build none: one checkpoint is enough.
-BUILDS_NOTHING = {"restore", "finetune", "growth", "inspect", "average"}
+#: Where the hostile values are, if not both elsewhere and in the model: some commands build none from what is recorded,
+#: and with others elsewhere takes long, as nothing is wrong with the model.
+PLACES = {
+    **dict.fromkeys(("restore", "finetune", "growth", "average"), ("elsewhere",)),
+    **dict.fromkeys(("fairseq-generate", "translate"), ("elsewhere", "model", "args")),
+    **dict.fromkeys(("probe", "export", "fairseq-eval-lm"), ("model",)),
+}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -198,18 +213,23 @@ def test_no_command_runs_code_from_a_checkpoint(
 ) -> None:
     trap = Trap(tmp_path)
     words, arch = COMMANDS[command]
-    for place in ("elsewhere", *(() if command in BUILDS_NOTHING else ("model", "args"))):
+    for place in PLACES.get(command, ("elsewhere", "model")):
         file = hostile_checkpoint(checkpoint(arch), tmp_path / f"{place}.pt", trap, place)
         training = [*tiny_model_options(arch), *TRAINING, "--save-dir", tmp_path / "new"]
-        named = {"CHECKPOINT": [file], "DATA": [copy_reverse_data], "TRAINING": training, "OUT": [tmp_path / "out"]}
+        named = {
+            "CHECKPOINT": [file],
+            "DATA": [copy_reverse_data],
+            "TRAINING": training,
+            "OUT": [tmp_path / f"out-{place}"],
+        }
         status, stderr = run_here([part for word in words for part in named.get(word, [word])])
         trap.assert_empty()
         assert "usage:" not in stderr
+        assert "Traceback" not in stderr, stderr[-1500:]
         if place == "model" and command in BUILDS:
             assert status == 1
-            assert "Traceback" not in stderr
             assert "option adaptive_softmax_cutoff has the value" in stderr
-    assert trap.values >= 10
+    assert trap.values >= 4
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -258,7 +278,7 @@ def test_no_command_runs_its_options(
     status, stderr = run_here([*given, option, trap.value(), "--cpu"])
     trap.assert_empty()
     assert status == 1, stderr
-    assert "Traceback" not in stderr
+    assert "Traceback" not in stderr, stderr[-1500:]
     name = option.strip("-").replace("-", "_")
     assert f"option {name} has the value" in stderr.splitlines()[-1]
 
