@@ -126,9 +126,9 @@ def _comparisons(record: Record, found: dict[str, dict[int, dict[str, Any]]]) ->
                 ]
             )
     if len(rows) > 1:
-        yield "Differences from baselines of the same seed. p: sacreBLEU's paired bootstrap over the test sentences, which"
-        yield "looks at one direction: twice as much for either, and none is corrected for the number of rows. What another"
-        yield "seed changes is in the deviation."
+        yield "Differences from baselines of the same seed. p: sacreBLEU's paired bootstrap over the test sentences, of"
+        yield "one direction (for either it is about twice as much) and not corrected for the number of rows; what"
+        yield "another seed changes is in the deviation."
         yield ""
         yield tables.markdown(rows)
 
