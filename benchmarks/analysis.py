@@ -36,7 +36,8 @@ MODELS = {
     ),
     "grown": (
         "fairseq-depthwise train data-bin --arch sdt_transformer --encoder-ffn-embed-dim {hidden} "
-        "--decoder-ffn-embed-dim {hidden} --encoder-block-size 3 --task translation_layer_growth "
+        "--decoder-ffn-embed-dim {hidden} --encoder-block-size 3 --attention-dropout 0 "
+        "--activation-dropout 0 --task translation_layer_growth "
         "--growth-stages {stages}",
         "inverse_sqrt_restart",
     ),

@@ -53,7 +53,10 @@ def paired_test(
     samples: int = 1000,
     seed: int = 12345,
 ) -> float:
-    """The p value of the difference of two systems: how often chance alone makes one as large, in either direction.
+    """Return sacreBLEU's p value of the difference of two systems: how often chance alone makes one as large.
+
+    The bootstrap's is of one direction (its differences are centred after their absolute values are taken): a test of
+    either direction has about twice as much. Approximate randomisation looks at both.
 
     Args:
         base, system: their translations of one test set.

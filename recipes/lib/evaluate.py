@@ -199,7 +199,7 @@ def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, s
             scored = metric.score(sentences, references)
             run: dict[str, Any] = {"seed": seed, "score": scored.score, "signature": scored.signature}
             for baseline in baselines_of(recipe, system):
-                base = run_folder(os.environ, baseline, seed) / "evaluation" / f"{test}{suffix}"
+                base = results_of(run_folder(os.environ, baseline, seed)) / f"{test}{suffix}"
                 if base.exists():
                     others = read_lines(str(base))
                     run["baseline"] = baseline

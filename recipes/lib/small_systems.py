@@ -72,6 +72,7 @@ def systems(size: Size) -> dict[str, System]:
             "pre-norm, relative positions",
             (*inner, *same, *unconnected, *_RELATIVE),
             baseline="transformer",
+            differs={"positions": "relative positions are what it adds"},
         ),
         "depthwise_lstm": System(
             "depthwise_lstm_transformer",

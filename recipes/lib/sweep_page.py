@@ -50,8 +50,8 @@ def section(record: Record) -> Iterator[str]:
         return
     if found:
         yield tables.markdown([_HEAD + list(RECIPES[recipe].metrics), *(_row(recipe, *one) for one in found.items())])
-        yield "Mean and standard deviation over seeds; loss: of the best checkpoint on the validation set, in bits a"
-        yield "token without smoothing; minutes: of one core."
+        yield "Mean and standard deviation over seeds; loss: the lowest on the validation set, in bits a token without"
+        yield "smoothing; minutes: of one core."
         yield ""
         yield from _comparisons(record, found)
     yield "Peak rates: validation loss at the end of the short trainings with seed 1."
@@ -126,8 +126,9 @@ def _comparisons(record: Record, found: dict[str, dict[int, dict[str, Any]]]) ->
                 ]
             )
     if len(rows) > 1:
-        yield "Differences from baselines of the same seed. p: how often chance alone gives one as large, in either"
-        yield "direction (paired bootstrap over the test sentences); what another seed changes is in the deviation."
+        yield "Differences from baselines of the same seed. p: sacreBLEU's paired bootstrap over the test sentences, of"
+        yield "one direction (for either it is about twice as much) and not corrected for the number of rows; what"
+        yield "another seed changes is in the deviation."
         yield ""
         yield tables.markdown(rows)
 
