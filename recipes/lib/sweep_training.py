@@ -143,7 +143,9 @@ def _scores(run: Run, work: Path, folder: Path) -> dict[str, Any]:
         metrics[name] = {"score": scored.score, "signature": scored.signature}
         if name == RECIPES[run.recipe].metrics[0]:
             metrics[name]["sentences"] = to_text(count_sentences(metric, sentences, references[0]))
-    return {"test": test, "metrics": metrics}
+    average = checkpoints.load_checkpoint(folder / "average.pt", mapped=True)
+    averaged = len(average["extra_state"]["averaged_from"])
+    return {"test": test, "metrics": metrics, "averaged": averaged}
 
 
 # --- the processor: who goes first, and what a training has used of it -----------------------------------------------

@@ -199,6 +199,7 @@ def test_a_sweep_goes_on_where_it_was_killed(sweep: _Sweep, tmp_path: Path) -> N
     assert full["updates"] == 6
     assert full["curve"][-1][0] == 6
     assert full["tokens"] > 0
+    assert 1 <= full["averaged"] <= 3
     assert full["cpu_seconds"] > 0
     assert set(full["metrics"]) == set(ALL_RECIPES["multi30k"].metrics)
     assert "4 of 4 trainings are done" in sweep.run("--status").stdout
