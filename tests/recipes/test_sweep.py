@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib.machinery
+import importlib
 import json
 import math
 import os
@@ -28,7 +28,8 @@ from fairseq_compat import UserError
 from recipes import RECIPES as ALL_RECIPES
 from recipes import system_of
 
-sweep_command: Any = importlib.machinery.SourceFileLoader("sweep", str(RECIPES / "sweep.py")).load_module()
+sys.path.append(str(RECIPES))
+sweep_command: Any = importlib.import_module("sweep")
 
 PAGE = "# Results\n\n<!-- sweep multi30k -->\n<!-- end of sweep multi30k -->\n\nThe end.\n"
 
