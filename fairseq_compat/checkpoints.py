@@ -56,7 +56,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu", *,
     """
     if not hasattr(file, "read"):
         with open(file, "rb") as opened:
-            mapped = mapped and zipfile.is_zipfile(opened)
+            mapped = mapped and opened.read(len(_ARCHIVE)) == _ARCHIVE
             opened.seek(0)
             return _load(opened, os.fspath(file) if mapped else opened, map_location)
     return _load(file, file, map_location)

@@ -61,12 +61,16 @@ def main() -> None:
         recipe: Record((options.records or options.work / "records") / f"sweep_{recipe}.json", recipe)
         for recipe in options.recipes
     }
-    if options.page:
-        write_tables(options.page, list(records.values()))
-        return
     runs = list(all_runs(options.recipes, options.systems, options.seeds))
-    if options.status:
-        print(status(runs, records, options.work, options.jobs))
+    if options.page or options.status:
+        try:
+            if options.page:
+                write_tables(options.page, list(records.values()))
+            else:
+                print(status(runs, records, options.work, options.jobs))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            where = ", ".join(str(record.path) for record in records.values())
+            raise UserError(f"{where}: a value in it is none that a sweep writes ({error!r})") from error
         return
     Sweep(runs, records, options, extra).train()
 
@@ -103,12 +107,13 @@ class Sweep:
         self.runs, self.records, self.options, self.extra = runs, records, options, extra
         self.running: dict[Future[dict[str, Any] | None], Training] = {}
         self.stopping = False
+        self.lock = -1
 
     def train(self) -> None:
         """Train until nothing is left, or a signal comes: then the trainings end, and go on another time."""
         work: Path = self.options.work
         work.mkdir(parents=True, exist_ok=True)
-        with only_one(work), ThreadPoolExecutor(self.options.jobs) as pool:
+        with only_one(work) as self.lock, ThreadPoolExecutor(self.options.jobs) as pool, self.none_left():
             os.nice(self.options.nice)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *received: self.stop())
@@ -123,11 +128,18 @@ class Sweep:
                 if not self.running:
                     break
                 self.collect()
-            for training in self.running.values():
-                training.stop()
         if self.stopping:
             raise KeyboardInterrupt
         say(status(self.runs, self.records, work, self.options.jobs))
+
+    @contextlib.contextmanager
+    def none_left(self) -> Iterator[None]:
+        """End the trainings that still run when something else has ended: an error of one, or a signal."""
+        try:
+            yield
+        finally:
+            for training in self.running.values():
+                training.stop()
 
     def stop(self) -> None:
         self.stopping = True
@@ -147,7 +159,9 @@ class Sweep:
         rate = run.rate or self.records[run.recipe].rate(run.system)
         assert rate is not None
         work = self.options.work / run.recipe
-        training = Training(run, rate, work / "systems" / run.name)
+        training = Training(run, rate, work / "systems" / run.name, self.lock)
+        if training.is_foreign():
+            raise UserError(f"{training.folder} has files of a training that no sweep began; give another --work")
         say(f"{_now()} {run.recipe}/{run.name} begins or goes on, peak rate {rate:g}")
         future = pool.submit(train_and_score, training, work, self.options.threads, self.extra)
         self.running[future] = training
@@ -162,15 +176,19 @@ class Sweep:
                 continue
             run = training.run
             self.records[run.recipe].add(run, result | about(self.extra))
-            if run.rate is not None:
+            if run.rate is not None and "failed" not in result:
                 _remove_checkpoints(training.folder)
             say(f"{_now()} {run.recipe}/{run.name} {_in_words(result)}")
             say(status(self.runs, self.records, self.options.work, self.options.jobs).splitlines()[-1])
 
 
 @contextlib.contextmanager
-def only_one(work: Path) -> Iterator[None]:
+def only_one(work: Path) -> Iterator[int]:
     """Keep others from training in the same folder at the same time.
+
+    Yields:
+        the descriptor that holds the lock. What inherits it holds the lock, too: the trainings of a sweep that was
+        killed, which go on without it.
 
     Raises:
         UserError: one does.
@@ -180,11 +198,14 @@ def only_one(work: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.seek(0)
-            raise UserError(f"--work {work} is in use by process {file.read().strip()}; wait for it") from error
+            raise UserError(
+                f"--work {work} is in use by process {file.read().strip()[:20]}, or by what that one has started; "
+                "wait for it, or end it"
+            ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        yield file.fileno()
 
 
 def prepare(recipe: str, work: Path) -> None:
@@ -275,7 +296,7 @@ def _in_words(result: dict[str, Any]) -> str:
 
 def _remove_checkpoints(folder: Path) -> None:
     """Free what a short training wrote; nothing reads its checkpoints again."""
-    for path in (folder / "checkpoints").glob("*.pt"):
+    for path in (folder / "checkpoints").glob("checkpoint*.pt"):
         path.unlink()
 
 

@@ -91,6 +91,18 @@ def _check_value(path: Path, name: str, key: str, value: Any) -> None:
         raise ExportError(f"{path} is refused: {key} in {name} is {value[:60]!r}, which could run as code")
 
 
+def _is_operator(text: str) -> bool:
+    """Whether a target is an operator of ATen, and no attribute of what operators are looked up in."""
+    if not text.startswith("torch.ops.aten."):
+        return _FUNCTION.fullmatch(text) is not None
+    if not _OPERATOR.fullmatch(text):
+        return False
+    found: Any = torch.ops.aten
+    for name in text.split(".")[3:]:
+        found = getattr(found, name, None)
+    return isinstance(found, torch._ops.OpOverload)
+
+
 def _is_plain_tree(text: str) -> object:
     """Whether arguments and results are tuples, lists and dictionaries, and no class that would be imported."""
     kinds = {"builtins.tuple", "builtins.list", "builtins.dict", "null", "[]", "type", "context", "children_spec"}
@@ -120,22 +132,20 @@ _REFUSED = {"as_string", "as_strings", "as_operator", "as_graph", "as_custom_obj
 
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
 _NAME = re.compile(r"\w*", re.ASCII)
-_OPERATOR = re.compile(
-    r"torch\.ops\.aten\.\w+\.\w+|torch\.sym_\w+|_operator\.(add|sub|mul|floordiv|mod|neg|eq|ne|lt|le|gt|ge|getitem)",
-    re.ASCII,
-)
+_OPERATOR = re.compile(r"torch\.ops\.aten\.\w+\.\w+", re.ASCII)
+_FUNCTION = re.compile(r"torch\.sym_\w+|_operator\.(add|sub|mul|floordiv|mod|neg|eq|ne|lt|le|gt|ge|getitem)", re.ASCII)
 _SIZE = re.compile(
-    r"(Symbol\('[a-z]\d+'(, [a-z]+=True)*\)|(Add|Mul|Pow|Min|Max|Mod|PythonMod|FloorDiv|CleanDiv|Integer)\(|[su]\d+"
-    r"|\d{1,12}|[-+*/(), ])*",
+    r"(Symbol\('[a-z]\d+'(, [a-z]+=True)*\)|(Add|Mul|Pow|Min|Max|Mod|PythonMod|FloorDiv|CleanDiv|Integer)\("
+    r"|[su]\d+(?!\d)|\d{1,12}(?!\d)|[-+*/(), ])*",
     re.ASCII,
 )
 _CONDITION = re.compile(
-    r"(L\['\w+'\]|\.size\(\)\[\d{1,2}\]|(min|max)\(|\b(and|or|not)\b|\d{1,12}|[-+*/()<>=, ])*", re.ASCII
+    r"(L\['\w+'\]|\.size\(\)\[\d{1,2}\]|(min|max)\(|\b(and|or|not)\b|\d{1,12}(?!\d)|[-+*/()<>=, ])*", re.ASCII
 )
 
 #: What is read by something else than the look-up of a name -> whether a text is only what it should be.
 _FORMS: dict[str, Callable[[str], object]] = {
-    "target": _OPERATOR.fullmatch,
+    "target": _is_operator,
     "name": _NAME.fullmatch,
     "as_name": _NAME.fullmatch,
     "forward_arg_names": _NAME.fullmatch,

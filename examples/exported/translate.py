@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,11 @@ class ExportedTranslator:
         words = [self.numbers.get(word, unknown) for word in line.split()]
         tokens = self.config["source"]["prefix"] + words + self.config["source"]["suffix"]
         penalty = search["length_penalty"] if penalty is None else penalty
-        found = self.search(torch.tensor([tokens]), beam or search["beam"], penalty)
+        try:
+            found = self.search(torch.tensor([tokens]), beam or search["beam"], penalty)
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            reason = (str(error) or type(error).__name__).strip().splitlines()[0][:200]
+            raise ExportError(f"{len(tokens)} tokens cannot be translated with these programs: {reason}") from error
         score, best = max(found, key=lambda one: one[0])
         target = self.config["target"]
         hidden = {self.config["symbols"]["<s>"], target["start"], *target["prefix"]}
@@ -121,8 +124,8 @@ def _config(path: Path) -> dict[str, Any]:
             if type(number) is not int or not least <= number <= most:
                 raise ExportError(f"{path}: {place} is {str(numbers)[:60]}; whole numbers from {least} to {most} fit")
     penalty = value("search.length_penalty")
-    if type(penalty) not in (int, float) or not math.isfinite(penalty):
-        raise ExportError(f"{path}: search.length_penalty is {str(penalty)[:60]}; a number fits")
+    if type(penalty) not in (int, float) or not -100 <= penalty <= 100:
+        raise ExportError(f"{path}: search.length_penalty is {str(penalty)[:60]}; a number from -100 to 100 fits")
     for name in _PROGRAMS:
         if (file := value(f"functions.{name}.file")) != f"{name}.pt2":
             raise ExportError(f"{path}: functions.{name}.file is {str(file)[:60]}; {name}.pt2 fits")
@@ -176,12 +179,12 @@ def main() -> int:
     options = parser.parse_args()
     try:
         translator = ExportedTranslator(options.folder)
+        for line in sys.stdin:
+            score, text = translator.translate(line, options.beam, options.lenpen)
+            print(f"{score:.6f}\t{text}" if options.scores else text, flush=True)
     except ExportError as error:
         print(f"translate.py: error: {error}", file=sys.stderr)
         return 1
-    for line in sys.stdin:
-        score, text = translator.translate(line, options.beam, options.lenpen)
-        print(f"{score:.6f}\t{text}" if options.scores else text, flush=True)
     return 0
 
 

@@ -123,6 +123,8 @@ def _download_from(url: str, path: Path) -> None:
     """Fetch into ``path.part`` until it is whole, going on where a broken connection or an earlier run stopped."""
     part = path.with_name(path.name + ".part")
     origin = path.with_name(path.name + ".part.from")
+    if os.path.lexists(part) and not origin.exists():  # ours has its origin beside it from before its first byte
+        raise UserError(f"{part} is in the way, and was not fetched by this program; move it elsewhere")
     broken = 0
     while True:
         before = part.stat().st_size if part.exists() else 0

@@ -26,7 +26,10 @@ def write_tables(page: Path, records: Sequence[Record]) -> None:
     """
     if not page.is_file():
         raise UserError(f"--page {page} is not a file; give the page that has the comments of each recipe")
-    text = page.read_text(encoding="utf-8")
+    try:
+        text = page.read_bytes().decode("utf-8")  # with its ends of lines as they are
+    except UnicodeDecodeError as error:
+        raise UserError(f"--page {page} is not text in UTF-8; give a page of Markdown") from error
     for record in records:
         recipe = record.content["recipe"]
         begin, end = f"<!-- sweep {recipe} -->\n", f"<!-- end of sweep {recipe} -->\n"

@@ -103,8 +103,12 @@ class Record:
         if path.exists():
             try:
                 found = json.loads(path.read_text(encoding="utf-8"))
-                same = found["recipe"] == recipe and found["protocol"] == protocol and isinstance(found["runs"], dict)
-            except (ValueError, TypeError, KeyError) as error:
+                same = (
+                    found["recipe"] == recipe
+                    and found["protocol"] == protocol
+                    and all(isinstance(one, dict) for one in found["runs"].values())
+                )
+            except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
                 raise UserError(f"{path} is not a record of a sweep; give another folder with --records") from error
             if not same:
                 raise UserError(

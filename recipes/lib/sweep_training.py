@@ -40,6 +40,7 @@ class Training:
         run: which.
         rate: its peak rate.
         folder: where it keeps its files.
+        lock: the sweep's descriptor, which its commands hold as well.
         process: what runs now, None between two commands.
         stopping: whether it was told to end; its next command does not begin.
     """
@@ -47,6 +48,7 @@ class Training:
     run: Run
     rate: float
     folder: Path
+    lock: int
     process: subprocess.Popen[bytes] | None = None
     stopping: bool = False
 
@@ -54,6 +56,10 @@ class Training:
     def log(self) -> Path:
         """What its commands print."""
         return self.folder / "sweep.log"
+
+    def is_foreign(self) -> bool:
+        """Whether there are files in the folder already and none of a sweep's."""
+        return self.folder.exists() and not self.log.exists() and any(self.folder.iterdir())
 
     def stop(self) -> None:
         """End it, so that the same command goes on later."""
@@ -69,7 +75,7 @@ class Training:
             self.process = subprocess.Popen(
                 ["bash", str(RECIPE_FOLDERS / self.run.recipe / name), self.run.system, *arguments],
                 env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                start_new_session=True,
+                start_new_session=True, pass_fds=(self.lock,),
             )  # fmt: skip
         lower_priority(self.process.pid)
         kept = self.folder / f"{name}.seconds"

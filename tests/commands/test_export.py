@@ -306,6 +306,8 @@ HOSTILE: dict[str, Any] = {
     "an attribute in a size": everywhere("expr_str", "Symbol('s0').__class__"),
     "an operator": everywhere("target", "torch.hub.load"),
     "an operator of another library": everywhere("target", "torch.ops.prim.Print.default"),
+    "an attribute of the operators": everywhere("target", "torch.ops.aten.__class__.__subclasses__"),
+    "a number that takes forever to read": everywhere("expr_str", "1" * 200 + "!"),
     "the name of an operation": everywhere("name", f"a={CODE}"),
     "a tree of arguments": everywhere("in_spec", TREE),
     "a condition": model(lambda graph: graph.update(guards_code=[CODE])),
@@ -328,6 +330,15 @@ def test_files_that_could_run_code_are_refused(
     assert str(raised.value).startswith(f"{tmp_path}/encoder.pt2 is ")
     assert len(str(raised.value).splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder.pt2"]
+
+
+def test_programs_in_each_others_place_are_one_sentence(paths: list[str], tmp_path: Path) -> None:
+    module, folder = example(), tmp_path / "exported"
+    shutil.copytree(Path(paths[0]).with_suffix(""), folder)
+    for before, after in (("encoder", "x"), ("decoder_step", "encoder"), ("x", "decoder_step")):
+        (folder / f"{before}.pt2").rename(folder / f"{after}.pt2")
+    with pytest.raises(module.ExportError, match="2 tokens cannot be translated with these programs"):
+        module.ExportedTranslator(folder).translate("w0")
 
 
 def test_damage_is_found_before_a_program_is_used(paths: list[str], tmp_path: Path) -> None:

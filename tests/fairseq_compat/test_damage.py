@@ -68,6 +68,17 @@ def test_any_other_flipped_bit_is_refused_or_changes_nothing(state: dict[str, An
     assert refused > 150
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_wrong_number_of_disks_is_refused_however_it_is_read(mapped: bool, whole: bytes, tmp_path: Path) -> None:
+    """Python's own question whether a file is an archive ends in an error there."""
+    path = tmp_path / "checkpoint.pt"
+    content = bytearray(whole)
+    content[whole.rindex(b"PK\x06\x07") + 16] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="truncated or damaged"):
+        checkpoints.load(path, mapped=mapped)
+
+
 def test_a_member_marked_as_a_folder_is_refused(state: dict[str, Any], whole: bytes) -> None:
     """PyTorch leaves its tensor as whatever was in memory."""
     name = next(one for one in zipfile.ZipFile(io.BytesIO(whole)).namelist() if one.endswith("data/2"))

@@ -183,9 +183,18 @@ def test_disk_full_on_the_way(mirror: MirrorServer, to: Path) -> None:
     assert (to / "data.bin").read_bytes() == CONTENT
 
 
+def test_what_another_has_left_under_the_name_of_a_part_stays(mirror: MirrorServer, to: Path) -> None:
+    """Browsers call what they are fetching so, too."""
+    to.mkdir()
+    (to / "data.bin.part").write_bytes(b"mine")
+    assert "data.bin.part is in the way" in fetched(mirror, to)
+    assert (to / "data.bin.part").read_bytes() == b"mine"
+
+
 def test_a_folder_that_cannot_be_written(mirror: MirrorServer, to: Path) -> None:
     to.mkdir()
     (to / "data.bin.part").mkdir()
+    (to / "data.bin.part.from").write_text(f"{mirror.url}/data.bin\n")
     assert "Is a directory" in fetched(mirror, to)
 
 

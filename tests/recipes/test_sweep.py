@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sweep_training
 from forked_python import ForkedPython
 from recipe_runs import RECIPES, SMALL_TEXT, Work, small
 from sweep_page import write_tables
@@ -22,6 +27,9 @@ from train import Machine, training_options
 from fairseq_compat import UserError
 from recipes import RECIPES as ALL_RECIPES
 from recipes import system_of
+
+sys.path.append(str(RECIPES))
+sweep_command: Any = importlib.import_module("sweep")
 
 PAGE = "# Results\n\n<!-- sweep multi30k -->\n<!-- end of sweep multi30k -->\n\nThe end.\n"
 
@@ -133,6 +141,80 @@ def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
     assert text.endswith("The end.\n")
     assert text.count("| `transformer` | 1,234 | 0.003 | 2 | 40 ± 0 | 2 ± 0 | 3.000 ± 0.000 | 30.50 ± 0.71 |") == 1
     assert "| `transformer` | 3.500 | 3.250 | 3.750 | 0.003 |" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(PAGE.replace("\n", "\r\n").encode(), "lacks the comment"), (b"\xff" + PAGE.encode(), "not text in UTF-8")],
+)
+def test_a_page_with_other_ends_of_lines_or_another_encoding_is_left_as_it_is(
+    content: bytes, said: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        write_tables(page, [Record(tmp_path / "record.json", "multi30k")])
+    assert page.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("what", "changed"),
+    [
+        ("--status", {"cpu_seconds": None}),
+        ("--status", {"cpu_seconds": math.nan}),
+        ("--status", {"cpu_seconds": 1e300, "updates": 1}),
+        ("--status", {"loss": "x"}),
+        ("--page", {"loss": "x"}),
+        ("--page", {"versions": []}),
+    ],
+)
+def test_values_that_no_sweep_writes_are_one_sentence(
+    what: str, changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    record = Record(tmp_path / "sweep_multi30k.json", "multi30k")
+    record.add(Run("multi30k", "mute", 1, RATES[0]), _result(3.0) | changed)
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "--recipes", "multi30k", "--records", str(tmp_path), what])
+    sys.argv += [str(page)] if what == "--page" else []
+    with pytest.raises(UserError, match=r"sweep_multi30k\.json: a value in it is none"):
+        sweep_command.main()
+    assert page.read_text() == PAGE
+
+
+def test_what_outlives_its_sweep_keeps_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that was killed leaves trainings behind: another one would fail in their folders, and empty them."""
+    script = tmp_path / "multi30k" / "train.sh"
+    script.parent.mkdir()
+    script.write_text(f"sleep 100 </dev/null >/dev/null 2>&1 &\necho $! >{tmp_path}/pid\n")
+    monkeypatch.setattr(sweep_training, "RECIPE_FOLDERS", tmp_path)
+    with sweep_command.only_one(tmp_path) as lock:
+        training = sweep_training.Training(Run("multi30k", "mute", 1), 0.003, tmp_path, lock)
+        assert training.script("train.sh", {}) == 0
+    with pytest.raises(UserError, match="is in use by process"), sweep_command.only_one(tmp_path):
+        pass
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    end = time.monotonic() + 10
+    while True:  # the lock goes with the process
+        try:
+            with sweep_command.only_one(tmp_path):
+                return
+        except UserError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_a_training_that_no_sweep_began_is_left_alone(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", "multi30k")
+    run = Run("multi30k", "mute", 1, RATES[0])
+    own = tmp_path / "multi30k" / "systems" / run.name / "checkpoints" / "checkpoint_last.pt"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    options = argparse.Namespace(work=tmp_path, threads=1, jobs=1)
+    sweep = sweep_command.Sweep([run], {"multi30k": record}, options, ())
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match=r"mute-rate0\.0015 has files of a training"):
+        sweep.start(run, pool)
+    assert own.exists()
 
 
 def test_a_page_without_its_comments_is_left_as_it_is(tmp_path: Path) -> None:
