@@ -68,6 +68,8 @@ def main() -> None:
                 write_tables(options.page, list(records.values()))
             else:
                 print(status(runs, records, options.work, options.jobs))
+        except UserError:
+            raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             where = ", ".join(str(record.path) for record in records.values())
             raise UserError(f"{where}: a value in it is none that a sweep writes ({error!r})") from error
