@@ -220,6 +220,8 @@ def _folder(option: str, path: str) -> tuple[str, str, os.stat_result | None]:
     """How a folder is named in errors, its absolute path without a slash at the end, and what is there."""
     _status(option, path, "folder")
     said = f"{option} {_shown(path)}"
+    if path == "-":
+        raise UserError(f"{said} is no name of a folder here; write ./- if a folder is to be called so")
     stripped = path.rstrip("/") or "/"
     head, tail = os.path.split(stripped)
     named = tail not in ("", os.curdir, os.pardir)

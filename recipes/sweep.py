@@ -57,8 +57,12 @@ def main() -> None:
             raise UserError(f"--{name} {getattr(options, name)} must be at least 1")
     if not 0 <= options.nice <= 19:
         raise UserError(f"--nice {options.nice} must be from 0 to 19")
+    folder = options.records or options.work / "records"
+    for name, path in (("work", options.work), ("records", folder)):
+        if path.exists() and not path.is_dir():
+            raise UserError(f"--{name} {path} is a file; give a folder")
     records = {
-        recipe: Record((options.records or options.work / "records") / f"sweep_{recipe}.json", recipe)
+        recipe: Record(folder / f"sweep_{recipe}.json", recipe)
         for recipe in options.recipes
     }
     runs = list(all_runs(options.recipes, options.systems, options.seeds))
@@ -195,11 +199,12 @@ def only_one(work: Path) -> Iterator[int]:
     Raises:
         UserError: one does.
     """
-    with (work / ".sweep").open("a+") as file:
+    # Never through a link, so that no other file can be meant.
+    descriptor = os.open(work / ".sweep.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    with open(descriptor, "r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            file.seek(0)
             raise UserError(
                 f"--work {work} is in use by process {file.read().strip()[:20]}, or by what that one has started; "
                 "wait for it, or end it"

@@ -8,6 +8,7 @@
 DOWNLOADS=${DOWNLOADS:-$WORK/downloads}
 TEXT=$WORK/text
 DATA=$WORK/data-bin
+UNFINISHED=$WORK/.data-bin.fairseq-unfinished  # a name that no user gives
 mkdir -p "$TEXT" "$DOWNLOADS"
 
 # Two at once would write the same files.
@@ -143,14 +144,14 @@ binarise() {
   joined=$(IFS=, && echo "${tests[*]}")
   valid=$(IFS=, && echo "${valids[*]}")
   say "binarising"
-  rm -rf "$DATA.tmp"
+  rm -rf "$UNFINISHED"
   "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
-    --trainpref "$TEXT/bpe.train" --validpref "$valid" --testpref "$joined" --destdir "$DATA.tmp" \
+    --trainpref "$TEXT/bpe.train" --validpref "$valid" --testpref "$joined" --destdir "$UNFINISHED" \
     --workers "$JOBS" "${@:2}" >"$TEXT/preprocess.log" 2>&1 ||
     die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:
 $(tail -n 3 "$TEXT/preprocess.log")"
-  cp "${models[@]}" "$DATA.tmp/"
-  printf '%s\n' "${TESTS[@]}" >"$DATA.tmp/tests.txt"
-  mv "$DATA.tmp" "$DATA"
+  cp "${models[@]}" "$UNFINISHED/"
+  printf '%s\n' "${TESTS[@]}" >"$UNFINISHED/tests.txt"
+  mv "$UNFINISHED" "$DATA"
   say "done: $DATA"
 }

@@ -186,7 +186,10 @@ def group_seconds(group: int) -> float:
 
 def _seconds(path: Path) -> float:
     """Return what was written down of a script, which a kill does not take away."""
-    return float(path.read_text()) if path.exists() else 0.0
+    try:
+        return float(path.read_text())
+    except (FileNotFoundError, ValueError):  # a file that is damaged says nothing
+        return 0.0
 
 
 def _last_words(log: Path) -> str:

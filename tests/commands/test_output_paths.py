@@ -11,7 +11,7 @@ from fairseq_depthwise import cli
 
 #: What is at each path, as ``tree`` makes it, is the user's.
 NO_OUTPUT = (
-    "", ".", "..", "/", "full", "full/", "full/.", "empty", "empty/", "notes", "notes/", "notes/x", "nowhere/x",
+    "", "-", ".", "..", "/", "full", "full/", "full/.", "empty", "empty/", "notes", "notes/", "notes/x", "nowhere/x",
     "none/", "to-notes", "to-full", "to-full/", "to-nothing", "pipe", "/dev/null", "x" * 300, "lost\nfolder/x",
 )  # fmt: skip
 
