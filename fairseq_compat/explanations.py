@@ -142,4 +142,4 @@ def _missing_file(path: str) -> str:
         if known := ", ".join(found[1] for one in names if (found := _DICTIONARY.fullmatch(one))):
             return f"{path} does not exist: {wanted[1]} is none of the languages of {folder}, which are {known}"
         return f"{path} does not exist; give a data folder that fairseq-preprocess made, with its dictionaries in it"
-    return f"{path} does not exist; give the path of an existing file or folder"
+    return f"{path or repr(path)} does not exist; give the path of an existing file or folder"

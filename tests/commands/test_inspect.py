@@ -134,7 +134,7 @@ class Hostile:
         ("hostile.pt", "{folder}/hostile.pt is refused: its pickle names"),
         ("tensor.pt", "{folder}/tensor.pt is not a fairseq checkpoint: it holds a Tensor"),
         ("strange.pt", "{folder}/strange.pt is not a fairseq checkpoint: it has no options of a model"),
-        ("", "[Errno 21] Is a directory"),
+        ("", "{folder} cannot be used: Is a directory"),
     ],
 )
 def test_bad_input_is_one_sentence(name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
