@@ -61,10 +61,7 @@ def main() -> None:
     for name, path in (("work", options.work), ("records", folder)):
         if path.exists() and not path.is_dir():
             raise UserError(f"--{name} {path} is a file; give a folder")
-    records = {
-        recipe: Record(folder / f"sweep_{recipe}.json", recipe)
-        for recipe in options.recipes
-    }
+    records = {recipe: Record(folder / f"sweep_{recipe}.json", recipe) for recipe in options.recipes}
     runs = list(all_runs(options.recipes, options.systems, options.seeds))
     if options.page or options.status:
         try:

@@ -8,7 +8,13 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.modules.packed_linear import pack, pack_together
-from fairseq_depthwise.modules.quantized_linear import QuantizedLinear, QuantizedUnitLinear, require_quantized_products
+from fairseq_depthwise.modules.quantized_linear import (
+    QuantizedLinear,
+    QuantizedUnitLinear,
+    _engine_for,
+    _overflows,
+    require_quantized_products,
+)
 from fairseq_depthwise.modules.unit_linear import UnitLinear
 
 #: The last one is wide enough for the other set of products.
@@ -26,17 +32,22 @@ def values_of(*shape: int) -> Tensor:
     return torch.randn(*shape, 24, generator=torch.Generator().manual_seed(2)) + 0.3
 
 
+def largest_step(weight: Tensor) -> int:
+    """Return the last step of the inputs: processors without instructions for 8 bits have 7 of them."""
+    return 127 if _overflows(_engine_for(weight.size(0))) else 255
+
+
 def steps_of(weight: Tensor, values: Tensor) -> tuple[Tensor, float, int]:
-    """The scale of each output, the scale of the inputs, and which of their 256 steps is 0."""
+    """The scale of each output, the scale of the inputs, and which of their steps is 0."""
     low, high = min(values.min().item(), 0), max(values.max().item(), 0)
-    scale = (high - low) / 255
+    scale = (high - low) / largest_step(weight)
     return weight.abs().amax(dim=1).double() / 127, scale, round(-low / scale)
 
 
 def read(weight: Tensor, bias: Tensor | None, values: Tensor) -> Tensor:
     """Rounded weights and inputs, multiplied in double precision."""
     scales, scale, zero = steps_of(weight, values)
-    rounded = ((values.double() / scale).round() + zero).clamp(0, 255) - zero
+    rounded = ((values.double() / scale).round() + zero).clamp(0, largest_step(weight)) - zero
     product = rounded @ (weight.double() / scales[:, None]).round().T * scales * scale
     return product if bias is None else product + bias
 

@@ -85,7 +85,7 @@ def test_a_model_of_one_direction(recorded: bool, tmp_path: Path) -> None:
     assert loaded(path, data, source_lang="src", target_lang="tgt").languages == ("src", "tgt")
     with pytest.raises(UserError, match=r"^source_lang tgt: .* was trained from src to tgt; leave the option out"):
         loaded(path, data, source_lang="tgt", target_lang="src")
-    with pytest.raises(UserError, match=r"--target-lang xx: .* was trained from src to tgt; leave the option out"):
+    with pytest.raises(UserError, match=r"target_lang xx: .* was trained from src to tgt; leave the option out"):
         loaded(path, data, target_lang="xx")
     with pytest.raises(UserError, match="the model translates from src to tgt, not from src to en"):
         loaded(path, data).translate(LINES, target_lang="en")

@@ -14,6 +14,7 @@ from tiny_models import SOURCE, TARGET, VARIANTS
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
+from fairseq_depthwise.modules.quantized_linear import _engine_for, _overflows
 from fairseq_depthwise.modules.unit_linear import UnitLinear
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.int8 import quantise
@@ -28,12 +29,16 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+#: The last step of inputs: processors without instructions for 8 bits have 7 of them.
+LARGEST_STEP = 127 if _overflows(_engine_for(1)) else 255
+
+
 def rounded(values: Tensor) -> Tensor:
-    """Values in 256 steps from the least to the greatest, 0 among them."""
+    """Values in steps from the least to the greatest, 0 among them."""
     low, high = values.min().clamp(max=0), values.max().clamp(min=0)
-    scale = ((high - low) / 255).clamp(min=1e-12)
+    scale = ((high - low) / LARGEST_STEP).clamp(min=1e-12)
     zero = (-low / scale).round()
-    return (((values / scale).round() + zero).clamp(0, 255) - zero) * scale
+    return (((values / scale).round() + zero).clamp(0, LARGEST_STEP) - zero) * scale
 
 
 def rounded_weight(weight: Tensor) -> Tensor:
