@@ -59,7 +59,7 @@ def logged(log: str, tag: str) -> list[dict[str, float]]:
 def test_copy_and_reverse_is_memorised(
     arch: str, train: Callable[..., str], run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
 ) -> None:
-    updates = 250
+    updates = 300
     train(
         arch, tmp_path, "--dropout", 0, "--activation-dropout", 0, "--max-update", updates, "--save-interval", 100,
         "--disable-validation", "--label-smoothing", 0,
