@@ -58,7 +58,7 @@ def measure(place: Workplace, options: argparse.Namespace, languages: Languages)
 def section(part: Numbers, before: Numbers | None) -> Iterator[str]:
     settings, runs, scores = part["settings"], part["runs"], part["scores"]
     yield from (
-        "### Beside stock fairseq",
+        "### Compared with stock fairseq",
         "",
         f"Each model: {settings['layers']} + {settings['layers']} layers, width {settings['width']}, "
         f"{settings['heads']} heads, hidden width {4 * settings['width']},",

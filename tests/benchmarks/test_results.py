@@ -49,7 +49,7 @@ def work(run_program: RunBenchmark, corpus: Path, tmp_path_factory: pytest.TempP
 
 def test_page_has_both_parts(work: Path) -> None:
     page = (work / "page.md").read_text(encoding="utf-8")
-    assert "### Beside stock fairseq" in page
+    assert "### Compared with stock fairseq" in page
     assert "### 3 + 3 layers" in page
     assert "100 pairs to train, 9 to validate, 10 to test" in page
     numbers = json.loads((work / "comparison.json").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ import pytest
 from command_server import CommandServer
 
 #: Seconds after which a command is killed and its test fails.
-TIMEOUT = 480
+TIMEOUT = 240
 
 #: Sentence pairs of the small corpus.
 SIZES = {"train": 600, "valid": 80, "test": 40}
