@@ -61,6 +61,7 @@ def test_killed_at_every_step(
     """One preparation, killed with all its processes in each step, by the real interpreter and two processes."""
     work = new_work("multi30k", forked=False, MIRROR=large_mirror, JOBS="2")
     text, downloads = work.folder / "text", work.folder / "downloads"
+    unfinished = work.folder / ".data-bin.fairseq-unfinished"
 
     def partly(name: str) -> bool:
         """A file is being written, under another name."""
@@ -71,7 +72,7 @@ def test_killed_at_every_step(
         ("fetching", lambda: (downloads / "train.de.gz.part").exists()),
         ("cleaning", lambda: partly("train.en")),
         ("splitting", lambda: partly("bpe.train.en")),
-        ("binarising", lambda: any(work.folder.glob("data-bin.tmp/train*.bin"))),
+        ("binarising", lambda: any(unfinished.glob("train*.bin"))),
     ]
     for what, began in steps:
         process = work.start("prepare")
@@ -79,7 +80,7 @@ def test_killed_at_every_step(
         kill(process)
         assert not (work.folder / "data-bin").exists()
         assert_whole(work.folder, uninterrupted)
-    assert any(work.folder.glob("data-bin.tmp/*"))
+    assert any(unfinished.iterdir())
     work.run("prepare")
     assert data_of(work.folder) == data_of(uninterrupted)
     assert_whole(work.folder, uninterrupted)
@@ -113,8 +114,8 @@ def test_stale_folders_of_many_languages(prepared: Callable[[str], Work], tmp_pa
     next((binarised / "en-de.tmp").glob("train*.idx")).write_bytes(b"half")
     (folder / "text" / "pieces.train.en-fr.fr").unlink()
     shutil.rmtree(binarised / "en-fr")
-    (folder / "data-bin.tmp").mkdir()
-    (folder / "data-bin.tmp" / "train.en-xx.en.bin").write_bytes(b"of another run")
+    (folder / ".data-bin.fairseq-unfinished").mkdir()
+    (folder / ".data-bin.fairseq-unfinished" / "train.en-xx.en.bin").write_bytes(b"of another run")
     Work("opus100", folder, whole.environment).run("prepare")
     assert data_of(folder) == data_of(whole.folder)
     assert not (binarised / "en-de.tmp").exists()
