@@ -1,6 +1,7 @@
 """Runs the protocol of docs/results.md: every system of the small recipes, with tuned peak rates and several seeds.
 
     python recipes/sweep.py --jobs 2                         all of it, two trainings at a time
+    python recipes/sweep.py --jobs 12 --gpus 1               on a GPU that twelve trainings share
     python recipes/sweep.py --recipes multi30k --systems transformer depthwise_lstm --seeds 1
     python recipes/sweep.py --status                         what is done, running and left
     python recipes/sweep.py --page docs/results.md           the tables, of what is in the records so far
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--records", type=Path, help="folder of the records (default: WORK/records)")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time (default: 1)")
     parser.add_argument("--threads", type=int, default=1, help="of each training (default: 1)")
+    parser.add_argument("--gpus", type=int, default=0, help="that the trainings share (default: 0, the CPU)")
     parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
     parser.add_argument("--status", action="store_true", help="print what is done, running and left, and end")
     parser.add_argument("--page", type=Path, help="write the tables into this page, and end")
@@ -55,6 +57,8 @@ def main() -> None:
     for name in ("jobs", "threads"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name)} must be at least 1")
+    if options.gpus < 0:
+        raise UserError(f"--gpus {options.gpus} must be at least 0")
     if not 0 <= options.nice <= 19:
         raise UserError(f"--nice {options.nice} must be from 0 to 19")
     folder = options.records or options.work / "records"
@@ -162,7 +166,9 @@ class Sweep:
         rate = run.rate or self.records[run.recipe].rate(run.system)
         assert rate is not None
         work = self.options.work / run.recipe
-        training = Training(run, rate, work / "systems" / run.name, self.lock)
+        shared = [training.gpu for training in self.running.values()]
+        gpu = min(range(self.options.gpus), key=shared.count, default=None)
+        training = Training(run, rate, work / "systems" / run.name, self.lock, gpu)
         if training.is_foreign():
             raise UserError(f"{training.folder} has files of a training that no sweep began; give another --work")
         say(f"{_now()} {run.recipe}/{run.name} begins or goes on, peak rate {rate:g}")
@@ -178,7 +184,7 @@ class Sweep:
             if result is None:
                 continue
             run = training.run
-            self.records[run.recipe].add(run, result | about(self.extra))
+            self.records[run.recipe].add(run, result | about(training.gpu, self.extra))
             if run.rate is not None and "failed" not in result:
                 _remove_checkpoints(training.folder)
             say(f"{_now()} {run.recipe}/{run.name} {_in_words(result)}")
@@ -220,13 +226,16 @@ def prepare(recipe: str, work: Path) -> None:
         raise UserError(f"{' '.join(command)} ended with status {code}; what it printed above says why")
 
 
-def about(extra: Sequence[str]) -> dict[str, Any]:
+def about(gpu: int | None, extra: Sequence[str]) -> dict[str, Any]:
     """Return what a training ran on, and with which version of this repository."""
+    import torch
+
     from fairseq_compat.versions import recorded_versions
 
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=RECIPE_FOLDERS, capture_output=True, text=True
-    ).stdout.strip()
+    commit = "unknown"
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # no git, or no repository
+        described = ["git", "describe", "--always", "--dirty"]
+        commit = subprocess.run(described, cwd=RECIPE_FOLDERS, capture_output=True, text=True, check=True).stdout.strip()
     named = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -234,7 +243,7 @@ def about(extra: Sequence[str]) -> dict[str, Any]:
     ]
     found = {
         "commit": commit,
-        "processor": (named or ["unknown"])[0],
+        "processor": (named or ["unknown"])[0] if gpu is None else torch.cuda.get_device_name(gpu),
         "amx_bf16": any("amx_bf16" in line.split() for line in named),
         "versions": recorded_versions(),
         "ended": datetime.now().isoformat(timespec="seconds"),

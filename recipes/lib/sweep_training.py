@@ -41,6 +41,7 @@ class Training:
         rate: its peak rate.
         folder: where it keeps its files.
         lock: the sweep's descriptor, which its commands hold as well.
+        gpu: the number of the one that it runs on; None for the CPU.
         process: what runs now, None between two commands.
         stopping: whether it was told to end; its next command does not begin.
     """
@@ -49,6 +50,7 @@ class Training:
     rate: float
     folder: Path
     lock: int
+    gpu: int | None = None
     process: subprocess.Popen[bytes] | None = None
     stopping: bool = False
 
@@ -85,6 +87,8 @@ class Training:
             with written_whole(kept) as file:
                 file.write(f"{before + now:.1f}\n".encode())
             time.sleep(LOOK if now > LOOK else 0.1)
+        if self.stopping:
+            wait_for_group(self.process.pid)
         self.process = None
         return status
 
@@ -98,7 +102,13 @@ def train_and_score(training: Training, work: Path, threads: int, extra: Sequenc
     run, folder = training.run, training.folder
     folder.mkdir(parents=True, exist_ok=True)
     python = os.environ.get("PYTHON", sys.executable)
-    same = {"WORK": str(work), "PYTHON": python, "OMP_NUM_THREADS": str(threads), "GPUS": "0"}
+    same = {"WORK": str(work), "PYTHON": python, "OMP_NUM_THREADS": str(threads), "PRECISION": "fp32"}
+    if training.gpu is None:
+        same["GPUS"] = "0"
+    else:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        number = visible[training.gpu] if training.gpu < len(visible) and visible[0] else str(training.gpu)
+        same |= {"GPUS": "1", "CUDA_VISIBLE_DEVICES": number}
     result: dict[str, Any] = {"rate": training.rate}
     if not (folder / FINISHED).exists():
         environment = {**same, "RUN": run.name, "SEED": str(run.seed), "PROCESSES": "1"}
@@ -165,6 +175,15 @@ def lower_priority(session: int) -> None:
     """
     with contextlib.suppress(OSError):  # a system that does not group them
         Path(f"/proc/{session}/autogroup").write_text(f"{os.nice(0)}\n")
+
+
+def wait_for_group(group: int, most: float = 10.0) -> None:
+    """Wait until no process of a group is left, at most so many seconds: a child can end a moment after its parent."""
+    end = time.monotonic() + most
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < end:
+            os.killpg(group, 0)
+            time.sleep(0.05)
 
 
 def group_seconds(group: int) -> float:
