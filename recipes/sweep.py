@@ -233,9 +233,9 @@ def about(gpu: int | None, extra: Sequence[str]) -> dict[str, Any]:
     from fairseq_compat.versions import recorded_versions
 
     commit = "unknown"
+    described = ["git", "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):  # no git, or no repository
-        described = ["git", "describe", "--always", "--dirty"]
-        commit = subprocess.run(described, cwd=RECIPE_FOLDERS, capture_output=True, text=True, check=True).stdout.strip()
+        commit = subprocess.check_output(described, cwd=RECIPE_FOLDERS, stderr=subprocess.DEVNULL, text=True).strip()
     named = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
