@@ -27,12 +27,12 @@ class Size:
     updates: int
 
 
-MULTI30K = Size(dropout=0.2, rate=3e-3, updates=5000)
-TATOEBA = Size(dropout=0.1, rate=3e-3, updates=5000)
+MULTI30K = Size(dropout=0.3, rate=3e-3, updates=6000)
+TATOEBA = Size(dropout=0.1, rate=3e-3, updates=6000)
 
 #: As small as is usual for Multi30k, where larger models overfit.
 WIDTH, INNER, HEADS, LAYERS, DEEP = 128, 256, 4, 4, 12
-BATCH_TOKENS, WARM_UP = 2048, 600
+BATCH_TOKENS, WARM_UP = 8192, 1000
 
 #: Checkpoints are validated, and kept, every so many updates; a training ends when so many in a row are no better.
 INTERVAL, PATIENCE, AVERAGE = 200, 10, 10

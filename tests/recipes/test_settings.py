@@ -111,11 +111,11 @@ RULES: list[Rule] = [
     # Small corpora: the protocol in docs/results.md.
     (SMALL, ".*", "protocol", {
         **PLAIN, "width": 128, "ffn": 256, "heads": 4, "layers": (4, 4), "norm": "pre", "positions": KEY_8,
-        "batch": 2048, "counts": "padded", "updates": 5000, "lr": 3e-3, "warmup": 600, "betas": "(0.9, 0.98)",
+        "batch": 8192, "counts": "padded", "updates": 6000, "lr": 3e-3, "warmup": 1000, "betas": "(0.9, 0.98)",
         "eps": 1e-9, "average": 10, "save": 200, "patience": 10, "kept": 20, "valid": "valid", "beam": 5, "lenpen": 1.0,
         "best": "loss",
     }),
-    ("multi30k", ".*", "protocol", {"dropout": (0.2, 0.0, 0.0)}),
+    ("multi30k", ".*", "protocol", {"dropout": (0.3, 0.0, 0.0)}),
     ("tatoeba_de_en", ".*", "protocol", {"dropout": (0.1, 0.0, 0.0)}),
     (SMALL, "transformer|transformer_post_norm|depthwise_.*", "protocol", {"positions": NONE}),
     (SMALL, "transformer_post_norm", "protocol", {"norm": "post"}),
