@@ -54,7 +54,7 @@ def section(record: Record) -> Iterator[str]:
     if found:
         yield tables.markdown([_HEAD + list(RECIPES[recipe].metrics), *(_row(recipe, *one) for one in found.items())])
         yield "Mean and standard deviation over seeds; loss: the lowest on the validation set, in bits a token without"
-        yield "smoothing; minutes: of one core."
+        yield "smoothing; minutes: of one core, which with a GPU is the time that starting its work took."
         yield ""
         yield from _comparisons(record, found)
     yield "Peak rates: validation loss at the end of the short trainings with seed 1."
@@ -64,8 +64,12 @@ def section(record: Record) -> Iterator[str]:
         tried = [record.of(Run(recipe, system, 1, rate)) for rate in RATES]
         if any(tried):
             taken = record.rate(system)
-            rows.append([f"`{system}`", *map(_loss, tried), f"{taken:g}" if taken else "-"])
+            edge = " (edge)" * (taken in (RATES[0], RATES[-1]))
+            rows.append([f"`{system}`", *map(_loss, tried), f"{taken:g}{edge}" if taken else "-"])
     yield tables.markdown(rows)
+    if any("edge" in row[-1] for row in rows):
+        yield "Edge: the lowest or highest of the rates was the best, and one beyond it might be better still."
+        yield ""
     missing = [system for system in SYSTEMS if system not in found]
     if missing:
         yield f"Still to be trained: {', '.join(f'`{system}`' for system in missing)}."
