@@ -20,17 +20,14 @@ from fairseq_depthwise.commands import (
     doctor,
     export,
     fairseq_commands,
-    gates,
     grow,
     inspect,
     params,
-    probe,
     report,
     score,
-    similarity,
     translate,
-    units,
 )
+from fairseq_depthwise.commands.analysis import gates, probe, similarity, units
 from fairseq_depthwise.commands.parsers import SubcommandParser
 
 COMMANDS = (

@@ -13,7 +13,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.saved_model import read_model
+from fairseq_depthwise.checkpoints.saved_model import read_model
 
 
 @dataclass(frozen=True)

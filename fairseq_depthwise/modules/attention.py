@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention_kernel import attend, hiding_mask
-from fairseq_depthwise.modules.decoding_cache import KeysValues, StepCache
+from fairseq_depthwise.modules.decoding.cache import KeysValues, StepCache
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.packed_linear import PackedLinear, pack, pack_together
+from fairseq_depthwise.modules.linear.prepacked import PackedLinear, pack, pack_together
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_depthwise.modules.decoding_cache import additive_mask
+from fairseq_depthwise.modules.decoding.cache import additive_mask
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 

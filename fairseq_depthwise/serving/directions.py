@@ -11,8 +11,8 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
 from fairseq_compat import UserError
-from fairseq_compat.patches.languages_of_the_data import pairs_in
-from fairseq_depthwise.serving.saved_model import SavedModel
+from fairseq_compat.patches.data.languages_of_the_data import pairs_in
+from fairseq_depthwise.checkpoints.saved_model import SavedModel
 
 
 def first_task(saved: SavedModel, data: str, source_lang: str | None, target_lang: str | None) -> FairseqTask:

@@ -18,12 +18,12 @@ from fairseq_compat import UserError
 from fairseq_compat.files import copied_whole, raising_later, written_whole
 from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_compat.versions import recorded_versions
-from fairseq_depthwise.models.stack_model import StackModel
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
+from fairseq_depthwise.checkpoints.saved_model import SavedModel, read_model
+from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.directions import first_task, languages_of
 from fairseq_depthwise.serving.exported_model import StateShape, export_programs, refuse_architecture
-from fairseq_depthwise.serving.recorded_paths import checkpoint_files, data_folder
-from fairseq_depthwise.serving.saved_model import SavedModel, read_model
 from fairseq_depthwise.serving.text_codec import TextOptions, settings_for
 
 #: The version of the folder's layout, under ``format`` in its configuration.

@@ -15,14 +15,14 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.quantized_linear import require_quantized_products
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
+from fairseq_depthwise.checkpoints.saved_model import read_model
+from fairseq_depthwise.modules.linear.quantized import require_quantized_products
 from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import first_task, has_language_token, languages_of, task_for
 from fairseq_depthwise.serving.int8 import Quantisation, quantise
-from fairseq_depthwise.serving.recorded_paths import checkpoint_files, data_folder
-from fairseq_depthwise.serving.saved_model import read_model
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 
 
