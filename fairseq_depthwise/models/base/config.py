@@ -5,10 +5,12 @@ The configuration is flat: a field ``encoder_layers`` is the option ``--encoder-
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Optional, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
+from fairseq.models import register_model_architecture
 
 from fairseq_compat import UserError
 
@@ -161,3 +163,23 @@ def _check_value(one: Field[Any], value: Any) -> None:
 
 def _nearest_divisor(width: int, heads: int) -> int:
     return min((number for number in range(1, width + 1) if width % number == 0), key=lambda n: abs(n - heads))
+
+
+def both_sides(**sizes: int) -> dict[str, int]:
+    """``embed_dim=512`` to the options ``encoder_embed_dim`` and ``decoder_embed_dim``."""
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+
+
+def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register ``--arch MODEL_NAME`` for each preset: it sets those defaults and nothing else."""
+    for name, defaults in presets.items():
+        _register(model, f"{model}_{name}", defaults)
+
+
+def _register(model: str, arch: str, defaults: Mapping[str, Any]) -> None:
+    def set_defaults(args: Any) -> None:
+        for option, value in defaults.items():
+            if getattr(args, option, None) is None:
+                setattr(args, option, value)
+
+    register_model_architecture(model, arch)(set_defaults)

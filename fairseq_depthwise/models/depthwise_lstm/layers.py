@@ -13,7 +13,7 @@ from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, Dept
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.encoder_layer import EncoderLayer
+from fairseq_depthwise.modules.stack import Connection, EncoderLayer
 
 DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
 
@@ -141,3 +141,13 @@ class DepthwiseDecoderLayer(nn.Module):
         else:
             merged = attended + crossed
         return self.cell(merged, state), weights
+
+
+class DepthwiseConnection(Connection):
+    """The depth-wise LSTM's ends of the stack: ``Out_0 = Cell_0 =`` the embedding; a layer norm on top."""
+
+    def initial_state(self, embedded: Tensor) -> DepthwiseState:
+        return DepthwiseState(output=embedded, cell=embedded)
+
+    def representation(self, state: DepthwiseState) -> Tensor:
+        return state.output

@@ -16,10 +16,8 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble, build_relative_positions
-from fairseq_depthwise.models.base.auxiliary_loss import AuxiliaryLoss
-from fairseq_depthwise.models.base.config import option
-from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.models.base.presets import register_presets
+from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.mute.attention import UnitAttention
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer, UnitFeedForward

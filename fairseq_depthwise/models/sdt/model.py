@@ -14,14 +14,13 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble
-from fairseq_depthwise.models.base.auxiliary_loss import AuxiliaryLoss
-from fairseq_depthwise.models.base.config import option
-from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.models.base.presets import register_presets
+from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
+from fairseq_depthwise.models.sdt.connection import BlockConnection
 from fairseq_depthwise.models.sdt.presets import PRESETS
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
-from fairseq_depthwise.modules.connection import BlockConnection, Connection
+from fairseq_depthwise.modules.stack import Connection
 
 
 @dataclass

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
-from fairseq_depthwise.modules.connection import BlockConnection, Connection, DepthwiseConnection
+from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseConnection
+from fairseq_depthwise.models.sdt.connection import BlockConnection
+from fairseq_depthwise.modules.stack import Connection
 
 WIDTH, LAYERS = 4, 6
 
@@ -29,15 +31,15 @@ class Stack(nn.Module):
 
     def run(self, embedded: Tensor, skipped: tuple[int, ...] = ()) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """The stack's output, what each layer read, and what each showed to the outside."""
-        state = self.connection.start(embedded)
+        state = self.connection.initial_state(embedded)
         read, shown = [], []
         for index in range(LAYERS):
-            below = self.connection.below(state, index)
+            below = self.connection.layer_input(state, index)
             output = below if index in skipped else (index + 1) * below.tanh() + (index + 1)
-            state = self.connection.above(state, index, output)
+            state = self.connection.update(state, index, output)
             read.append(below)
-            shown.append(self.connection.hidden(state))
-        return self.connection.finish(state), read, shown
+            shown.append(self.connection.representation(state))
+        return self.connection.output(state), read, shown
 
 
 def build_block(block_size: int) -> Stack:
@@ -123,10 +125,10 @@ def test_weights_start_as_means_and_have_no_upper_triangle(block_size: int) -> N
 def test_dense_connections_add_every_layer() -> None:
     """The authors' program never adds a block of one layer."""
     stack = build_block(1)
-    state = stack.connection.start(embedding())
+    state = stack.connection.initial_state(embedding())
     for index in range(LAYERS):
         assert len(state.outputs) == index + 1
-        state = stack.connection.above(state, index, stack.connection.below(state, index).tanh())
+        state = stack.connection.update(state, index, stack.connection.layer_input(state, index).tanh())
     assert len(state.outputs) == LAYERS + 1
     output = stack(embedding())
     for b in range(LAYERS + 1):
@@ -156,8 +158,8 @@ def test_the_embedding_is_scaled_but_not_normalised() -> None:
 def test_a_state_can_be_used_again() -> None:
     """A layer that is computed a second time starts from the same state."""
     connection = build_block(1).connection
-    start = connection.start(embedding())
-    first = [connection.below(connection.above(start, 0, start.stream.tanh()), 1) for _ in range(2)]
+    start = connection.initial_state(embedding())
+    first = [connection.layer_input(connection.update(start, 0, start.stream.tanh()), 1) for _ in range(2)]
     assert torch.equal(*first)
     assert torch.equal(start.stream, embedding())
     assert len(start.outputs) == 1
@@ -203,12 +205,12 @@ def test_the_simplest_passes_on_and_normalises_the_end() -> None:
 
 def test_the_depthwise_one_starts_both_states_and_ends_in_the_output() -> None:
     connection = DepthwiseConnection(embed_dim=WIDTH).double()
-    state = connection.start(embedding())
+    state = connection.initial_state(embedding())
     assert state.output.equal(embedding())
     assert state.cell.equal(embedding())
     above = DepthwiseState(output=2 * embedding(), cell=7 * embedding())
-    assert connection.below(state, 0) is state
-    assert connection.above(state, 0, above) is above
-    assert connection.hidden(above).equal(2 * embedding())
+    assert connection.layer_input(state, 0) is state
+    assert connection.update(state, 0, above) is above
+    assert connection.representation(above).equal(2 * embedding())
     expected = normalised((2 * embedding())[1, 0].tolist(), connection.final_norm)
-    assert connection.finish(above)[1, 0].tolist() == pytest.approx(expected, rel=1e-10)
+    assert connection.output(above)[1, 0].tolist() == pytest.approx(expected, rel=1e-10)
