@@ -21,13 +21,13 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.checkpoints.trained_model import options_class
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth, require_same_freezing
 from fairseq_depthwise.growth.grown_model import require_identity
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
 from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
+from fairseq_depthwise.growth.trained_model import options_class
 from fairseq_depthwise.growth.warm_start import start_from
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, check_values, option
 

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis.probe import report as probe_report
     from fairseq_depthwise.analysis.probe.probe import ProbeOptions, Progress, prepare, probe
     from fairseq_depthwise.analysis.probe.record import KIND
-    from fairseq_depthwise.checkpoints.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
     from fairseq_depthwise.figures import require_matplotlib, titles_of
 
     class Telling(Progress):

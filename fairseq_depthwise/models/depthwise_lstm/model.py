@@ -60,14 +60,16 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         "stack", "shared gates: one set for each stack, or one for the model", one_of=("stack", "model")
     )
     depthwise_forget_bias: float = option(
-        0.0, "start value of the bias of the forget gate's layer norm; the paper has 0"
+        0.0, "start value of the bias of the forget gate's layer norm; the paper has 0", changes_parameters=False
     )
     decoder_merge: str = option(
         "add", "how self- and cross-attention reach the decoder's cell", one_of=("add", "concat", "two-cells")
     )
     attention_bias: bool = option(False, "give the attention projections biases")
-    depthwise_kernel: str = option("auto", "how the cell is computed", one_of=KERNELS)
-    log_gates: bool = option(False, "log mean and deviation of the gates, and the norm of the cell, in training")
+    depthwise_kernel: str = option("auto", "how the cell is computed", one_of=KERNELS, changes_parameters=False)
+    log_gates: bool = option(
+        False, "log mean and deviation of the gates, and the norm of the cell, in training", changes_parameters=False
+    )
 
     def check(self) -> None:
         super().check()

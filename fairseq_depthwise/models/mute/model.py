@@ -35,10 +35,14 @@ PENALTY = 2.5e-4
 class MuteTransformerConfig(ResidualConfig):
     """Options of ``mute_transformer``; dropout is the paper's for WMT14 English-German."""
 
-    dropout: float = option(0.2, "dropout of embeddings and sub-layer outputs", at_least=0, below=1)
-    activation_dropout: float = option(0.2, "dropout inside the feed-forward nets", at_least=0, below=1)
+    dropout: float = option(
+        0.2, "dropout of embeddings and sub-layer outputs", at_least=0, below=1, changes_parameters=False
+    )
+    activation_dropout: float = option(
+        0.2, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
+    )
     max_relative_positions: int = option(
-        16, "relative positions in every self-attention up to this distance; 0 = none", at_least=0
+        16, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
     )
     relative_position_terms: str = option(
         "key-value",

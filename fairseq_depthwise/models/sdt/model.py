@@ -27,19 +27,24 @@ from fairseq_depthwise.modules.stack import Connection
 class SDTTransformerConfig(ResidualConfig):
     """Options of ``sdt_transformer``; the paper's dropout is 0.1 everywhere."""
 
-    attention_dropout: float = option(0.1, "dropout of attention weights", at_least=0, below=1)
-    activation_dropout: float = option(0.1, "dropout inside the feed-forward nets", at_least=0, below=1)
+    attention_dropout: float = option(
+        0.1, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
+    )
+    activation_dropout: float = option(
+        0.1, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
+    )
     encoder_block_size: int = option(
-        6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0
+        6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0, addable=True
     )
     max_relative_positions: int = option(
-        8, "relative positions in every self-attention up to this distance; 0 = none", at_least=0
+        8, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
     )
     inter_similarity_weight: float = option(
         0.0,
         "weight of the penalty on representations that differ from their sentence's mean; needs --criterion "
         "label_smoothed_cross_entropy_with_auxiliary",
         at_least=0,
+        changes_parameters=False,
     )
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ from growth_checkpoints import STOCK, checkpoint_of, save, stock_file, stock_mod
 from tiny_models import FAMILIES, build_tiny
 
 from fairseq_compat import UserError
-from fairseq_depthwise.checkpoints.trained_model import options_class, read_trained_model
+from fairseq_depthwise.growth.trained_model import options_class, read_trained_model
 
 
 def stock_name(ours: str) -> str:

@@ -14,7 +14,7 @@ from growth_checkpoints import STOCK, checkpoint_of, save, stock_file
 from tiny_models import FAMILIES, TINY, build_tiny
 
 from fairseq_compat import UserError
-from fairseq_depthwise.checkpoints.trained_model import (
+from fairseq_depthwise.growth.trained_model import (
     TrainedModel,
     build_like,
     options_class,

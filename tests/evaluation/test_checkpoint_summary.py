@@ -15,7 +15,7 @@ from tiny_models import task_of
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.checkpoints.summary import CheckpointSummary, summarise
+from fairseq_depthwise.evaluation.checkpoint_summary import CheckpointSummary, summarise
 
 
 def summary_of(name: str = "sdt_transformer", **given: Any) -> CheckpointSummary:

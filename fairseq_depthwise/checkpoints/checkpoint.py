@@ -1,12 +1,13 @@
-"""Checkpoints of any family to models: what is in the file, the task that reads its data, and the model."""
+"""The reader of checkpoints: options, task and model of any registered architecture."""
 
 from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fairseq import checkpoint_utils, tasks
@@ -23,24 +24,79 @@ from fairseq_compat.finite import require_finite
 _TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
 
 
-@dataclass(frozen=True)
-class SavedModel:
-    """What a checkpoint has of a model, without the state of its training.
+class Checkpoint:
+    """A checkpoint of fairseq: its options, its task and its model.
 
-    Attributes:
-        path: the file.
-        architecture: as given in training, with ``--arch``.
-        cfg: all options of the training.
-        values: the parameters, by name.
+    Args:
+        path: the file; it is checked at once, and its tensors stay in it until they are used.
+        named: what errors call it; the path by default.
+
+    Raises:
+        UserError: the file is missing, damaged, or no checkpoint of fairseq.
     """
 
-    path: str
-    architecture: str
-    cfg: DictConfig
-    values: Mapping[str, Tensor]
+    def __init__(self, path: str, named: str = "") -> None:
+        self.path = path
+        self.named = named or path
+        if not os.path.isfile(path):
+            raise UserError(f"{self.named}: there is no such file; give the path of a checkpoint")
+        #: What is in the file, as fairseq wrote it.
+        self.state = checkpoints.load_checkpoint(path, mapped=True)
+
+    def options(self, part: str = "model") -> dict[str, Any]:
+        """Return the recorded options of a part of fairseq: "model", "task", "lr_scheduler" and so on."""
+        return checkpoints.options_in(self.state, part)
+
+    @property
+    def architecture(self) -> str:
+        """As given in training, with ``--arch``; "None" where it is not recorded."""
+        options = self.options()
+        return str(options.get("_name") or options.get("arch"))
+
+    @property
+    def updates(self) -> int:
+        """Updates that the model was trained for."""
+        return checkpoints.updates_in(self.state)
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """Name -> value, as in the file."""
+        values: Mapping[str, Tensor] = self.state["model"]
+        return values
+
+    @cached_property
+    def cfg(self) -> DictConfig:
+        """All options of the training as fairseq reads them, those of older versions renamed."""
+        cfg: DictConfig = self._upgraded["cfg"]
+        return cfg
+
+    @cached_property
+    def _upgraded(self) -> dict[str, Any]:
+        try:
+            upgraded: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(self.path)
+        except KeyError as error:
+            raise UserError(f"{self.path} cannot be loaded: its record of the training has no {error}") from error
+        return upgraded
+
+    def require_family(self, family: str | None = None) -> None:
+        """Check that the architecture is registered.
+
+        Args:
+            family: the model must be of this name, or one of its presets.
+
+        Raises:
+            UserError: it is not.
+        """
+        architecture = self.architecture
+        if family is not None and ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture) != family:
+            raise UserError(
+                f"{self.path} holds a model of the architecture {architecture}; it must be {family} or a preset"
+            )
+        if architecture not in ARCH_MODEL_REGISTRY:
+            raise UserError(f"{self.path} holds a model of the architecture {architecture}, which is not known here")
 
     def task(self, data: str, **languages: str | None) -> FairseqTask:
-        """The task of the training, for another folder of data.
+        """Set up the task of the training for another folder of data.
 
         Args:
             data: a folder that ``fairseq-preprocess`` made.
@@ -79,7 +135,7 @@ class SavedModel:
             raise UserError(f"{self.path} records the option {name} wrongly: {reason}") from error
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
-        """The model on the CPU in evaluation mode, in float32.
+        """Build the model on the CPU in evaluation mode, in float32.
 
         Args:
             task: from :meth:`task`, of this checkpoint or of another one of the same data.
@@ -88,7 +144,9 @@ class SavedModel:
         Raises:
             UserError: the parameters do not fit the options or the dictionaries, or some are not numbers.
         """
-        _require_same_dictionaries(self.values, task, data, self.path)
+        self.require_family()
+        values = self._upgraded["model"]
+        _require_same_dictionaries(values, task, data, self.path)
         options = self.cfg.model
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(options, name, None):
@@ -96,30 +154,12 @@ class SavedModel:
         with self._recorded_options():
             model = task.build_model(options, from_checkpoint=True)
         try:
-            model.load_state_dict(self.values, strict=True, model_cfg=options)
+            model.load_state_dict(values, strict=True, model_cfg=options)
         except RuntimeError as error:
             details = [line.strip() for line in str(error).splitlines()[1:2]]
             raise UserError("; ".join([f"{self.path} does not fit its own options", *details]).rstrip(".")) from error
         require_finite(model.named_parameters(), self.path)
         return model.eval()
-
-
-def read_model(path: str, *, family: str | None = None) -> SavedModel:
-    """Read a checkpoint of any architecture that is registered.
-
-    Args:
-        path: the file.
-        family: the model must be one of this name, or of its presets.
-
-    Raises:
-        UserError: the file is no checkpoint, or of another family.
-    """
-    architecture = _architecture(path, family)
-    try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(path)
-    except KeyError as error:
-        raise UserError(f"{path} cannot be loaded: its record of the training has no {error}") from error
-    return SavedModel(path, architecture, state["cfg"], state["model"])
 
 
 @contextmanager
@@ -132,17 +172,6 @@ def fairseq_warnings_only() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _architecture(path: str, family: str | None) -> str:
-    """The architecture, before anything large is read."""
-    options: dict[str, Any] = checkpoints.options_in(checkpoints.load_checkpoint(path, mapped=True))
-    architecture = options.get("_name") or options.get("arch")
-    if family is not None and ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture) != family:
-        raise UserError(f"{path} holds a model of the architecture {architecture}; it must be {family} or a preset")
-    if architecture not in ARCH_MODEL_REGISTRY:
-        raise UserError(f"{path} holds a model of the architecture {architecture}, which is not known here")
-    return str(architecture)
 
 
 def _require_same_dictionaries(values: Mapping[str, Tensor], task: FairseqTask, data: str, path: str) -> None:
