@@ -30,6 +30,7 @@ from fairseq_depthwise.models.depthwise_lstm.cell import (
 )
 from fairseq_depthwise.models.depthwise_lstm.kernels.fused_cell import KERNELS
 from fairseq_depthwise.models.depthwise_lstm.layers import (
+    DECODER_MERGES,
     DepthwiseCell,
     DepthwiseConnection,
     DepthwiseDecoderLayer,
@@ -63,7 +64,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         0.0, "start value of the bias of the forget gate's layer norm; the paper has 0", changes_parameters=False
     )
     decoder_merge: str = option(
-        "add", "how self- and cross-attention reach the decoder's cell", one_of=("add", "concat", "two-cells")
+        "add", "how self- and cross-attention reach the decoder's cell", one_of=tuple(DECODER_MERGES)
     )
     attention_bias: bool = option(False, "give the attention projections biases")
     depthwise_kernel: str = option("auto", "how the cell is computed", one_of=KERNELS, changes_parameters=False)
@@ -97,11 +98,11 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
                 "--depthwise-gate-scope model contradicts --depthwise-sharing none; one shares gates across the model, "
                 "the other shares nothing"
             )
-        if self.decoder_merge == "concat":
+        if (merged := DECODER_MERGES[self.decoder_merge].width) != 1:
             width = self.encoder_embed_dim
             raise UserError(
-                "--depthwise-gate-scope model is impossible with --decoder-merge concat: the encoder's gates read "
-                f"{2 * width} values and the decoder's {3 * width}; leave it at stack"
+                f"--depthwise-gate-scope model is impossible with --decoder-merge {self.decoder_merge}: the encoder's "
+                f"gates read {2 * width} values and the decoder's {(1 + merged) * width}; leave it at stack"
             )
 
 
@@ -161,10 +162,9 @@ class DepthwiseStacks:
     def decoder_layers(self) -> list[nn.Module]:
         """First to last."""
         config, heads = self.config, self.config.decoder_attention_heads
-        concatenate = config.decoder_merge == "concat"
-        two_cells = config.decoder_merge == "two-cells"
-        cell = self._cells("decoder", (3 if concatenate else 2) * self.width, place="b" if two_cells else "")
-        middle_cell = self._cells("decoder", 2 * self.width, place="a") if two_cells else None
+        merge = DECODER_MERGES[config.decoder_merge]
+        cell = self._cells("decoder", (1 + merge.width) * self.width, place="b" if merge.two_cells else "")
+        middle_cell = self._cells("decoder", 2 * self.width, place="a") if merge.two_cells else None
         return [
             DepthwiseDecoderLayer(
                 self_attention=self._attention(heads),
@@ -173,7 +173,7 @@ class DepthwiseStacks:
                 middle_cell=None if middle_cell is None else middle_cell(),
                 input_norm=self._norm_above_first(index),
                 query_norm=self._norm_above_first(index),
-                concatenate=concatenate,
+                merge=merge,
                 dropout=config.dropout,
             )
             for index in range(config.decoder_layers)
