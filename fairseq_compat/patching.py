@@ -1,7 +1,10 @@
-"""A module seen through a film: some names replaced, all others as they are."""
+"""What several patches use: a module with some names replaced, and checks before a training begins."""
 
 from __future__ import annotations
 
+import functools
+from argparse import Namespace
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -20,3 +23,17 @@ class Overlay(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_overlaid_module"], name)
+
+
+def check_before_training(module: Any, check: Callable[[Any], None]) -> None:
+    """Let ``fairseq_cli.train`` call ``check`` with the configuration first, in every process of a training."""
+    original = module.main
+
+    @functools.wraps(original)
+    def main(cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(cfg, Namespace):
+            cfg = module.convert_namespace_to_omegaconf(cfg)
+        check(cfg)
+        return original(cfg, *args, **kwargs)
+
+    module.main = main
