@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from earlier.make import PLUGGED, PLUGIN, SYSTEMS, hypotheses, losses
+from earlier_checkpoints import PLUGGED, PLUGIN, SYSTEMS, hypotheses, losses
 
 from fairseq_compat import checkpoints
 from fairseq_depthwise.serving.beam_search import BeamOptions

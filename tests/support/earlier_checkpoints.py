@@ -1,6 +1,6 @@
-"""Make the small checkpoints of this folder, with which later versions are tested (``test_earlier_checkpoints.py``).
+"""Make the small checkpoints of tests/earlier, with which later versions are tested (``test_earlier_checkpoints.py``).
 
-    python tests/earlier/make.py FOLDER
+    python tests/support/earlier_checkpoints.py FOLDER
 
 Run once, with the version whose checkpoints are to load for good. FOLDER gets ``text``, ``data-bin`` and a folder for
 each system with its checkpoint, the command that trained it (``command.txt``, to be run in FOLDER next to a link to
