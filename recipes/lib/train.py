@@ -41,9 +41,9 @@ GPU_BYTES = 79e9
 #: For glibc: what our models do for themselves (docs/depthwise_speed.md), for fairseq's own and what is before them.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
 
-HELP = """bash recipes/{recipe}/train.sh SYSTEM [options of fairseq-train]
-bash recipes/{recipe}/train.sh SYSTEM --print      the command for the machine that the environment names
-bash recipes/{recipe}/train.sh --commands          those of all systems
+HELP = """bash recipes/train.sh {recipe} SYSTEM [options of fairseq-train]
+bash recipes/train.sh {recipe} SYSTEM --print      the command for the machine that the environment names
+bash recipes/train.sh {recipe} --commands          those of all systems
 
 Systems, and what was published for them:
 """

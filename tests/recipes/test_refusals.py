@@ -89,7 +89,7 @@ def test_train_before_prepare(empty: Callable[[str], Work]) -> None:
     ("arguments", "environment", "words"),
     [
         (["transformr"], {}, "multi30k has no system transformr; did you mean transformer or "),
-        (["x7"], {}, "multi30k has no system x7. train.sh --list names all "),
+        (["x7"], {}, "multi30k has no system x7. train.sh multi30k --list"),
         ([""], {}, "multi30k has no system ''. train.sh"),
         (["transformer"], {"GPUS": "400"}, "GPUS=400, and this machine has "),
         (["transformer"], {"GPUS": "two"}, "GPUS=two is not a whole number of at least 0"),
@@ -142,6 +142,14 @@ def test_print_needs_nothing_and_leaves_nothing(new_work: Callable[..., Work], t
     assert not work.folder.exists()
     assert work.run("train", "--commands", **environment).stdout.count("fairseq_depthwise train ") > 70
     assert not work.folder.exists()
+
+
+@pytest.mark.parametrize("recipe", ["multi30", "lib", "../recipes/multi30k", "", "--list"])
+@pytest.mark.parametrize("script", ["train", "evaluate"])
+def test_unknown_recipe(script: str, recipe: str, tmp_path: Path) -> None:
+    said = refusal(Work(recipe, tmp_path), script, "transformer")
+    assert recipe in said
+    assert "iwslt14_de_en multi30k nist_zh_en" in said
 
 
 def test_list_of_systems(prepared: Callable[[str], Work]) -> None:

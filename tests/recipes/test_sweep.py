@@ -184,8 +184,7 @@ def test_values_that_no_sweep_writes_are_one_sentence(
 
 def test_what_outlives_its_sweep_keeps_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep that was killed leaves trainings behind: another one would fail in their folders, and empty them."""
-    script = tmp_path / "multi30k" / "train.sh"
-    script.parent.mkdir()
+    script = tmp_path / "train.sh"
     script.write_text(f"sleep 100 </dev/null >/dev/null 2>&1 &\necho $! >{tmp_path}/pid\n")
     monkeypatch.setattr(sweep_training, "RECIPE_FOLDERS", tmp_path)
     with sweep_command.only_one(tmp_path) as lock:
