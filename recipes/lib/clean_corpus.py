@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -95,16 +96,21 @@ def clean_corpus(
     with ExitStack() as stack:
         files = [stack.enter_context(written_whole(f"{output}.{language}")) for language in languages]
         raws = [stack.enter_context(written_whole(f"{output}.raw.{language}")) for language in languages] if raw else []
-        work = _Work(languages, tokenize, limits, raw)
-        for result in map_in_order(work, _all_pairs(pairs), jobs, work.prepare):
-            read += result.read
-            kept += len(result.pairs)
-            left_out.update(result.left_out)
+        for chunk in map_in_order(_tokenize, _all_pairs(pairs), jobs, partial(_prepare, tokenize, languages)):
+            chosen = []
+            for pair, tokens in chunk:
+                fault = limits.fault(*tokens) if limits is not None else None
+                if fault is None:
+                    chosen.append((pair, tokens))
+                else:
+                    left_out[fault] += 1
+            read += len(chunk)
+            kept += len(chosen)
             for side, file in enumerate(files):
-                file.write("".join(f"{pair[side]}\n" for pair in result.pairs).encode())
+                file.write("".join(f"{tokens[side]}\n" for _, tokens in chosen).encode())
             for side, file in enumerate(raws):
-                file.write("".join(f"{pair[side]}\n" for pair in result.raw).encode())
-            if read // 1_000_000 > (read - result.read) // 1_000_000:
+                file.write("".join(f"{pair[side]}\n" for pair, _ in chosen).encode())
+            if read // 1_000_000 > (read - len(chunk)) // 1_000_000:
                 say(f"{output}: {read:,} pairs read, {kept:,} kept")
         if kept == 0:
             raise UserError(f"no pair of {', '.join(' and '.join(pair) for pair in pairs)} is left for {output}")
@@ -115,46 +121,24 @@ def clean_corpus(
     say(f"{output}: " + "; ".join(lines))
 
 
-class _Result(NamedTuple):
-    read: int
-    pairs: list[tuple[str, str]]
-    raw: list[tuple[str, str]]
-    left_out: Counter[str]
-
-
-class _Work:
-    """What a process does with a chunk of pairs."""
-
-    def __init__(self, languages: list[str], tokenize: str, limits: Limits | None, raw: bool) -> None:
-        self.languages = languages
-        self.tokenize = tokenize
-        self.limits = limits
-        self.raw = raw
-
-    def prepare(self) -> None:
-        global _tokenizers
-        _tokenizers = [tokenizer(self.tokenize, language) for language in self.languages]
-
-    def __call__(self, chunk: list[tuple[str, str]]) -> _Result:
-        pairs, raw, left_out = [], [], Counter[str]()
-        for pair in chunk:
-            source, target = _tokenizers[0](pair[0]), _tokenizers[1](pair[1])
-            fault = self.limits.fault(source, target) if self.limits is not None else None
-            if fault is not None:
-                left_out[fault] += 1
-                continue
-            pairs.append((source, target))
-            if self.raw:
-                raw.append(pair)
-        return _Result(len(chunk), pairs, raw, left_out)
-
+Pair = tuple[str, str]
 
 #: Of this process, one for each side.
 _tokenizers: list[Callable[[str], str]] = []
 
 
+def _prepare(tokenize: str, languages: list[str]) -> None:
+    _tokenizers[:] = [tokenizer(tokenize, language) for language in languages]
+
+
+def _tokenize(chunk: list[Pair]) -> list[tuple[Pair, Pair]]:
+    """Return each pair as it is and tokenised."""
+    source, target = _tokenizers
+    return [(pair, (source(pair[0]), target(pair[1]))) for pair in chunk]
+
+
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
-    """What tokenises a line.
+    """Return what tokenises a line.
 
     ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it. ``moses-lower`` is what
     fairseq's own scripts for IWSLT do: the tokenizer alone, which escapes some characters, then lower case.

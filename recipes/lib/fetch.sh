@@ -19,7 +19,7 @@ fetch() {
     # Two that fetch into one folder would write the same file.
     if command -v flock >/dev/null && ! flock -n 8; then
       say "waiting for another process that fetches into $DOWNLOADS"
-      flock 8
+      flock 8 || true # some file systems have no locks
     fi
     is_checked && exit
     local part=$file fault remedy="Put a whole one into $DOWNLOADS, or remove it to have it fetched"
@@ -50,7 +50,7 @@ get() {
   if [ -n "${MIRROR:-}" ] && [[ $MIRROR != *://* ]]; then
     [ -f "$MIRROR/$name" ] || die "MIRROR=$MIRROR has no file $name"
     say "copying $MIRROR/$name"
-    cp "$MIRROR/$name" "$1" || die "cannot write $1"
+    cp -f "$MIRROR/$name" "$1" || die "cannot write $1"
     return
   fi
   [ -z "${MIRROR:-}" ] || set -- "$1" "${MIRROR%/}/$name"

@@ -23,11 +23,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from machine_batches import batch, growth_stages
+from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
 from run_folder import FINISHED, languages_of, run_folder
 from step import run_step, say, whole_number
 from systems import System
-from target_tokens import USUAL_SHARE, target_share
 
 from fairseq_compat import UserError
 from recipes import RECIPES, Recipe, system_of

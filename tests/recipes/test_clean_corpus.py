@@ -71,11 +71,10 @@ def test_test_text(tmp_path: Path) -> None:
 
 
 def test_raw_text_beside_cleaned_text(tmp_path: Path) -> None:
-    names = pair(tmp_path, "One.\nx\n\nTwo.\n", "Eins.\nx\nleer\nZwei.\n")
-    assert run(tmp_path, "--clean", "--raw", "--tokenize", "moses", pairs=[names]).returncode == 0
-    assert lines(tmp_path / "out.en") == ["One .", "Two ."]
-    assert lines(tmp_path / "out.raw.en") == ["One.", "Two."]
-    assert lines(tmp_path / "out.raw.de") == ["Eins.", "Zwei."]
+    names = pair(tmp_path, "One.\nOK\n\nTwo.\n", "Eins.\nOK\nleer\nZwei.\n")
+    assert run(tmp_path, "--clean", "--keep-equal", "--raw", "--tokenize", "moses", pairs=[names]).returncode == 0
+    assert lines(tmp_path / "out.en") == ["One .", "OK", "Two ."]
+    assert lines(tmp_path / "out.raw.de") == ["Eins.", "OK", "Zwei."]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +94,7 @@ def test_limits(limits: Limits, source: str, target: str, fault: str | None) -> 
     assert limits.fault(source, target) == limits.fault(target, source) == fault
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-@pytest.mark.parametrize(("source", "target"), [(4999, 5003), (5003, 4999), (0, 1)])
+@pytest.mark.parametrize(("source", "target", "jobs"), [(4999, 5003, "2"), (5003, 4999, "1"), (0, 1, "1")])
 def test_sides_of_different_length(source: int, target: int, jobs: str, tmp_path: Path) -> None:
     names = pair(tmp_path, "a\n" * source, "b\n" * target)
     for before in ([], ["out.de", "out.en"]):
@@ -136,11 +134,12 @@ def test_the_same_from_any_number_of_processes(tmp_path: Path) -> None:
         assert len({(tmp_path / f"out{jobs}.{part}").read_bytes() for jobs in "12"}) == 1, part
 
 
-def test_killed_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(self: clean_corpus._Work, chunk: list[tuple[str, str]]) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+def _killed(chunk: list[tuple[str, str]]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(clean_corpus._Work, "__call__", killed)
+
+def test_killed_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean_corpus, "_tokenize", _killed)
     (tmp_path / "out.en").write_text("older\n")
     names = pair(tmp_path, "a\n" * 9, "b\n" * 9)
     with pytest.raises(UserError, match="one of 2 processes was killed"):
@@ -188,12 +187,6 @@ def test_lower_case_as_in_the_scripts_for_iwslt() -> None:
     """Punctuation is not normalised, and what XML would read otherwise is escaped."""
     tokens = clean_corpus.tokenizer("moses-lower", "de")("„Das ist 'was“, sagte Ärzte & mehr.")
     assert tokens == "„ das ist &apos; was “ , sagte ärzte &amp; mehr ."
-
-
-def test_pairs_that_are_the_same_on_both_sides(tmp_path: Path) -> None:
-    names = pair(tmp_path, "OK\nyes\n", "OK\nja\n")
-    assert run(tmp_path, "--clean", "--keep-equal", pairs=[names]).returncode == 0
-    assert lines(tmp_path / "out.en") == ["OK", "yes"]
 
 
 def test_chinese_in_words_is_written_as_it_is_everywhere_else() -> None:

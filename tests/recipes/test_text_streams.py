@@ -73,7 +73,7 @@ def test_one_line_for_each_line_feed(content: str, expected: list[str], tmp_path
 
 
 def test_every_place(tmp_path: Path) -> None:
-    members = [("folder/other", b"no\n"), ("folder/text", CONTENT), ("folder/text.gz", gzip.compress(CONTENT))]
+    members = [("folder/other", b"no\n"), ("./folder/text", CONTENT), ("folder/text.gz", gzip.compress(CONTENT))]
     places = [written(tmp_path / "text", CONTENT), written(tmp_path / "text.gz", gzip.compress(CONTENT))]
     for archive in (
         tar(tmp_path / "a.tar", members), tar(tmp_path / "a.tgz", members), tar(tmp_path / "a.tar.gz", members),
@@ -94,10 +94,6 @@ def test_talks(tmp_path: Path) -> None:
     assert len(lines(f"{archive}!de-en/other")) == 6
     xml = '<?xml version="1.0"?>\n<title>T</title>\n<seg id="1"> Das ist\u2019s . </seg>\n<seg id="2">Nein</seg>\n'
     assert lines(tar(tmp_path / "b.tgz", [("x.xml", xml.encode())]) + "!x.xml") == ["Das ist's .", "Nein"]
-
-
-def test_members_that_begin_with_a_point(tmp_path: Path) -> None:
-    assert lines(tar(tmp_path / "a.tgz", [("./folder/text", CONTENT)]) + "!folder/text") == LINES
 
 
 def test_folders_with_every_character(tmp_path: Path) -> None:
@@ -206,29 +202,9 @@ def test_damage_within(tmp_path: Path) -> None:
             lines(path if path.suffix == ".gz" else f"{path}!*")
 
 
-class Endless(io.RawIOBase):
-    """Some bytes over and over, without ever holding them all."""
-
-    def __init__(self, piece: bytes, size: int) -> None:
-        self._piece, self._left = piece, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the base takes any buffer
-        count = min(len(buffer), len(self._piece), self._left)
-        buffer[:count] = self._piece[:count]
-        self._left -= count
-        return count
-
-
 def test_memory_does_not_grow(tmp_path: Path) -> None:
     size = 8_000_000
-    with tarfile.open(tmp_path / "a.tgz", "w:gz", compresslevel=1) as archive:
-        for member in "ab":
-            entry = tarfile.TarInfo(member)
-            entry.size = size
-            archive.addfile(entry, io.BufferedReader(Endless(b"x" * 39_999 + b"\n", size), 40_000))
+    tar(tmp_path / "a.tgz", ((member, (b"x" * 39_999 + b"\n") * (size // 40_000)) for member in "ab"))
     stream = read_text(f"{tmp_path}/a.tgz!*")
     for _ in islice(stream, 10):
         pass
