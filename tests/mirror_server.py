@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
-
-_PIECE = 1 << 16
 
 
 @dataclass
@@ -49,7 +45,6 @@ class MirrorServer(ThreadingHTTPServer):
     Attributes:
         faults: by file name; it may be changed while the server runs.
         requests: name and ``Range`` of each, in their order.
-        sent: bytes of bodies, by file name.
     """
 
     daemon_threads = True
@@ -59,8 +54,6 @@ class MirrorServer(ThreadingHTTPServer):
         self.folder = folder
         self.faults: dict[str, Fault] = {}
         self.requests: list[tuple[str, str | None]] = []
-        self.sent: Counter[str] = Counter()
-        self.lock = threading.Lock()
         self.ending = threading.Event()
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
@@ -72,9 +65,7 @@ class MirrorServer(ThreadingHTTPServer):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.ending.set()
         self.shutdown()
         self.server_close()
@@ -90,11 +81,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # the name that http.server calls
         name = self.path.lstrip("/")
         server, path, asked = self.server, self.server.folder / name, self.headers["Range"]
-        with server.lock:
-            server.requests.append((name, asked))
-            fault = server.faults.get(name, Fault())
-            status = fault.statuses.pop(0) if fault.statuses else 200
-            cut, hang = self._cut(fault)
+        server.requests.append((name, asked))
+        fault = server.faults.get(name, Fault())
+        status = fault.statuses.pop(0) if fault.statuses else 200
+        cut, hang = self._cut(fault)
         if status == 200 and not path.is_file():
             status = 404
         if status != 200:
@@ -104,10 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = re.fullmatch(r"bytes=(\d+)-", asked or "") if fault.ranges else None
         start = int(found[1]) if found else 0
         if start >= len(content) > 0:
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(content)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.send_error(416)
             return
         body = content[start:]
         if fault.wrong_bytes:
@@ -115,11 +102,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        if fault.ranges:
-            self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self._send(name, body[: cut if cut is not None else hang])
+        self.wfile.write(body[: cut if cut is not None else hang])
+        self.wfile.flush()
         if hang is not None:
             server.ending.wait()
 
@@ -130,13 +116,6 @@ class _Handler(BaseHTTPRequestHandler):
                 return None, None
             fault.times -= 1
         return fault.cut_after, fault.hang_after
-
-    def _send(self, name: str, body: bytes) -> None:
-        for start in range(0, len(body), _PIECE):
-            piece = body[start : start + _PIECE]
-            self.wfile.write(piece)
-            with self.server.lock:
-                self.server.sent[name] += len(piece)
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing on stderr."""

@@ -8,13 +8,16 @@
 # CHECKSUM is sha256:HEX or md5:HEX, or none where none was published: then the archive is read to its end. A URL may be
 # by-hand: and a sentence that says where the file can be had.
 fetch() {
-  local name=$1 checksum=${2:-} url file=$DOWNLOADS/$1
+  local name=$1 checksum=${2:-} file=$DOWNLOADS/$1 url command
   if [ $# = 1 ]; then
     read -r _ checksum url < <(grep "^$1 " "$LIB/archives.txt") || die "recipes/lib/archives.txt has no $1"
     set -- "$1" "$checksum" "$url"
   fi
   mkdir -p "$DOWNLOADS"
   is_checked && return
+  for command in curl "${checksum%%:*}sum"; do
+    [ "$command" = nonesum ] || command -v "$command" >/dev/null || die "fetching needs the command $command; install it"
+  done
   (
     # Two that fetch into one folder would write the same file.
     if command -v flock >/dev/null && ! flock -n 8; then

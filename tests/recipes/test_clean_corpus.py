@@ -148,17 +148,6 @@ def test_killed_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (tmp_path / "out.en").read_text() == "older\n"
 
 
-def test_disk_full(tmp_path: Path) -> None:
-    """A limit for the size of files fails a write in the same way."""
-    names = pair(tmp_path, "a b c\n" * 9000, "d e f\n" * 9000)
-    step = f"{sys.executable} {LIB}/clean_corpus.py --languages en de --jobs 2 --output out --pair {' '.join(names)}"
-    result = subprocess.run(["bash", "-c", f"ulimit -f 20; exec {step}"], cwd=tmp_path, capture_output=True)
-    assert result.returncode == 1
-    assert result.stderr.decode().startswith("clean_corpus: error: cannot write out.")
-    assert result.stderr.decode().count("\n") == 1
-    assert left(tmp_path) == []
-
-
 SENTENCES = {
     "en": [
         "\u201cIt\u2019s a well-known fact,\u201d she said \u2013 and \u2018left\u2019\u2026",

@@ -76,16 +76,6 @@ def test_reads_no_further_than_needed() -> None:
     assert read < 15 * CHUNK
 
 
-def _killed(chunk: list[int]) -> None:
-    if 3 * CHUNK in chunk:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_killed_process() -> None:
-    with pytest.raises(UserError, match=r"one of 2 processes was killed, .* JOBS=1"):
-        list(map_in_order(_killed, range(20 * CHUNK), 2, lambda: None))
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_no_process_stays_behind(number: signal.Signals, tmp_path: Path) -> None:
     """Killed, it takes its processes with it; Ctrl-C, which all of a terminal's processes get, ends it in one line."""

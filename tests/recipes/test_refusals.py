@@ -40,11 +40,7 @@ def test_other_settings(prepared: Callable[[str], Work]) -> None:
         ("wmt14_en_de", {"JOBS": "0"}, "JOBS=0 is not a whole number of at least 1"),
         ("wmt14_en_de", {"JOBS": "two"}, "JOBS=two is not a whole number of at least 1"),
         ("nist_zh_en", {"LDC": ""}, "LDC= is not a folder"),
-        (
-            "nist_zh_en",
-            {"LDC": "/bin"},
-            "LDC=/bin has no train.zh; recipes/nist_zh_en/README.md says what each file is",
-        ),
+        ("nist_zh_en", {"LDC": "/bin"}, "LDC=/bin has no train.zh"),
         ("wmt14_en_de", {"PYTHON": "/bin/false"}, "PYTHON=/bin/false has no fairseq-depthwise; run make setup"),
     ],
 )
@@ -82,17 +78,9 @@ def test_train_before_prepare(new_work: Callable[..., Work]) -> None:
     ("arguments", "environment", "words"),
     [
         (["transformr"], {}, "multi30k has no system transformr; did you mean transformer or "),
-        (["x7"], {}, "multi30k has no system x7. train.sh multi30k --list"),
         ([""], {}, "multi30k has no system ''. train.sh"),
         (["transformer"], {"GPUS": "400"}, "GPUS=400, and this machine has "),
-        (["transformer"], {"GPUS": "two"}, "GPUS=two is not a whole number of at least 0"),
         (["transformer"], {"SEED": "x"}, "SEED=x is not a whole number"),
-        (
-            ["transformer"],
-            {"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "127.0.0.1"},
-            "NODE_RANK=2 is not below NNODES=2; nodes are counted from 0",
-        ),
-        (["transformer"], {"NNODES": "2", "NODE_RANK": "0"}, "NNODES=2 needs MASTER_ADDR"),
         (["transformer"], {"BATCH_TOKENS": "500", "PROCESSES": "4"}, "use at most 1 processes"),
         (["transformer", "--no-such-option"], {}, "unrecognized arguments: --no-such-option"),
     ],

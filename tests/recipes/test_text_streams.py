@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import io
 import re
-import tarfile
 import tracemalloc
-import zipfile
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from corpus_mirror import write_tar, write_zip
 from text_streams import one_line, read_text
 
 from fairseq_compat import UserError
@@ -22,18 +20,12 @@ CONTENT = "".join(f"{line}\n" for line in LINES).encode()
 
 
 def tar(path: Path, members: Iterable[tuple[str, bytes]]) -> str:
-    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
-        for name, content in members:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
+    write_tar(path, dict(members))
     return str(path)
 
 
 def zipped(path: Path, members: Iterable[tuple[str, bytes]]) -> str:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members:
-            archive.writestr(name, content)
+    write_zip(path, dict(members))
     return str(path)
 
 
