@@ -1,6 +1,6 @@
 """Scores a many-to-many model in every direction that has a test set, all of them in parallel.
 
-    python evaluate_languages.py SYSTEM
+    python evaluate_languages.py opus100 SYSTEM
 
 Averages the last checkpoints, translates each test set into ``evaluation/en-xx/LANGUAGE.txt``, ``evaluation/xx-en`` and
 ``evaluation/zero-shot``, with one model in each GPU's memory (or in each of ``PROCESSES`` on a CPU), and prints
@@ -71,6 +71,7 @@ class Direction(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", choices=(RECIPE,))
     parser.add_argument("system")
     options = parser.parse_args()
     system = with_average(system_of(RECIPE, options.system))

@@ -70,12 +70,12 @@ class Training:
             os.killpg(self.process.pid, signal.SIGTERM)
 
     def script(self, name: str, environment: Mapping[str, str], *arguments: str) -> int:
-        """Run a script of the recipe in a process group of its own; return its status."""
+        """Run a script of the recipes in a process group of its own; return its status."""
         if self.stopping:
             return -signal.SIGTERM
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
-                ["bash", str(RECIPE_FOLDERS / self.run.recipe / name), self.run.system, *arguments],
+                ["bash", str(RECIPE_FOLDERS / name), self.run.recipe, self.run.system, *arguments],
                 env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                 start_new_session=True, pass_fds=(self.lock,),
             )  # fmt: skip

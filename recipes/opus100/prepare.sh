@@ -41,7 +41,7 @@ while read -r language pair _; do
     case "$part $language" in dev\ an | dev\ dz | dev\ hy | dev\ mn | dev\ yo | test\ an | test\ dz | test\ hy | test\ mn | test\ yo) continue ;; esac
     inside="opus-100-corpus-$pair-v1.0.tar.gz!opus-100-corpus/v1.0/supervised/$pair/opus.$pair-$part"
     pair "$inside.en" "$inside.$language"
-    if [ "$part" = train ]; then text "train.en-$language" --clean --no-words; else text "$part.en-$language"; fi
+    if [ "$part" = train ]; then text "train.en-$language" --clean; else text "$part.en-$language"; fi
   done
 done <<<"$chosen"
 
@@ -58,7 +58,7 @@ SOURCE=en
 
 if ! made "$TEXT/pieces.model"; then
   say "learning $VOCABULARY subwords of all languages"
-  "$PYTHON" "$LIB/subwords.py" learn-sentencepiece "$TEXT"/train.en-*.* --size "$VOCABULARY" --sample "$SAMPLE" \
+  "$PYTHON" "$LIB/pieces.py" learn "$TEXT"/train.en-*.* --size "$VOCABULARY" --sample "$SAMPLE" \
     --output "$TEXT/pieces"
 fi
 made "$DATA" && exit
@@ -75,7 +75,7 @@ binarise_pair() {
     case $part in train) parts+=(--trainpref) ;; dev) parts+=(--validpref) ;; test) parts+=(--testpref) ;; esac
     parts+=("$TEXT/pieces.$part.en-$language")
     [ -e "$TEXT/pieces.$part.en-$language.en" ] && [ -e "$TEXT/pieces.$part.en-$language.$language" ] && continue
-    "$PYTHON" "$LIB/subwords.py" apply --model "$TEXT/pieces.model" --input "$TEXT/$part.en-$language" --jobs 1 \
+    "$PYTHON" "$LIB/pieces.py" apply "$TEXT/pieces.model" --input "$TEXT/$part.en-$language" --jobs 1 \
       --languages en "$language" --output "$TEXT/pieces.$part.en-$language" \
       --longest "$([ "$part" = train ] && echo "$LONGEST" || echo 0)"
   done
