@@ -1,4 +1,4 @@
-"""``fairseq-depthwise doctor``: the table, JSON and status, with all well and with something wrong."""
+"""``fairseq-depthwise doctor``: the table, JSON and status, with nothing wrong and with a problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,42 +25,30 @@ def doctor(*options: str, env: dict[str, str] | None = None) -> subprocess.Compl
     )
 
 
-@pytest.fixture
-def old_omegaconf(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = versions.installed_version
-    monkeypatch.setattr(versions, "installed_version", lambda name: "2.0.6" if name == "omegaconf" else real(name))
-
-
-def test_all_is_well_here() -> None:
+def test_nothing_is_wrong_here(document: Callable[..., Any]) -> None:
     result = doctor()
     assert result.returncode == 0
     lines = result.stdout.splitlines()
-    assert lines[-1] == "all is well"
     assert not [line for line in lines if line.startswith("WRONG")]
     assert any(line.startswith("ok     plugin ") for line in lines)
     assert "[fairseq.checkpoint_utils]" in result.stdout
-
-
-def test_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["doctor", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = document("doctor")
     assert answer["ok"] is True
     assert all(check["ok"] and not check["fix"] for check in answer["checks"])
     assert {patch["modules"] for patch in answer["patches"]} >= {"fairseq.options", "fairseq.distributed.utils"}
 
 
-@pytest.mark.usefixtures("old_omegaconf")
-def test_problem_is_a_line_with_its_fix_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_problem_has_its_fix_and_status_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = versions.installed_version
+    monkeypatch.setattr(versions, "installed_version", lambda name: "2.0.6" if name == "omegaconf" else real(name))
     assert cli.main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     (wrong,) = [number for number, line in enumerate(lines) if line.startswith("WRONG")]
     assert lines[wrong].split() == ["WRONG", "omegaconf", "2.0.6"]
-    assert lines[wrong + 1].strip() == "fix: pip install 'omegaconf>=2.3,<2.4'"
-    assert lines[-1] == "1 to mend: omegaconf"
-
-
-@pytest.mark.usefixtures("old_omegaconf")
-def test_problem_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "pip install 'omegaconf>=2.3,<2.4'" in lines[wrong + 1]
+    assert "omegaconf" in lines[-1]
     assert cli.main(["doctor", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is False
@@ -103,8 +93,7 @@ def test_it_answers_where_fairseq_is_another_or_missing(found: str | None, tmp_p
     lines = result.stdout.splitlines()
     (wrong,) = [number for number, line in enumerate(lines) if line.startswith("WRONG")]
     assert lines[wrong].split(maxsplit=2) == ["WRONG", "fairseq", found or "not installed"]
-    assert lines[wrong + 1].strip() == "fix: pip install --no-deps fairseq==0.12.2"
-    assert lines[-1] == "1 to mend: fairseq"
+    assert "pip install --no-deps fairseq==0.12.2" in lines[wrong + 1]
 
 
 def test_it_answers_where_something_that_fairseq_needs_is_missing() -> None:
@@ -124,4 +113,4 @@ def test_it_answers_where_something_that_fairseq_needs_is_missing() -> None:
     assert result.returncode == 1
     assert result.stderr == ""
     assert "WRONG  hydra-core" in result.stdout
-    assert "fix: pip install 'hydra-core>=1.3,<1.4'" in result.stdout
+    assert "pip install 'hydra-core>=1.3,<1.4'" in result.stdout
