@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from training_states import assert_same_state
+from training_states import assert_same_state, hypotheses, logged
 
 from fairseq_compat import checkpoints
 
@@ -62,12 +61,6 @@ def whole(grow: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) ->
     return folder, grow(folder, *IN_UPDATES, "--save-interval-updates", 1, "--update-freq", 2)
 
 
-def updates_in(log: str) -> list[dict[str, float]]:
-    """What was logged of every update."""
-    lines = re.findall(r"train_inner \| (\{.*\})", log)
-    return [{key: float(value) for key, value in json.loads(line).items() if value} for line in lines]
-
-
 def depth_of(checkpoint: Path, side: str = "encoder") -> tuple[int, int]:
     """The depth in a checkpoint's options, and the layers it has parameters of."""
     state = checkpoints.load_checkpoint(checkpoint)
@@ -91,12 +84,12 @@ def rate_after(updates: int, restarts: list[int]) -> float:
 
 def test_stages_in_updates_follow_the_plan(whole: tuple[Path, str]) -> None:
     folder, log = whole
-    logged = updates_in(log)
-    assert [update["depth"] for update in logged] == [2] * 5 + [3] * 4 + [4] * 6
-    assert [update["stage"] for update in logged] == [1] * 5 + [2] * 4 + [3] * 6
-    assert {update["peak_lr"] for update in logged} == {PEAK}
+    updates = logged(log)
+    assert [update["depth"] for update in updates] == [2] * 5 + [3] * 4 + [4] * 6
+    assert [update["stage"] for update in updates] == [1] * 5 + [2] * 4 + [3] * 6
+    assert {update["peak_lr"] for update in updates} == {PEAK}
     # fairseq logs with update n the rate of update n + 1; at a border that is the rate before the restart.
-    for number, update in enumerate(logged, start=1):
+    for number, update in enumerate(updates, start=1):
         restarts = [border for border in (5, 9) if border < number]
         assert update["lr"] == pytest.approx(rate_after(number, restarts), rel=1e-4)
     for border in ("5 updates", "9 updates"):
@@ -118,7 +111,7 @@ def test_the_first_update_after_growth_is_taken_at_the_restarted_rate(
         "--activation-dropout", 0, "--save-dir", tmp_path, "--save-interval-updates", 1,
     ]  # fmt: skip
     log = run_command("fairseq-depthwise", "train", copy_reverse_data, *options, "--growth-stages", "2:5u,3:2u")
-    gradient_norm = updates_in(log.stderr + log.stdout)[5]["gnorm"]
+    gradient_norm = logged(log.stderr + log.stdout)[5]["gnorm"]
     run_command("fairseq-depthwise", "grow", tmp_path / "checkpoint_1_5.pt", tmp_path / "grown.pt", "--layers", 3)
     before, after = (
         checkpoints.load_checkpoint(tmp_path / name)["model"] for name in ("grown.pt", "checkpoint_1_6.pt")
@@ -130,33 +123,32 @@ def test_the_first_update_after_growth_is_taken_at_the_restarted_rate(
 
 def test_stages_in_epochs_set_their_batches(grow: Callable[..., str], tmp_path: Path) -> None:
     log = grow(tmp_path, "--growth-stages", "2:1@1000x1,3:2@500x2,4:1@2000x3", "--bf16")
-    logged = updates_in(log)
-    depths = [int(update["depth"]) for update in logged]
+    updates = logged(log)
+    depths = [int(update["depth"]) for update in updates]
     assert depths == sorted(depths)
-    assert {int(update["epoch"]): int(update["depth"]) for update in logged} == {1: 2, 2: 3, 3: 3, 4: 4}
-    words = {depth: max(update["wpb"] for update in logged if update["depth"] == depth) for depth in (2, 3, 4)}
+    assert {int(update["epoch"]): int(update["depth"]) for update in updates} == {1: 2, 2: 3, 3: 3, 4: 4}
+    words = {depth: max(update["wpb"] for update in updates if update["depth"] == depth) for depth in (2, 3, 4)}
     assert words[2] <= 1000
     assert words[3] <= 2 * 500
     assert 2000 < words[4] <= 3 * 2000
     # One batch in an update, then two, then three: fewer updates from as many batches.
-    per_epoch = [sum(update["epoch"] == epoch for update in logged) for epoch in (1, 2, 4)]
+    per_epoch = [sum(update["epoch"] == epoch for update in updates) for epoch in (1, 2, 4)]
     assert per_epoch[0] > per_epoch[2]
     assert depth_of(tmp_path / "checkpoint_last.pt") == (4, 4)
 
 
-@pytest.mark.parametrize("option", ["--max-epoch", "--max-update"])
-def test_an_open_last_stage_ends_with_training(grow: Callable[..., str], tmp_path: Path, option: str) -> None:
-    stages = "2:1,3:" if option == "--max-epoch" else "2:2u,3:"
-    log = grow(tmp_path, "--growth-stages", stages, option, 3)
-    assert depth_of(tmp_path / "checkpoint_last.pt") == (3, 3)
-    reached = updates_in(log)[-1]
-    assert (reached["epoch"] if option == "--max-epoch" else reached["num_updates"]) == 3
-
-
-def test_an_early_end_is_said(grow: Callable[..., str], tmp_path: Path) -> None:
-    log = grow(tmp_path, "--growth-stages", "2:4u,3:4u,4:", "--max-update", 6)
-    assert "training ends with 3 layers: --max-update 6 is over before the later stages" in log
-    assert depth_of(tmp_path / "checkpoint_last.pt") == (3, 3)
+@pytest.mark.parametrize(
+    ("stages", "option", "end", "depth"),
+    [("2:1,3:", "--max-epoch", 3, 3), ("2:2u,3:", "--max-update", 3, 3), ("2:4u,3:4u,4:", "--max-update", 6, 3)],
+    ids=["open in epochs", "open in updates", "too early"],
+)
+def test_the_end_of_training_ends_the_stages(
+    grow: Callable[..., str], tmp_path: Path, stages: str, option: str, end: int, depth: int
+) -> None:
+    log = grow(tmp_path, "--growth-stages", stages, option, end)
+    assert depth_of(tmp_path / "checkpoint_last.pt") == (depth, depth)
+    assert logged(log)[-1]["epoch" if option == "--max-epoch" else "num_updates"] == end
+    assert (f"training ends with {depth} layers: {option} {end}" in log) == stages.endswith("4:")
 
 
 def test_new_layers_start_anew_and_old_ones_stay_frozen(grow: Callable[..., str], tmp_path: Path) -> None:
@@ -263,11 +255,10 @@ def test_grown_as_a_file_and_trained_on_is_grown_while_training(
     ids=["bf16", "memory-efficient bf16", "fp16", "bf16 with layerdrop"],
 )
 def test_half_precisions_grow(grow: Callable[..., str], tmp_path: Path, options: list[str]) -> None:
-    log = grow(tmp_path, *IN_UPDATES, *options)
-    logged = updates_in(log)
-    assert [update["depth"] for update in logged] == [2] * 5 + [3] * 4 + [4] * 6
-    assert all(update["loss"] < 8 for update in logged)
-    assert logged[-1]["loss"] < logged[0]["loss"]
+    updates = logged(grow(tmp_path, *IN_UPDATES, *options))
+    assert [update["depth"] for update in updates] == [2] * 5 + [3] * 4 + [4] * 6
+    assert all(update["loss"] < 8 for update in updates)
+    assert updates[-1]["loss"] < updates[0]["loss"]
     assert depth_of(tmp_path / "checkpoint_last.pt") == (4, 4)
 
 
@@ -311,22 +302,12 @@ def test_the_depthwise_model_grows_on_either_side(grow: Callable[..., str], tmp_
     for one in ("encoder", "decoder"):
         layers = 3 if side in (one, "both") else 1
         assert depth_of(tmp_path / "checkpoint_last.pt", one) == (layers, layers)
-    assert updates_in(log)[-1]["depth"] == 3
+    assert logged(log)[-1]["depth"] == 3
     # The gates are shared: growth must not take them apart.
     state = checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")["model"]
     for one in ("encoder", "decoder") if side == "both" else (side,):
         gates = [state[f"{one}.layers.{layer}.cell.gates.projection.weight"] for layer in range(3)]
         assert len({gate.data_ptr() for gate in gates}) == 1
-
-
-@pytest.mark.parametrize("strategy", ["top", "interpolation"])
-def test_other_strategies_train(grow: Callable[..., str], tmp_path: Path, strategy: str) -> None:
-    log = grow(
-        tmp_path, "--growth-stages", "2:2u,3:2u", "--growth-strategy", strategy, "--encoder-block-size", 0,
-        "--lr-scheduler", "inverse_sqrt",
-    )  # fmt: skip
-    assert "which --lr-scheduler inverse_sqrt_restart would have restarted" in log
-    assert depth_of(tmp_path / "checkpoint_last.pt") == (3, 3)
 
 
 # --- what comes out --------------------------------------------------------------------------------------------------
@@ -369,7 +350,7 @@ def test_depths_and_families_decode_together(
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", ":".join(map(str, models)), "--beam", 3, "--cpu",
     )  # fmt: skip
-    assert len(re.findall(r"^H-\d+", result.stdout, re.MULTILINE)) == 40
+    assert len(hypotheses(result.stdout)) == 40
 
 
 def test_a_grown_model_is_used_like_any_other(
@@ -384,19 +365,18 @@ def test_a_grown_model_is_used_like_any_other(
         "fairseq-depthwise", "interactive", copy_reverse_data, "--path", folder / "checkpoint_last.pt", "--beam", 2,
         "--cpu", stdin="w1 w2 w3\n\n",
     )  # fmt: skip
-    translations = re.findall(r"^D-\d\t\S+\t(.*)$", result.stdout, re.MULTILINE)
+    translations = hypotheses(result.stdout, "D")
     assert len(translations) == 2
     assert translations[0] == hub_translation
 
 
-def test_averaging_stays_within_a_depth(run_command: RunCommand, whole: tuple[Path, str], tmp_path: Path) -> None:
+def test_averaging_stays_within_a_depth(
+    run_command: RunCommand, refusal: Callable[..., str], whole: tuple[Path, str], tmp_path: Path
+) -> None:
     folder, _ = whole
     run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", "--last", 3, folder)
     assert depth_of(tmp_path / "mean.pt") == (4, 4)
-    refused = run_command(
-        "fairseq-depthwise", "average", "--output", tmp_path / "no.pt", folder / "checkpoint_2_5.pt",
-        folder / "checkpoint_2_6.pt", check=False,
-    )  # fmt: skip
-    assert refused.returncode == 1
-    assert re.search(r"checkpoint_2_6.pt has 3 encoder layers .*checkpoint_2_5.pt (has )?2", refused.stderr)
+    inputs = [folder / f"checkpoint_2_{update}.pt" for update in (5, 6)]
+    sentence = refusal("fairseq-depthwise", "average", "--output", tmp_path / "no.pt", *inputs)
+    assert re.search(r"checkpoint_2_6.pt has 3 encoder layers .*checkpoint_2_5.pt (has )?2", sentence)
     assert not (tmp_path / "no.pt").exists()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from training_states import assert_same_state
+from training_states import assert_same_state, bleu4, hypotheses
 
 from fairseq_compat import checkpoints
 
@@ -107,11 +107,6 @@ def generate(run_command: RunCommand, copy_reverse_data: Path) -> Callable[..., 
         ).stdout  # fmt: skip
 
     return call
-
-
-def hypotheses(printed: str) -> dict[str, str]:
-    """Sentence number to the words."""
-    return dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", printed, re.MULTILINE))
 
 
 def grouped(name: str) -> object:
@@ -215,13 +210,9 @@ def test_two_processes_with_compiled_cells(
     ids=["two cells", "sdt"],
 )
 def test_copy_and_reverse_is_memorised(
-    arch: str,
-    options: list[str],
-    run_command: RunCommand,
-    copy_reverse_data: Path,
-    tiny_model_options: Callable[[str], list[str]],
-    tmp_path: Path,
-) -> None:
+    arch: str, options: list[str], run_command: RunCommand, copy_reverse_data: Path,
+    tiny_model_options: Callable[[str], list[str]], tmp_path: Path,
+) -> None:  # fmt: skip
     run_command(
         "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *LEARNING, *options,
         "--share-all-embeddings", "--criterion", "cross_entropy", "--dropout", 0, "--disable-validation", "--save-dir",
@@ -231,6 +222,4 @@ def test_copy_and_reverse_is_memorised(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "checkpoint_last.pt",
         "--gen-subset", "train", "--beam", 4, "--quiet", "--cpu",
     )  # fmt: skip
-    bleu = re.search(r"BLEU4 = ([\d.]+)", result.stdout)
-    assert bleu is not None
-    assert float(bleu[1]) >= 99
+    assert bleu4(result.stdout) >= 99
