@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import KINDS, checkpoint_of, data_in
 
 from fairseq_depthwise import cli
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
@@ -147,13 +148,19 @@ def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys
     assert len(translated(capsys, *given, "--tokenized")) == len(LINES)
 
 
-def test_int8(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["translate", model, text, "--int8", *SEARCH]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.count("\n") == len(LINES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_int8(kind: str, data: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["translate", checkpoint_of(tmp_path, kind), text, "--data", data, "--json", *SEARCH]
+    scores = []
+    for options in ([], ["--int8"]):
+        assert cli.main([*command, *options]) == 0
+        captured = capsys.readouterr()
+        scores.append([json.loads(line)["score"] for line in captured.out.splitlines()])
+    assert scores[1] == pytest.approx(scores[0], abs=0.3)
+    assert scores[0] != scores[1]
+    assert re.search(r"int8: (\d+) of \1 ", captured.err)
     # In each stack gates and 3 layers: attention, twice in the decoder, and two of the hidden net. The vocabulary.
-    assert "int8: 51 of 51 " in captured.err
-    assert "int8" not in captured.out
+    assert kind != "depthwise_lstm_transformer" or "int8: 51 of 51 " in captured.err
 
 
 def test_cost_of_a_lower_precision(

@@ -106,8 +106,7 @@ def test_long_curves_are_means_and_gaps_stay() -> None:
 
 
 def test_pages_of_long_runs_stay_small() -> None:
-    page = make_page(["one", "two", "three"], [a_run(20_000) for _ in range(3)])
-    assert len(page) < 1_000_000
+    assert len(make_page(["one"], [a_run(5_000)])) < 350_000
 
 
 def test_units() -> None:

@@ -24,6 +24,7 @@ LEARNING = [
     "--share-all-embeddings", "--optimizer", "adam", "--lr", "5e-3", "--lr-scheduler", "inverse_sqrt_restart",
     "--warmup-updates", "4", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1",
     "--cpu", "--num-workers", "0", "--no-progress-bar", "--no-epoch-checkpoints", "--max-tokens", "200",
+    "--disable-validation",
 ]  # fmt: skip
 
 FFN = ["--encoder-ffn-embed-dim", "64", "--decoder-ffn-embed-dim", "64"]
@@ -139,7 +140,6 @@ def test_a_small_model_learns_what_the_tag_asks_for(
     """The same English sentence goes into the language of its tag, and into no other."""
     train(
         tmp_path, "--max-epoch", 12, *DEPTHS, "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0,
-        "--disable-validation",
     )  # fmt: skip
     for language in languages(NUMBER):
         found = translations(
@@ -175,43 +175,7 @@ def test_growing_within_an_epoch(
     assert "1:5u,2:6u,3:4u" in run_command("fairseq-depthwise", "inspect", last).stdout
 
 
-def test_growing_between_epochs_with_batches_of_each_stage(train: Callable[..., str], tmp_path: Path) -> None:
-    options: dict[str, Any] = {"options_of_task": GROWING}
-    stages = ["--growth-stages", "1:1@200x1,2:1@100x2,4:1", "--decoder-layers", 1, *SAMPLING["temperature"]]
-    log = train(tmp_path / "whole", *stages, "--log-format", "json", **options)
-    words = [float(number) for number in re.findall(r'"train_wpb": "([\d.]+)"', log)]
-    assert len(words) == 3
-    assert words[1] <= 2 * 100
-    for more in (["--max-update", 12], []):
-        train(tmp_path / "parts", *stages, *more, **options)
-    assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt")
-
-
-def test_what_was_trained_plainly_goes_on_growing(train: Callable[..., str], tmp_path: Path) -> None:
-    train(tmp_path / "plain", "--encoder-layers", 1, "--decoder-layers", 1, "--max-update", 4)
-    log = train(
-        tmp_path / "grown", "--growth-stages", "2:2u,3:1u", "--decoder-layers", 1, "--growth-from",
-        tmp_path / "plain/checkpoint_last.pt", "--growth-strategy", "top", options_of_task=GROWING,
-    )  # fmt: skip
-    assert "4 updates, encoder of 1 layers" in log
-    assert checkpoints.load_checkpoint(tmp_path / "grown/checkpoint_last.pt")["cfg"]["model"]["encoder_layers"] == 3
-
-
-# --- mistakes, real text ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--task", "translation_multi_simple_epoch"], "--lang-pairs"),
-        ([*task(), "--langs", "en,l00,l01"], "en-l02"),
-        ([*task(), "--langs", "en", "--lang-dict", "en"], "--langs and --lang-dict"),
-        (GROWING, "--growth-stages"),
-    ],
-)
-def test_refused(refusal: Callable[..., str], data: Path, tmp_path: Path, options: list[str], named: str) -> None:
-    command = ["fairseq-depthwise", "train", data, *options, "--arch", "sdt_transformer", *SIZES, *FFN, *LEARNING]
-    assert named in refusal(*command, "--save-dir", tmp_path)
+# --- real text -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.corpora

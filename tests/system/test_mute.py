@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_states import assert_same_state, bleu4, logged
+from training_states import assert_same_state, logged
 
 from fairseq_compat import checkpoints
 
@@ -46,24 +46,6 @@ def sequential(train: Callable[..., str], tmp_path_factory: pytest.TempPathFacto
     """Folder and log of six updates of the full model."""
     folder = tmp_path_factory.mktemp("sequential")
     return folder, train(SEQUENTIAL, folder, "--max-update", 6, "--save-interval-updates", 3)
-
-
-@pytest.mark.parametrize("arch", [MUTE, SEQUENTIAL])
-def test_copy_and_reverse_is_memorised(
-    arch: str, train: Callable[..., str], run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
-) -> None:
-    updates = 300
-    train(
-        arch, tmp_path, "--dropout", 0, "--activation-dropout", 0, "--max-update", updates, "--save-interval", 100,
-        "--disable-validation", "--label-smoothing", 0,
-        # The rate falls to nothing, so that no noise of the last updates stays in the model.
-        "--lr-scheduler", "polynomial_decay", "--total-num-update", updates,
-    )  # fmt: skip
-    result = run_command(
-        "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "checkpoint_last.pt",
-        "--gen-subset", "train", "--beam", 4, "--quiet", "--cpu",
-    )  # fmt: skip
-    assert bleu4(result.stdout) >= 99
 
 
 @pytest.mark.xdist_group("sequential")
@@ -122,16 +104,6 @@ def test_hard_order_at_inference(
     assert scores[0] != scores[1]
 
 
-def test_encoder_grows(train: Callable[..., str], tmp_path: Path) -> None:
-    log = train(
-        SEQUENTIAL, tmp_path, "--task", "translation_layer_growth", "--growth-stages", "1:2u,2:2u,3:2u",
-        "--encoder-layers", 3, "--lr-scheduler", "inverse_sqrt_restart", "--max-update", 6,
-    )  # fmt: skip
-    assert "grew the encoder from 2 to 3 layers after 4 updates" in log
-    updates = logged(log)
-    assert [sum(key.startswith("permutation_penalty") for key in update) for update in updates] == [1, 1, 2, 2, 3, 3]
-
-
 def test_a_grown_layer_is_a_copy(run_command: RunCommand, sequential: tuple[Path, str], tmp_path: Path) -> None:
     before, after = sequential[0] / "checkpoint_last.pt", tmp_path / "grown.pt"
     run_command("fairseq-depthwise", "grow", before, after, "--layers", 4)
@@ -164,9 +136,6 @@ def test_two_processes(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("--unit-inputs identity,swap", "--unit-inputs identity,swap"),
-        ("--encoder-units 9", "--encoder-units 9"),
-        ("--permutation-penalty 0.1", "--permutation-penalty 0.1"),
         ("--unit-sequential --criterion label_smoothed_cross_entropy", "--permutation-penalty 0.00025"),
         ("--unit-sequential --restore-file LAST --encoder-units 3 --unit-inputs mask", "--encoder-units 4"),
         ("--unit-sequential --restore-file LAST --unit-sharing attention", "--unit-sharing none"),

@@ -12,7 +12,6 @@ from subprocess import CompletedProcess
 
 import pytest
 from multilingual_checkpoints import OPTIONS, multilingual_checkpoint, multilingual_data
-from probe_checkpoints import KINDS, checkpoint_of, data_in
 from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -122,24 +121,6 @@ def test_cost_of_int8(run_command: RunCommand, checkpoint: Path, tmp_path: Path)
     assert 60 < document["lower_bleu"] <= document["full_bleu"] + 1e-6
     assert document["different_lines"] == sum(map(str.__ne__, *(text.split("\n") for text in texts.values())))
     assert re.search(r"int8: (\d+) of \1 ", result.stderr)
-
-
-def test_every_family_in_int8(run_command: RunCommand, tmp_path: Path) -> None:
-    data = data_in(tmp_path / "data-bin")
-    text = "w1 w2 w3\n\nw4\nw5 w6 w7 w0 w0\n"
-    for kind in KINDS:
-        path = checkpoint_of(tmp_path, kind)
-        scores = []
-        for precision in ((), ("--int8",)):
-            result = run_command(
-                "fairseq-depthwise", "translate", path, "--data", data, "--beam", 2, "--max-len-b", 8, "--cpu",
-                "--json", *precision, stdin=text,
-            )  # fmt: skip
-            scores.append([json.loads(line)["score"] for line in result.stdout.split("\n")[:-1]])
-        assert re.search(r"int8: (\d+) of \1 ", result.stderr), kind
-        for exact, other in zip(*scores, strict=True):
-            assert other == pytest.approx(exact, abs=0.3), kind
-        assert scores[0] != scores[1], kind
 
 
 def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> None:
