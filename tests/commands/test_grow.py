@@ -76,16 +76,6 @@ def test_copies_have_their_own_memory_and_tables_stay_tied(tmp_path: Path) -> No
     assert table.data_ptr() == model["decoder.output_projection.weight"].data_ptr()
 
 
-def test_shared_gates_stay_shared(tmp_path: Path) -> None:
-    path, output = shallow(tmp_path, "depthwise_lstm_transformer", encoder_layers=1), tmp_path / "deep.pt"
-    assert grow(path, output, "--layers", 2) == 0
-    model = checkpoints.load_checkpoint(output)["model"]
-    gates = [model[f"encoder.layers.{number}.cell.gates.projection.weight"] for number in range(2)]
-    assert gates[0].data_ptr() == gates[1].data_ptr()
-    norm = model["encoder.layers.1.input_norm.weight"]  # the first layer has none, and there is no second to copy
-    assert torch.equal(norm, torch.ones_like(norm))
-
-
 def test_training_state(tmp_path: Path) -> None:
     path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
     grow(path, output, "--layers", 6)

@@ -104,11 +104,6 @@ def test_the_tokenizer_is_passed_on(tmp_path: Path, document: Callable[..., Any]
     assert "|tok:zh|" in found["signature"]
 
 
-def test_empty_translations(ref: str, tmp_path: Path, document: Callable[..., Any]) -> None:
-    found = document("score", "--ref", ref, write(tmp_path, "hyp", ["", "", ""]))
-    assert (found["score"], found["hypothesis_length"]) == (0, 0)
-
-
 # --- where the text comes from ---------------------------------------------------------------------------------------
 
 

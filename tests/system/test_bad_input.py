@@ -89,7 +89,7 @@ def test_option_out_of_range_in_a_hydra_file(
         ("hostile", f"is refused: its pickle names {os.getcwd.__module__}.getcwd"),
     ],
 )
-@pytest.mark.parametrize("command", ["generate", "train"])
+@pytest.mark.parametrize("command", ["generate", "train", "grow"])
 def test_checkpoint_that_is_none_stays_as_it_is(
     command: str, kind: str, named: str, trained: Callable[[str], Path], refusal: Callable[..., str],
     training: list[object], copy_reverse_data: Path, tmp_path: Path,
@@ -105,8 +105,12 @@ def test_checkpoint_that_is_none_stays_as_it_is(
     else:
         torch.save({**torch.load(whole, weights_only=False), "payload": os.getcwd}, path)
     before = path.read_bytes()
-    generating = ["fairseq-depthwise", "generate", copy_reverse_data, "--path", path, "--cpu"]
-    assert refusal(*(generating if command == "generate" else training)).startswith(f"{path} {named}")
+    commands = {
+        "generate": ["fairseq-depthwise", "generate", copy_reverse_data, "--path", path, "--cpu"],
+        "train": training,
+        "grow": [*training, "--task", "translation_layer_growth", "--growth-stages", "2:2u,3:2u"],
+    }
+    assert refusal(*commands[command]).startswith(f"{path} {named}")
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
 

@@ -253,6 +253,7 @@ def test_depths_and_families_decode_together(
     ]  # fmt: skip
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", ":".join(map(str, models)), "--beam", 3, "--cpu",
+        "--max-len-b", 8,
     )  # fmt: skip
     assert len(hypotheses(result.stdout)) == 40
 
@@ -272,15 +273,3 @@ def test_a_grown_model_is_used_like_any_other(
     translations = hypotheses(result.stdout, "D")
     assert len(translations) == 2
     assert translations[0] == hub_translation
-
-
-def test_averaging_stays_within_a_depth(
-    run_command: RunCommand, refusal: Callable[..., str], whole: tuple[Path, str], tmp_path: Path
-) -> None:
-    folder, _ = whole
-    run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", "--last", 3, folder)
-    assert depth_of(tmp_path / "mean.pt") == (4, 4)
-    inputs = [folder / f"checkpoint_2_{update}.pt" for update in (5, 6)]
-    sentence = refusal("fairseq-depthwise", "average", "--output", tmp_path / "no.pt", *inputs)
-    assert re.search(r"checkpoint_2_6.pt has 3 encoder layers .*checkpoint_2_5.pt (has )?2", sentence)
-    assert not (tmp_path / "no.pt").exists()

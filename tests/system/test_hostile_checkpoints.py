@@ -126,14 +126,14 @@ def hostile_checkpoint(source: Path, path: Path, trap: Trap, place: str) -> Path
 
 #: Each command that reads a checkpoint: its words, some of which ``fill`` replaces, and the model that it needs.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "fairseq-generate": ("fairseq-generate DATA --path CHECKPOINT --cpu --beam 2", STOCK),
-    "fairseq-interactive": ("fairseq-interactive DATA --path CHECKPOINT --cpu", STOCK),
+    "fairseq-generate": ("fairseq-generate DATA --path CHECKPOINT --cpu --beam 2 --max-len-b 8", STOCK),
+    "fairseq-interactive": ("fairseq-interactive DATA --path CHECKPOINT --cpu --max-len-b 8", STOCK),
     "fairseq-validate": ("fairseq-validate DATA --path CHECKPOINT --cpu --max-tokens 500 TASK", STOCK),
     "fairseq-eval-lm": ("fairseq-eval-lm DATA --path CHECKPOINT --cpu TASK", STOCK),
     "restore": ("fairseq-depthwise train DATA TRAINING --restore-file CHECKPOINT", STOCK),
     "finetune": ("fairseq-depthwise train DATA TRAINING --finetune-from-model CHECKPOINT", STOCK),
     "growth": ("fairseq-depthwise train DATA TRAINING GROWTH CHECKPOINT", OURS),
-    "generate": ("fairseq-depthwise generate DATA --path CHECKPOINT --cpu --beam 2", OURS),
+    "generate": ("fairseq-depthwise generate DATA --path CHECKPOINT --cpu --beam 2 --max-len-b 8", OURS),
     "interactive": ("fairseq-depthwise interactive DATA --path CHECKPOINT --cpu", OURS),
     "translate": ("fairseq-depthwise translate CHECKPOINT --data DATA --cpu", STOCK),
     "inspect": ("fairseq-depthwise inspect CHECKPOINT", STOCK),

@@ -151,16 +151,3 @@ def test_stopped_and_resumed_is_never_stopped(
         log = train(tmp_path, *STEPS, "--update-freq", 2, "--max-update", updates)
     assert "Loaded checkpoint" in log
     assert_same_state(*(folder / "checkpoint_last.pt" for folder in (whole[0], tmp_path)))
-
-
-def test_two_processes_are_one(whole: tuple[Path, str], train: Callable[..., str], tmp_path: Path) -> None:
-    log = train(
-        tmp_path, *STEPS, "--max-update", 3, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-        program=("torchrun", "--standalone", "--nproc_per_node", 2, "-m", "fairseq_depthwise", "train"),
-    )  # fmt: skip
-    for first, second in zip(logged(whole[1]), logged(log), strict=True):
-        for name in ("loss", "mse_encoder.1", "mse_decoder.1"):
-            assert first[name] == pytest.approx(second[name], rel=1e-3), name
-    models = [checkpoints.load_checkpoint(folder / "checkpoint_last.pt")["model"] for folder in (whole[0], tmp_path)]
-    for name, value in models[0].items():
-        torch.testing.assert_close(value, models[1][name], rtol=1e-4, atol=2e-5)

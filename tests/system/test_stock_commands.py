@@ -114,18 +114,6 @@ def test_validate_repeats_the_loss_of_training(
     assert float(found[1]) == pytest.approx(checkpoints.load_checkpoint(path)["extra_state"]["val_loss"], abs=2e-3)
 
 
-def test_average_of_stock_checkpoints_generates(
-    run_command: RunCommand, copy_reverse_data: Path, stock_run: Path, tmp_path: Path
-) -> None:
-    average = tmp_path / "average.pt"
-    inputs = [stock_run / "checkpoint_best.pt", stock_run / "checkpoint_last.pt"]
-    run_command("fairseq-depthwise", "average", "--output", average, *inputs)
-    result = run_command(
-        "fairseq-generate", copy_reverse_data, "--path", average, "--cpu", "--beam", 1, "--gen-subset", "test"
-    )
-    assert len(lines_of(result, "H")) == 40
-
-
 def test_language_model_is_trained_and_evaluated(
     run_command: RunCommand, copy_reverse_text: Path, tmp_path: Path
 ) -> None:

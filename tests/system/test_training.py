@@ -278,7 +278,7 @@ def test_hydra_train(run_command: RunCommand, copy_reverse_data: Path, tmp_path:
                 encoder_attention_heads: 2, decoder_attention_heads: 2, depthwise_hidden_dim: 32}}
         criterion: {{_name: label_smoothed_cross_entropy, label_smoothing: 0.1}}
         optimizer: {{_name: adam}}
-        lr_scheduler: {{_name: inverse_sqrt, warmup_updates: 10}}
+        lr_scheduler: {{_name: inverse_sqrt_restart, warmup_updates: 1, restart_updates: "2"}}
         dataset: {{max_tokens: 1000}}
         optimization: {{max_update: 3, lr: [0.001]}}
         checkpoint: {{save_dir: {tmp_path}/run, no_epoch_checkpoints: true}}
@@ -286,11 +286,13 @@ def test_hydra_train(run_command: RunCommand, copy_reverse_data: Path, tmp_path:
         encoding="utf-8",
     )
     run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "small", cwd=tmp_path)
-    saved = checkpoints.load_checkpoint(tmp_path / "run/checkpoint_last.pt")["cfg"]["model"]
+    state = checkpoints.load_checkpoint(tmp_path / "run/checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["lr_scheduler_state"]["restarts"] == [2]
+    saved = state["cfg"]["model"]
     assert (saved["_name"], saved["depthwise_hidden_dim"], saved["dropout"]) == (ARCH, 32, 0.1)
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "run/checkpoint_last.pt", "--cpu",
-        "--quiet",
+        "--quiet", "--beam", 2, "--max-len-b", 8,
     )  # fmt: skip
     assert "BLEU4" in result.stdout
 
@@ -306,7 +308,7 @@ def test_a_preset_is_saved_and_overridden(run_command: RunCommand, copy_reverse_
     assert (saved["encoder_attention_heads"], saved["encoder_embed_dim"]) == (4, 32)
     result = run_command(
         "fairseq-generate", copy_reverse_data, "--user-dir", Path(__file__).parents[2] / "fairseq_depthwise", "--path",
-        tmp_path / "checkpoint_last.pt", "--cpu", "--quiet",
+        tmp_path / "checkpoint_last.pt", "--cpu", "--quiet", "--beam", 2, "--max-len-b", 8,
     )  # fmt: skip
     assert "BLEU4" in result.stdout
 
