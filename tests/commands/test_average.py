@@ -57,18 +57,6 @@ def test_mean(
     assert ", ".join(paths) in line
 
 
-def test_existing_output_is_replaced_only_with_force(
-    run_folder: Path, printed: Callable[..., str], refusal: Callable[..., str]
-) -> None:
-    output = run_folder / "average.pt"
-    output.write_bytes(b"mine")
-    command = ["average", "--output", output, run_folder / "checkpoint3.pt"]
-    assert refusal(*command).startswith(f"--output {output} exists")
-    assert output.read_bytes() == b"mine"
-    printed(*command, "--force")
-    assert weight(output) == 6.0
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [

@@ -157,15 +157,6 @@ def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., 
     assert not output.exists()
 
 
-def test_an_existing_file_stays(tmp_path: Path, refusal: Callable[..., str]) -> None:
-    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
-    output.write_text("precious")
-    assert f"{output} exists" in refusal("grow", path, output, "--layers", 6)
-    assert output.read_text() == "precious"
-    assert grow(path, output, "--layers", 6, "--force") == 0
-    assert checkpoints.load_checkpoint(output)["cfg"]["model"]["encoder_layers"] == 6
-
-
 def test_a_copy_that_is_damaged_on_the_disk_does_not_appear(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
 ) -> None:
