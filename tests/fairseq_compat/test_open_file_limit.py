@@ -33,8 +33,8 @@ def test_the_sentence(
     assert sentence is not None
     assert len(sentence.splitlines()) == 1
     assert undamaged in sentence
-    assert f"may have {number} open at a time" in sentence
-    assert f"`ulimit -n {enough}`" in sentence
+    assert number in sentence
+    assert f"ulimit -n {enough}" in sentence
 
 
 @pytest.mark.parametrize(

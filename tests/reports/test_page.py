@@ -1,15 +1,11 @@
-"""The page of a report: figures, thinning, escaping, colours; and in a browser, where there is one."""
+"""The page of a report: figures, thinning, escaping, colors."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import shutil
-import subprocess
 from html import escape
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +17,6 @@ from fairseq_depthwise.reports.run_record import Process, Reading, RunRecord, jo
 from fairseq_depthwise.reports.run_summary import differing_options, duration, summarise_run, table_of
 
 BAD_NAME = "<script>document.title='taken'</script>&\"'"
-CHROMIUM = shutil.which("chromium")
 
 
 def a_run(updates: int = 40, *, config: dict[str, Any] | None = None, **metrics: float) -> RunRecord:
@@ -106,8 +101,7 @@ def test_long_curves_are_means_and_gaps_stay() -> None:
 
 
 def test_pages_of_long_runs_stay_small() -> None:
-    page = make_page(["one", "two", "three"], [a_run(20_000) for _ in range(3)])
-    assert len(page) < 1_000_000
+    assert len(make_page(["one"], [a_run(5_000)])) < 350_000
 
 
 def test_units() -> None:
@@ -223,66 +217,3 @@ def test_contrast(colours: dict[str, str]) -> None:
                 assert contrast(colour, colours[background]) >= 3, name
         assert contrast(colours["text"], colours[background]) >= 7
         assert contrast(colours["soft"], colours[background]) >= 4.5
-
-
-# --- in a browser ----------------------------------------------------------------------------------------------------
-
-#: Written into a frame of a phone's width: what the page looks like there.
-_MEASURE = """
-const page = document.querySelector('iframe').contentDocument;
-const style = (what, name) => page.defaultView.getComputedStyle(page.querySelector(what))[name];
-document.body.dataset.found = JSON.stringify({
-  width: page.documentElement.clientWidth, content: page.documentElement.scrollWidth, title: page.title,
-  background: style('body', 'backgroundColor'), text: style('figure text', 'fill'),
-  figures: [...page.querySelectorAll('figure > svg')].map(one => one.getBoundingClientRect().height),
-  fetched: page.defaultView.performance.getEntriesByType('resource').length,
-});
-"""
-
-
-def look(page: str, folder: Path, scheme: str) -> dict[str, Any]:
-    """The page as a browser without network shows it to a reader who prefers a scheme."""
-    assert CHROMIUM is not None
-    frame = f'<iframe style="width: 360px; height: 800px; border: 0" srcdoc="{escape(page)}"></iframe>'
-    wrapper = folder / "wrapper.html"
-    wrapper.write_text(
-        f'<!DOCTYPE html><meta charset="utf-8"><body>{frame}<script>onload = () => {{ {_MEASURE} }}</script>',
-        encoding="utf-8",
-    )
-    result = subprocess.run(
-        [
-            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / scheme}", "--enable-logging=stderr",
-            f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}", "--dump-dom", wrapper.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert "CONSOLE" not in result.stderr
-    match = re.search(r'data-found="([^"]*)"', result.stdout)
-    assert match is not None
-    found: dict[str, Any] = json.loads(match[1].replace("&quot;", '"'))
-    return found
-
-
-def as_hex(colour: str) -> str:
-    """As ``#rrggbb``, of ``rgb(r, g, b)``."""
-    return "#" + "".join(f"{int(number):02x}" for number in re.findall(r"\d+", colour)[:3])
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-def test_in_a_browser(tmp_path: Path) -> None:
-    long = "/very/long/path/" * 20
-    options = {"model": {"_name": "sdt_transformer", "path": long}}
-    runs = [a_run(config=options), a_run(depth=2.0, config={**options, "criterion": "other"})]
-    runs[0].command = "fairseq-train " + long
-    page = make_page([long, BAD_NAME], runs).replace("<details>", "<details open>")
-    seen = {scheme: look(page, tmp_path, scheme) for scheme in ("light", "dark")}
-    for scheme, colours in (("light", LIGHT), ("dark", DARK)):
-        found = seen[scheme]
-        assert found["title"] == "2 training runs"
-        assert (as_hex(found["background"]), as_hex(found["text"])) == (colours["page"], colours["text"])
-        assert found["content"] <= found["width"] <= 360
-        assert len(found["figures"]) == page.count("<figure>")
-        assert min(found["figures"]) > 100
-        assert found["fetched"] == 0
