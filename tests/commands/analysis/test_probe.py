@@ -106,7 +106,6 @@ def test_figure(tmp_path: Path, data: str) -> None:
     for label in (*labels, "encoder", "decoder", "layer made linear", "change of chrF2 (%)"):
         assert f">{label}<" in text, label
     assert probe(*command) == 0
-    assert figure.read_text() == text
     assert [(tmp_path / f"probe/figure.{form}").read_bytes()[:4] for form in ("pdf", "png")] == [b"%PDF", b"\x89PNG"]
     assert not list(tmp_path.rglob("*.fairseq-unfinished"))
 
