@@ -1,4 +1,4 @@
-"""``fairseq-depthwise report``: a page and numbers from logs and event files, and sentences about bad input."""
+"""``fairseq-depthwise report``: a page and numbers from logs, and errors about bad input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensorboardX import SummaryWriter
 
 from fairseq_depthwise import cli
 
@@ -18,14 +17,6 @@ VALID = "epoch 001 | valid on 'valid' subset | loss 2.5 | ppl 5.66 | bleu 3.25 |
 def log(folder: Path, name: str = "train.log", loss: str = "3") -> Path:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(LINE.format(n=1, loss=loss) + LINE.format(n=2, loss="nan") + VALID, encoding="utf-8")
-    return folder
-
-
-def events(folder: Path) -> Path:
-    writer = SummaryWriter(str(folder / "train_inner"))
-    writer.add_text("sys.argv", "fairseq-train data --seed 1")
-    writer.add_scalar("loss", 3.0, 1)
-    writer.close()
     return folder
 
 
@@ -48,17 +39,14 @@ def test_a_page_and_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = log(tmp_path / "first")
-    events(run / "tb")
     torch.save({"model": {}, "cfg": {}, "extra_state": {"versions": {"torch": "2"}}}, run / "checkpoint_last.pt")
-    assert report(run, events(tmp_path / "events"), "--json") == 0
-    first, second = json.loads(capsys.readouterr().out)["runs"]
-    assert (first["name"], second["name"]) == ("first", "events")
+    assert report(run, "--json") == 0
+    (first,) = json.loads(capsys.readouterr().out)["runs"]
+    assert first["name"] == "first"
     assert first["series"]["train_inner"]["loss"] == {"updates": [1, 2], "seconds": [1, 2], "values": [3, None]}
     assert first["summary"]["loss"] == {"value": 2.5, "update": 2}
     assert first["summary"]["not_finite"] == {"loss": 1}
     assert first["versions"] == {"torch": "2"}
-    assert first["command"] == second["command"] == "fairseq-train data --seed 1"
-    assert second["summary"]["bleu"] is None
     assert not list(tmp_path.glob("*.html"))
 
 
@@ -93,21 +81,16 @@ def test_a_page_is_replaced_with_force(tmp_path: Path) -> None:
         (["{tmp}/old.html", "--json"], "{tmp}/old.html is not a log of fairseq-train"),
         (["{tmp}/empty.log", "--json"], "{tmp}/empty.log is empty"),
         (["{tmp}/several", "--json"], "{tmp}/several holds a.log, b.log; name the run to report, such as"),
-        (["{tmp}/folder", "--json"], "{tmp}/folder holds no training: looked for train.log, one *.log, and event"),
-        (["{tmp}/events", "--json"], "{tmp}/events has event files, and nothing that was measured is in them"),
-        (["{event}", "--json"], "{event} is one event file of a run; give the folder of --tensorboard-logdir"),
+        (["{tmp}/folder", "--json"], "{tmp}/folder holds no training: it has neither train.log nor another *.log"),
     ],
 )  # fmt: skip
 def test_bad_input(arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    event = tmp_path / "events" / "train_inner" / "events.out.tfevents.1"
-    known = {"tmp": tmp_path, "run": log(tmp_path / "run"), "event": event}
+    known = {"tmp": tmp_path, "run": log(tmp_path / "run")}
     (tmp_path / "old.html").write_text("old")
     (tmp_path / "empty.log").touch()
     (tmp_path / "folder").mkdir()
     log(tmp_path / "several", "a.log")
     log(tmp_path / "several", "b.log")
-    event.parent.mkdir(parents=True)
-    event.touch()
     assert report(*(argument.format(**known) for argument in arguments)) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
