@@ -80,7 +80,6 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
         f"BLEU: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}\n"
         "p: paired bootstrap, 99 samples, seed 12345, against base1\n"
     )
-    assert captured.err.splitlines() == ["  bootstrap: 1 of 2 pairs", "  bootstrap: 2 of 2 pairs"]
 
 
 @pytest.mark.usefixtures("files")
@@ -261,12 +260,10 @@ def test_translations_are_scored(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["score", "--ref", "ref", "deep2", "--json"]) == 0
     Path("deep/de.json").write_text(capsys.readouterr().out)
     assert compare("--languages", "--ref", "refs", "base", "deep", "--json") == 0
-    captured = capsys.readouterr()
-    base, deep = json.loads(captured.out)["systems"]
+    base, deep = json.loads(capsys.readouterr().out)["systems"]
     assert base["scores"] == {"de": SCORES["base1"], "fr": SCORES["base1"]}
     assert deep["scores"] == {"de": SCORES["deep2"], "fr": SCORES["deep1"]}
     assert (deep["win_ratio"], deep["bleu94"]) == (100, None)
-    assert captured.err.splitlines()[-1] == "  deep: 2 of 2 languages"
 
 
 @pytest.mark.usefixtures("files")

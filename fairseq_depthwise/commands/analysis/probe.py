@@ -10,7 +10,6 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_forms, add_parser, positive_int
-from fairseq_depthwise.commands.progress import Progress as Bar
 
 
 def add_to(subcommands: Any) -> None:
@@ -73,9 +72,6 @@ def run(options: argparse.Namespace) -> int:
     class Telling(Progress):
         def say(self, text: str) -> None:
             print(text, file=sys.stderr)
-
-        def counter(self, unit: str, *, lines: int) -> Bar:
-            return Bar(unit, lines=lines)
 
     require_matplotlib("probe")
     checkpoints = [options.checkpoint, *([options.compare] if options.compare else [])]

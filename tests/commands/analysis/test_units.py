@@ -144,10 +144,7 @@ def test_progress_is_on_stderr_and_logs_are_as_before(
 ) -> None:
     path = unit_checkpoint(tmp_path)
     assert units(path, "--data", data, "--max-tokens", 1) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"reading {path}"
-    assert lines[-1] == "  6 of 6 batches"
-    assert len(lines) == 7
+    assert capsys.readouterr().err.splitlines() == [f"reading {path}"]
 
 
 def test_the_installed_command(tmp_path: Path, data: str) -> None:
