@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensorboardX import SummaryWriter
 
 LINE = "epoch 001:  {n} / 9 loss={loss}, ppl=4, wps=100, num_updates={n}, lr=0.1, wall={n}\n"
 VALID = "epoch 001 | valid on 'valid' subset | loss 2.5 | ppl 5.66 | bleu 3.25 | num_updates 2\n"
@@ -43,7 +42,6 @@ def test_a_page_and_its_table(tmp_path: Path, printed: Callable[..., str]) -> No
 
 def test_numbers(tmp_path: Path, document: Callable[..., Any]) -> None:
     run = log(tmp_path / "first")
-    events(run / "tb")
     torch.save({"model": {}, "cfg": {}, "extra_state": {"versions": {"torch": "2"}}}, run / "checkpoint_last.pt")
     first, second = document("report", run, events(tmp_path / "events"))["runs"]
     assert (first["name"], second["name"]) == ("first", "events")
@@ -51,8 +49,6 @@ def test_numbers(tmp_path: Path, document: Callable[..., Any]) -> None:
     assert first["summary"]["loss"] == {"value": 2.5, "update": 2}
     assert first["summary"]["not_finite"] == {"loss": 1}
     assert first["versions"] == {"torch": "2"}
-    assert first["command"] == second["command"] == "fairseq-train data --seed 1"
-    assert second["summary"]["bleu"] is None
     assert not list(tmp_path.glob("*.html"))
 
 
