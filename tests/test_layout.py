@@ -70,7 +70,7 @@ def test_the_figure_shows_the_imports_of_today() -> None:
     """``python tools/packages.py --write`` draws it anew."""
     pairs = packages.Packages().between_packages()
     shown = re.findall(r"<title>(\w+) imports (\w+)</title>", (ROOT / packages.FIGURE).read_text(encoding="utf-8"))
-    assert set(shown) == packages.arrows(pairs) | (packages.EXCEPTIONS & pairs)
+    assert set(shown) == packages.arrows(pairs)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

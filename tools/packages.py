@@ -34,14 +34,14 @@ class Package:
 
 PACKAGES = {
     "commands": Package(0, range(0, 5), "the command line: parse, call, print"),
-    "analysis": Package(1, range(0, 2), "what trained models have learned: probe, units, gates, similarity of layers"),
+    "analysis": Package(1, range(0, 3), "what trained models have learned: probe, units, gates, similarity of layers"),
     "tasks": Package(1, range(3, 4), "tasks that grow a model"),
     "reports": Package(1, range(4, 5), "training runs as HTML"),
-    "evaluation": Package(2, range(0, 1), "BLEU, significance, published sizes"),
-    "serving": Package(3, range(1, 2), "text in, text out; export"),
-    "growth": Package(3, range(2, 4), "making stacks of layers deeper, in a running training and in a file"),
+    "evaluation": Package(2, range(1, 3), "BLEU, significance, sizes, checkpoint summaries"),
+    "serving": Package(3, range(0, 1), "text in, text out; export"),
+    "growth": Package(3, range(1, 4), "making stacks of layers deeper, in a running training and in a file"),
     "criterions": Package(3, range(4, 5), "translation loss with auxiliary losses"),
-    "checkpoints": Package(4, range(0, 4), "reading, averaging and describing checkpoints"),
+    "checkpoints": Package(4, range(0, 4), "reading and averaging checkpoints"),
     "models": Package(5, range(0, 5), "base, and a folder for each paper: depthwise_lstm, sdt, mute; linearized"),
     "modules": Package(6, range(0, 4), "what families share: attention, embedding, decoding caches, linear layers"),
     "optim": Package(6, range(4, 5), "fused Adam, restarts"),
@@ -49,9 +49,6 @@ PACKAGES = {
 
 #: Every package may import these: single files at the top, and what makes fairseq run.
 EVERYWHERE = ("figures", "tables", "text_files", COMPAT)
-
-#: Imports against the direction that are there today.
-EXCEPTIONS: set[tuple[str, str]] = set()
 
 #: Files whose inputs and outputs are tensors: neither they nor what they import may import fairseq.
 TENSOR_FILES = ("cell.py", "layers.py", "layer.py", "noise.py", "order.py", "attention.py", "similarity.py")
@@ -135,7 +132,7 @@ class Packages:
             against = f"{found.importer} imports {found.imported}"
             if found.importer.startswith(COMPAT) and found.imported.startswith(PLUGIN):
                 yield f"{against}, though {COMPAT} may know nothing of the plugin"
-            if importer == imported or (importer, imported) in EXCEPTIONS or imported not in rows:
+            if importer == imported or imported not in rows:
                 continue
             if importer in EVERYWHERE or (importer in rows and rows[imported] <= rows[importer]):
                 yield f"{against}, against the direction of imports"
@@ -190,7 +187,7 @@ def _module_name(path: Path) -> str:
 def arrows(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the imports that do not follow from others: without a -> c where a -> b -> c."""
     after: dict[str, set[str]] = {}
-    for importer, imported in pairs - EXCEPTIONS:
+    for importer, imported in pairs:
         after.setdefault(importer, set()).add(imported)
     return {
         (importer, imported)
@@ -213,10 +210,7 @@ STYLE = """
     .paper { fill: #d9f2dd; stroke: #5aa469; }
     .shared { fill: #f1f2f4; stroke: #a5acb5; }
     .arrow { fill: none; stroke: #57606a; stroke-width: 1.6; marker-end: url(#head); }
-    .exception { fill: none; stroke: #c2571a; stroke-width: 1.6; stroke-dasharray: 5 4; }
-    .exception { marker-end: url(#exception-head); }
     .head { fill: #57606a; }
-    .exception-head { fill: #c2571a; }
     @media (prefers-color-scheme: dark) {
       text { fill: #9da7b3; }
       .name { fill: #e6edf3; }
@@ -225,36 +219,30 @@ STYLE = """
       .paper { fill: #143d22; stroke: #4c9a5f; }
       .shared { fill: #1c2128; stroke: #545d68; }
       .arrow { stroke: #9da7b3; }
-      .exception { stroke: #f0883e; }
       .head { fill: #9da7b3; }
-      .exception-head { fill: #f0883e; }
     }"""
 
 
 def figure(pairs: set[tuple[str, str]]) -> str:
     """Return the packages and their imports as SVG; an import that follows from others has no arrow."""
     bottom = MARGIN + 7 * STEP
-    height = bottom + 150
-    heads = "".join(
-        f'<marker id="{name}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" markerHeight="9" orient="auto" '
-        f'markerUnits="userSpaceOnUse"><path class="{name}" d="M0 0 L10 5 L0 10 Z"/></marker>'
-        for name in ("head", "exception-head")
+    height = bottom + 146
+    head = (
+        '<marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" markerHeight="9" orient="auto" '
+        'markerUnits="userSpaceOnUse"><path class="head" d="M0 0 L10 5 L0 10 Z"/></marker>'
     )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'role="img" aria-label="Packages and what they import">',
         f"  <style>{STYLE}\n  </style>",
-        f"  <defs>{heads}</defs>",
+        f"  <defs>{head}</defs>",
         f'  <rect class="page" width="{WIDTH}" height="{height}" rx="10"/>',
         *(_box(name, package) for name, package in PACKAGES.items()),
-        *(_arrow(first, second, "arrow") for first, second in sorted(arrows(pairs))),
-        *(_arrow(first, second, "exception") for first, second in sorted(EXCEPTIONS & pairs)),
+        *(_arrow(first, second) for first, second in sorted(arrows(pairs))),
         _bar(bottom, "figures.py, tables.py, text_files.py", "every package may import these"),
         _bar(bottom + 52, COMPAT, "makes fairseq 0.12.2 run on current versions; imports nothing of the plugin"),
-        f'  <path class="arrow" d="M120 {bottom + 124} h36"/>',
-        f'  <text x="168" y="{bottom + 129}" style="text-anchor: start">imports, and what that package imports</text>',
-        f'  <path class="exception" d="M560 {bottom + 124} h36"/>',
-        f'  <text x="608" y="{bottom + 129}" style="text-anchor: start">exception, against the direction</text>',
+        f'  <path class="arrow" d="M330 {bottom + 122} h36"/>',
+        f'  <text x="378" y="{bottom + 127}" style="text-anchor: start">imports, and what that package imports</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -279,21 +267,19 @@ def _bar(top: float, name: str, purpose: str) -> str:
     return f'  {bar}<text x="{WIDTH / 2:g}" y="{top + 26:g}">{title}<tspan dx="14">{escape(purpose)}</tspan></text>'
 
 
-def _arrow(importer: str, imported: str, kind: str) -> str:
+def _arrow(importer: str, imported: str) -> str:
     """Draw a vertical arrow in a column that both boxes have and no box between them, or else a slanted one."""
     above, below = PACKAGES[importer], PACKAGES[imported]
     start, end = MARGIN + above.row * STEP + BOX, MARGIN + below.row * STEP
-    if above.row > below.row:
-        start, end = MARGIN + above.row * STEP, MARGIN + below.row * STEP + BOX
-    between = range(min(above.row, below.row) + 1, max(above.row, below.row))
+    between = range(above.row + 1, below.row)
     taken = {column for package in PACKAGES.values() if package.row in between for column in package.columns}
     free = [column for column in above.columns if column in below.columns and column not in taken]
     if free:
-        column = free[-1] if kind == "exception" else free[(len(free) - 1) // 2]
+        column = free[(len(free) - 1) // 2]
         first = last = MARGIN + (column + 0.5) * COLUMN - GAP / 2
     else:
         first, last = (MARGIN + (sum(p.columns) / len(p.columns) + 0.5) * COLUMN for p in (above, below))
-    path = f'<path class="{kind}" d="M{first:g} {start:g} L{last:g} {end:g}"/>'
+    path = f'<path class="arrow" d="M{first:g} {start:g} L{last:g} {end:g}"/>'
     return f"  <g><title>{importer} imports {imported}</title>{path}</g>"
 
 

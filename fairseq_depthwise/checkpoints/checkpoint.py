@@ -39,7 +39,7 @@ class Checkpoint:
         self.path = path
         self.named = named or path
         if not os.path.isfile(path):
-            raise UserError(f"{self.named}: there is no such file; give the path of a checkpoint")
+            raise UserError(f"{self.named} does not exist; give the path of a checkpoint")
         #: What is in the file, as fairseq wrote it.
         self.state = checkpoints.load_checkpoint(path, mapped=True)
 

@@ -1,4 +1,4 @@
-"""``fairseq-depthwise report``: a page and numbers from logs and event files, and what is refused."""
+"""``fairseq-depthwise report``: a page and numbers from logs, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,14 +19,6 @@ def log(folder: Path, name: str = "train.log", loss: str = "3") -> Path:
     return folder
 
 
-def events(folder: Path) -> Path:
-    writer = SummaryWriter(str(folder / "train_inner"))
-    writer.add_text("sys.argv", "fairseq-train data --seed 1")
-    writer.add_scalar("loss", 3.0, 1)
-    writer.close()
-    return folder
-
-
 def test_a_page_and_its_table(tmp_path: Path, printed: Callable[..., str]) -> None:
     run, page = log(tmp_path / "first"), tmp_path / "page.html"
     rows = [line.split("  ") for line in printed("report", run / "train.log", "--output", page).splitlines()]
@@ -43,8 +35,8 @@ def test_a_page_and_its_table(tmp_path: Path, printed: Callable[..., str]) -> No
 def test_numbers(tmp_path: Path, document: Callable[..., Any]) -> None:
     run = log(tmp_path / "first")
     torch.save({"model": {}, "cfg": {}, "extra_state": {"versions": {"torch": "2"}}}, run / "checkpoint_last.pt")
-    first, second = document("report", run, events(tmp_path / "events"))["runs"]
-    assert (first["name"], second["name"]) == ("first", "events")
+    (first,) = document("report", run)["runs"]
+    assert first["name"] == "first"
     assert first["series"]["train_inner"]["loss"] == {"updates": [1, 2], "seconds": [1, 2], "values": [3, None]}
     assert first["summary"]["loss"] == {"value": 2.5, "update": 2}
     assert first["summary"]["not_finite"] == {"loss": 1}
@@ -71,20 +63,15 @@ def test_runs_of_one_name_are_distinguished(tmp_path: Path, document: Callable[.
         ("{tmp}/empty.log --json", "{tmp}/empty.log is empty"),
         ("{tmp}/several --json", "{tmp}/several holds a.log, b.log"),
         ("{tmp}/folder --json", "{tmp}/folder holds no training"),
-        ("{tmp}/events --json", "{tmp}/events has event files"),
-        ("{event} --json", "{event} is one event file"),
     ],
 )
 def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
-    event = tmp_path / "events" / "train_inner" / "events.out.tfevents.1"
-    known = {"tmp": tmp_path, "run": log(tmp_path / "run"), "event": event}
+    known = {"tmp": tmp_path, "run": log(tmp_path / "run")}
     (tmp_path / "old.html").write_text("old")
     (tmp_path / "empty.log").touch()
     (tmp_path / "folder").mkdir()
     log(tmp_path / "several", "a.log")
     log(tmp_path / "several", "b.log")
-    event.parent.mkdir(parents=True)
-    event.touch()
     assert refusal("report", *words.format(**known).split()).startswith(named.format(**known))
 
 

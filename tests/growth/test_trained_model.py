@@ -114,7 +114,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
     for path in (tmp_path / "none.pt", tmp_path):
         with pytest.raises(UserError) as error:
             read_trained_model(str(path), "--growth-from")
-        assert str(error.value) == f"--growth-from {path}: there is no such file; give the path of a checkpoint"
+        assert str(error.value) == f"--growth-from {path} does not exist; give the path of a checkpoint"
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, 0.99])
