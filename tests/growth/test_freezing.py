@@ -136,21 +136,6 @@ def test_a_file_that_was_grown_goes_on_as_a_run_that_grew(
         assert torch.equal(value, expected[name]), name
 
 
-def test_another_seed_draws_other_layers(tmp_path: Path) -> None:
-    trainer = trainer_of()
-    train(trainer, 1)
-    path = save(trainer, tmp_path, 1)
-    weights = []
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        options = ["--layers", "2", "--strategy", "random", "--seed", str(seed)]
-        assert cli.main(["grow", str(path), str(tmp_path / name), *options]) == 0
-        weights.append(
-            checkpoints.load_checkpoint(tmp_path / name)["model"]["encoder.layers.1.feed_forward.first.weight"]
-        )
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
-
-
 def test_growing_from_a_trained_model_freezes_it_also_after_a_resume(tmp_path: Path) -> None:
     """The paper's Stack-12L: a trained model, fixed, with a copy of its layers on top."""
     first = trainer_of(task__growth_stages="2:")

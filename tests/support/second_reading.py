@@ -80,7 +80,13 @@ def read_cell(
 def read_attention(
     attention: nn.Module, query: Tensor, source: Tensor, hidden: Tensor, max_distance: int = 0, on_values: bool = False
 ) -> Tensor:
-    """``hidden`` (T x S, True where not to look) for one sentence: query T x C, source S x C.
+    return read_attention_and_weights(attention, query, source, hidden, max_distance, on_values)[0]
+
+
+def read_attention_and_weights(
+    attention: nn.Module, query: Tensor, source: Tensor, hidden: Tensor, max_distance: int = 0, on_values: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``hidden`` (T x S, True where not to look) for one sentence: query T x C, source S x C; weights heads x T x S.
 
     With ``max_distance``, Shaw et al.'s Eqs 3 and 4 pair by pair.
     """
@@ -107,7 +113,7 @@ def read_attention(
     if max_distance and on_values:
         for (i, j), index in row.items():
             joined[:, i] += weights[:, i, j, None] * tables.value_table[index]
-    return read_linear(attention.output_projection, joined.transpose(0, 1).reshape(-1, width))
+    return read_linear(attention.output_projection, joined.transpose(0, 1).reshape(-1, width)), weights
 
 
 # --- the whole model -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -44,8 +45,8 @@ def read(linears: list[nn.Linear], inputs: Tensor) -> Tensor:
 
 @every_dtype
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("widths", [(16,), (16, 8), (12, 12, 12)], ids=str)
-@pytest.mark.parametrize("shape", [(1,), (1, 6), (7, 3), (2, 3, 5), (200,)], ids=str)
+@pytest.mark.parametrize("widths", [(16,), (12, 8, 12)], ids=str)
+@pytest.mark.parametrize("shape", [(1,), (2, 3, 5), (200,)], ids=str)
 def test_one_product_is_all_maps(
     dtype: torch.dtype, bias: bool, widths: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
@@ -70,29 +71,18 @@ def test_input_need_not_be_contiguous() -> None:
 # --- weights that change ---------------------------------------------------------------------------------------------
 
 
-def in_place(linear: nn.Linear) -> None:
-    linear.weight.mul_(-3)
+CHANGES: dict[str, Callable[[nn.Linear], Any]] = {
+    "in place": lambda linear: linear.weight.mul_(-3),
+    "bias in place": lambda linear: linear.bias.add_(5),
+    "through data": lambda linear: setattr(linear.weight, "data", torch.randn_like(linear.weight)),
+    "another parameter": lambda linear: setattr(linear, "weight", nn.Parameter(torch.randn_like(linear.weight))),
+    "loaded": lambda linear: linear.load_state_dict(nn.Linear(24, linear.out_features).state_dict()),
+}
 
 
-def bias_in_place(linear: nn.Linear) -> None:
-    linear.bias.add_(5)
-
-
-def through_data(linear: nn.Linear) -> None:
-    linear.weight.data = torch.randn_like(linear.weight)
-
-
-def another_parameter(linear: nn.Linear) -> None:
-    linear.weight = nn.Parameter(torch.randn_like(linear.weight))
-
-
-def loaded(linear: nn.Linear) -> None:
-    linear.load_state_dict(nn.Linear(24, linear.out_features).to(linear.weight.dtype).state_dict())
-
-
-@pytest.mark.parametrize("change", [in_place, bias_in_place, through_data, another_parameter, loaded])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
-def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], None], dtype: torch.dtype) -> None:
+def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], Any], dtype: torch.dtype) -> None:
     linears = maps(16, 8, bias=True, dtype=dtype)
     together = pack_together(*linears)
     assert together is not None

@@ -19,7 +19,7 @@ from fairseq_depthwise.modules.linear.quantized import (
 
 #: The last one is wide enough for the other set of products.
 every_width = pytest.mark.parametrize("outputs", [1, 16, 33, 9000])
-every_shape = pytest.mark.parametrize("shape", [(1,), (1, 6), (7, 3), (2, 3, 5)], ids=str)
+every_shape = pytest.mark.parametrize("shape", [(1,), (2, 3, 5)], ids=str)
 
 
 def weight_of(outputs: int, inputs: int = 24) -> Tensor:
