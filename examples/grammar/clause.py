@@ -8,6 +8,9 @@ from typing import Literal
 from lexicon import Case, Modal, Pair, Tense, Verb
 from nominals import Nominal
 
+#: Stands for a place that is asked for, and for nothing at the front.
+NOTHING = Pair("", "")
+
 #: What has moved to the front of a clause; "none" is something that has no other place in it.
 Argument = Literal["subject", "accusative", "dative", "complement", "none"]
 _CASES: dict[str, Case] = {"subject": "nom", "accusative": "acc", "dative": "dat"}
@@ -20,7 +23,7 @@ class Clause:
     Attributes:
         complement: what the verb needs besides its objects: a place, a predicate, a prepositional object.
         adjunct: what may be added, such as a companion.
-        fronted: words at the front.
+        front: words at the front.
         moved: what is missing in its usual place because it is at the front.
     """
 
@@ -35,7 +38,7 @@ class Clause:
     frequency: Pair | None = None
     time: Pair | None = None
     negated: bool = False
-    fronted: Pair | None = None
+    front: Pair = NOTHING
     moved: Argument = "none"
 
     @property
@@ -45,7 +48,7 @@ class Clause:
 
     def with_front(self, words: Pair, moved: Argument = "none") -> Clause:
         """Return the clause with words at its front."""
-        return replace(self, fronted=words, moved=moved)
+        return replace(self, front=words, moved=moved)
 
     def with_pronoun_in_front(self, nominal: Nominal, moved: Argument) -> Clause:
         """Return the clause with its relative or interrogative pronoun or phrase at its front."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import lexicon
 from clause import Clause
 from declension import INDEFINITE
-from lexicon import BE, FUTURE, PAIRS, Case, Pair, PlaceRelation, Preposition, Tense, Verb, numeral, places
+from lexicon import BE, FUTURE, PAIRS, Case, Pair, Preposition, Tense, Verb, numeral, places
 from nominals import EXPLETIVE_IT, Name, Nominal, NounPhrase, Pronoun, prepositional
 from phrase_sampling import PhraseSampler, Reference
 
@@ -22,14 +22,13 @@ _COPULA_SUBJECTS = (
     "human", "human", "animal", "furniture", "clothing", "building", "room", "vehicle", "device", "readable",
     "utensil", "drink", "food", "tall", "event", "openable",
 )  # fmt: skip
-_INTO = [PlaceRelation(Preposition("into", "in", "acc"), relation.nouns) for relation in places("interiors")]
-_ON_FOOT = _INTO + places("goals") + places("on foot")
-_COMING = _INTO + places("goals") + places("coming")
 _BESIDE_PEOPLE = (
     Preposition("next to", "neben", "dat"), Preposition("behind", "hinter", "dat"),
     Preposition("in front of", "vor", "dat"),
 )  # fmt: skip
 _OLDEST_CHILD = 15
+#: Sections of the table of places; half of the places are interiors.
+LOCATIONS = ("interiors", "interiors", "sites")
 AT_HOME = Pair("at home", "zu Hause")
 
 
@@ -93,27 +92,18 @@ class ClauseSampler(PhraseSampler):
         verb, definite = clause.verb, clause.negated
         if verb.governs:
             return prepositional(verb.governs, self.object(verb.objects, clause.subject, reference, brief=brief))
+        case: Case = "dat" if verb.frame == "position" else "acc"
         if verb.frame == "motion":
-            relations = {"drive": places("long"), "hike": places("long"), "come": _COMING}.get(
-                verb.english.base, _ON_FOOT
-            )
-            if isinstance(clause.subject, NounPhrase) and clause.subject.belongs_to("animal"):
-                relations = places("long")  # no animals in museums
+            animal = isinstance(clause.subject, NounPhrase) and clause.subject.belongs_to("animal")
+            relations = places("travel") if animal else places(*verb.where, case=case)  # no animals in museums
             return self.direction(relations, definite=definite)
-        if verb.frame == "placement":
-            return self.place(_spots(verb, clause.accusative, "acc"), definite=definite)
-        return self._position(clause) if verb.frame == "position" else None
-
-    def _position(self, clause: Clause) -> Pair:
-        definite = clause.negated
-        if clause.verb.english.base == "live":
-            return self.place(places("residences"), definite=definite)
-        if clause.verb.english.base != "sit":
-            return self.place(_spots(clause.verb, clause.subject, "dat"), definite=definite)
-        if self.chance(35):
+        if verb.english.base == "sit" and self.chance(35):
             neighbor = self.object(("human",), clause.subject, "definite", brief=True)
             return prepositional(self.choose(_BESIDE_PEOPLE), neighbor)
-        return self.place(places("seats") + places("interiors"), definite=definite)
+        hung = clause.accusative or clause.subject
+        if verb.english.base == "hang" and isinstance(hung, NounPhrase) and hung.noun.english == "picture":
+            return self.place(places("walls", case=case), definite=definite)
+        return self.place(places(*verb.where, case=case), definite=definite) if verb.where else None
 
     def _with_tense(self, clause: Clause, tense: Tense | None, *, modals: bool) -> Clause:
         verb = clause.verb
@@ -157,7 +147,7 @@ class ClauseSampler(PhraseSampler):
             person = self.object(("human",), clause.subject, "any", brief=True)
             return prepositional(Preposition("for", "für", "acc"), person)
         if "place" in verb.flags and self.chance(65):
-            return self.place(2 * places("interiors") + places("locations"))
+            return self.place(places(*LOCATIONS))
         social = verb.frame == "motion" or ("durative" in verb.flags and verb.frame == "intransitive")
         if social and verb.subjects == ("human",):
             together = self.chance(70)
@@ -232,14 +222,6 @@ class ClauseSampler(PhraseSampler):
 
 def _as_predicate(adjective: lexicon.Adjective) -> Pair:
     return Pair(adjective.english, adjective.german)
-
-
-def _spots(verb: Verb, located: Nominal | None, case: Case) -> list[PlaceRelation]:
-    """Return where something can be put (accusative) or be (dative)."""
-    if verb.english.base == "hang":
-        is_picture = isinstance(located, NounPhrase) and located.noun.english == "picture"
-        return places("walls" if is_picture else "hooks", case)
-    return places("spots", case) + (places("containers", case) if verb.english.base in ("lay", "lie") else [])
 
 
 def _natural_gender(nominal: Nominal) -> lexicon.Gender | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import english_syntax as en
 import german_syntax as de
-from clause import Clause, sentence
+from clause import NOTHING, Clause, sentence
 from clause_sampling import AT_HOME, SHORT_FRAMES
 from lexicon import FUTURE, SPECIAL_VERBS, TENSES, VERBS, Pair, Tense, Verb
 from questions import QuestionSampler
@@ -74,7 +74,7 @@ class ComplexSentenceSampler(QuestionSampler):
             if draw < 75:
                 conjunction, embedded = Pair("whether", "ob"), replace(self._embedded(tense), negated=False)
             else:
-                conjunction = Pair("", "")
+                conjunction = NOTHING
                 embedded = self.adverbial_question("past" if tense == "past" else None)
         return sentence(
             f"{en.declarative(matrix)} {conjunction.english} {en.declarative(embedded)}",

@@ -11,7 +11,7 @@ def declarative(clause: Clause) -> str:
     """Return a statement or subordinate clause: subject before verb."""
     auxiliary, rest = _verb_group(clause, inverted=False)
     subject = "" if clause.moved == "subject" else clause.subject.english("nom")
-    return join(_front(clause), subject, auxiliary, rest, _after_verb(clause))
+    return join(clause.front.english, subject, auxiliary, rest, _after_verb(clause))
 
 
 def interrogative(clause: Clause) -> str:
@@ -19,16 +19,12 @@ def interrogative(clause: Clause) -> str:
     if clause.moved == "subject":
         return declarative(clause)
     auxiliary, rest = _verb_group(clause, inverted=True)
-    return join(_front(clause), auxiliary, clause.subject.english("nom"), rest, _after_verb(clause))
+    return join(clause.front.english, auxiliary, clause.subject.english("nom"), rest, _after_verb(clause))
 
 
 def infinitive(clause: Clause) -> str:
     """Return an infinitive clause with *to* and without its subject."""
     return join("to", clause.verb.english.base, _after_verb(clause))
-
-
-def _front(clause: Clause) -> str:
-    return clause.fronted.english if clause.fronted else ""
 
 
 def _verb_group(clause: Clause, *, inverted: bool) -> tuple[str, str]:

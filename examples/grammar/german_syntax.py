@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clause import Clause
+from clause import NOTHING, Clause
 from declension import NEGATIVE
 from lexicon import Case
 from nominals import Nominal, NounPhrase, Pronoun, join
@@ -13,9 +13,9 @@ from nominals import Nominal, NounPhrase, Pronoun, join
 def verb_second(clause: Clause) -> str:
     """Return a main clause; if something else is at the front, the subject follows the verb."""
     finite, final = _verb_group(clause)
-    if clause.fronted and clause.moved != "subject":
-        return join(clause.fronted.german, finite, _subject(clause), _middle_field(clause), final)
-    first = clause.fronted.german if clause.fronted else clause.subject.german("nom")
+    if clause.front != NOTHING and clause.moved != "subject":
+        return join(clause.front.german, finite, _subject(clause), _middle_field(clause), final)
+    first = clause.front.german or clause.subject.german("nom")
     return join(first, finite, _reflexive(clause), _middle_field(clause), final)
 
 
@@ -28,10 +28,9 @@ def verb_first(clause: Clause) -> str:
 def verb_final(clause: Clause) -> str:
     """Return a subordinate clause; a separable prefix is joined to its verb at the end."""
     finite, final = _verb_group(clause)
-    front = clause.fronted.german if clause.fronted else ""
     subject = _reflexive(clause) if clause.moved == "subject" else _subject(clause)
     end = final + finite if final == clause.verb.german.prefix else join(final, finite)
-    return join(front, subject, _middle_field(clause), end)
+    return join(clause.front.german, subject, _middle_field(clause), end)
 
 
 def infinitive(clause: Clause) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Gender = Literal["m", "f", "n"]
 Case = Literal["nom", "acc", "dat", "gen"]
@@ -139,6 +139,7 @@ class Verb:
         frame: the section of the table; it says what the verb combines with.
         subjects, objects: classes of nouns.
         governs: the preposition before a prepositional object.
+        where: sections of the table of places.
         flags: ``place``: may come with a place; ``durative``: with a duration; ``stative`` and ``involuntary``: nobody
             decides to do it; ``to``: the English dative always has *to*; ``indefinite``: the object is indefinite.
     """
@@ -149,6 +150,7 @@ class Verb:
     subjects: tuple[str, ...]
     objects: tuple[str, ...]
     governs: Preposition | None
+    where: tuple[str, ...]
     flags: frozenset[str]
 
     @property
@@ -256,11 +258,12 @@ def _verb(frame: str, english: str, past: str, german: str, objects: str, option
         "sein" if mark == ["ist"] else "haben", mark == ["sich"], values.get("preterite", ""),
     )  # fmt: skip
     governs = Preposition(*values["governs"].split("/")) if "governs" in values else None  # type: ignore[arg-type]
-    subjects = _classes(values.get("by", "human").replace(",", " "))
-    flags = frozenset(option for option in options.split() if "=" not in option)
+    where = tuple(values["where"].split(",")) if "where" in values else ()
     return Verb(
-        EnglishVerb(base, past, particle, link.strip(")")), forms, frame, subjects, _classes(objects), governs, flags
-    )
+        EnglishVerb(base, past, particle, link.strip(")")), forms, frame,
+        _classes(values.get("by", "human").replace(",", " ")), _classes(objects), governs, where,
+        frozenset(option for option in options.split() if "=" not in option),
+    )  # fmt: skip
 
 
 def _nouns() -> dict[str, Noun]:
@@ -314,28 +317,28 @@ NAMES: tuple[tuple[str, Gender], ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PlaceRelation:
+class PlaceRelation(NamedTuple):
     """A preposition with the nouns that it goes with."""
 
     preposition: Preposition
-    nouns: tuple[Noun, ...]
-
-
-@cache
-def places(section: str, case: Case = "dat") -> list[PlaceRelation]:
-    """Return the relations of a section, with ``case`` where the German case depends on goal or place."""
-    relations = []
-    for own_section, (english, german, nouns) in _PLACES:
-        if own_section == section:
-            preposition, own_case = german.split()
-            governed: Case = case if own_case == "-" else own_case  # type: ignore[assignment]
-            entries = tuple(NOUNS[noun] for noun in nouns.split(", "))
-            relations.append(PlaceRelation(Preposition(english, preposition, governed), entries))
-    return relations
+    nouns: list[Noun]
 
 
 _PLACES = list(_rows("places"))
+
+
+@cache
+def places(*sections: str, case: Case = "dat") -> list[PlaceRelation]:
+    """Return the relations of some sections, with ``case`` where a goal differs from a place."""
+    relations = []
+    for section in sections:
+        for english, german, nouns in (columns for own, columns in _PLACES if own == section):
+            place, _, goal = english.partition("/")
+            preposition, own_case = german.replace("-", case).split()
+            words = Preposition(goal if goal and case == "acc" else place, preposition, own_case)  # type: ignore[arg-type]
+            relations.append(PlaceRelation(words, [NOUNS[noun] for noun in nouns.split(", ")]))
+    return relations
+
 
 #: Adverbials, units and numbers, by section.
 PAIRS: dict[str, list[Pair]] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import english_syntax as en
 import german_syntax as de
-from clause import Clause, sentence
+from clause import NOTHING, Clause, sentence
 from declension import HOW_MANY, WHICH
 from lexicon import BE, LIVE, VERBS, Number, Pair, Tense, Verb, nouns_of
 from nominals import I_PRONOUN, WHAT, WHO, Nominal, NounPhrase
@@ -16,8 +16,6 @@ from relative_clauses import RelativeClauseSampler
 # English *where* is German *wo* for a place and *wohin* for a goal.
 _WHERE, _WHERE_TO = Pair("where", "wo"), Pair("where", "wohin")
 _WHEN, _WHY = Pair("when", "wann"), Pair("why", "warum")
-#: Stands for the place that is asked for.
-_NOWHERE = Pair("", "")
 
 
 class QuestionSampler(RelativeClauseSampler):
@@ -31,7 +29,7 @@ class QuestionSampler(RelativeClauseSampler):
             clause = self.clause(negatable=False)
         while clause.subject is I_PRONOUN and clause.modal is None:  # nobody asks what only they can know
             clause = self.clause(negatable=False)
-        clause = replace(clause, fronted=None)
+        clause = replace(clause, front=NOTHING)
         return sentence(en.interrogative(clause), de.verb_first(clause), "?")
 
     def constituent_question(self) -> Pair:
@@ -56,9 +54,9 @@ class QuestionSampler(RelativeClauseSampler):
             return self._asked(self._verb_of_people(), tense).with_front(_WHY if draw < 22 else _WHEN)
         if draw < 60:
             going = self.choose([entry for entry in _verbs("motion") if entry.english.base != "come"])
-            return self._asked(going, tense, complement=_NOWHERE).with_front(_WHERE_TO, "complement")
+            return self._asked(going, tense, complement=NOTHING).with_front(_WHERE_TO, "complement")
         if draw < 75:
-            return self._asked(LIVE, tense, complement=_NOWHERE).with_front(_WHERE, "complement")
+            return self._asked(LIVE, tense, complement=NOTHING).with_front(_WHERE, "complement")
         if draw < 90:
             subject = self.noun_phrase(("possession", "readable", "clothing", "vehicle", "kin"), "definite")
             past = self.chance(30)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import english_syntax as en
 import german_syntax as de
 from clause import Clause, sentence
-from clause_sampling import ClauseSampler
+from clause_sampling import LOCATIONS, ClauseSampler
 from declension import DEMONSTRATIVE, POSSESSIVES
 from lexicon import BE, LIVE, TENSES, VERBS, WORK, Pair, Preposition, Verb, places
 from nominals import NounPhrase, Pronoun, prepositional, relative_pronoun
@@ -94,9 +94,8 @@ class RelativeClauseSampler(ClauseSampler):
 
     def _preposition_and_verb(self, antecedent: NounPhrase) -> tuple[Preposition | None, Verb | None]:
         """Return what the antecedent can be the place or the prepositional object of."""
-        working = 2 * places("interiors") + places("locations")
-        for relations, verb in ((places("residences"), LIVE), (working, WORK)):
-            for relation in relations:
+        for sections, verb in ((LIVE.where, LIVE), (LOCATIONS, WORK)):
+            for relation in places(*sections):
                 if antecedent.noun in relation.nouns and self.chance(60):
                     return relation.preposition, verb
         verbs = _verbs_with_object("prepositional", antecedent)

@@ -20,7 +20,7 @@ YESTERDAY = Pair("yesterday", "gestern")
     [
         (Clause(phrase("man"), verb("open"), accusative=phrase("window", adj="dirty")),
          "The man opens the dirty window.", "Der Mann macht das schmutzige Fenster auf."),
-        (Clause(phrase("man"), verb("open"), "past", accusative=phrase("door"), fronted=YESTERDAY),
+        (Clause(phrase("man"), verb("open"), "past", accusative=phrase("door"), front=YESTERDAY),
          "Yesterday the man opened the door.", "Gestern hat der Mann die Tür aufgemacht."),
         (Clause(SHE, verb("pick up"), modal=modal("will"), accusative=HE, time=Pair("tomorrow", "morgen")),
          "She wants to pick him up tomorrow.", "Sie will ihn morgen abholen."),
@@ -46,7 +46,7 @@ YESTERDAY = Pair("yesterday", "gestern")
          "She must not eat apples.", "Sie darf keine Äpfel essen."),
         (Clause(phrase("dog"), verb("eat", "fressen"), accusative=phrase("bread")),
          "The dog eats the bread.", "Der Hund frisst das Brot."),
-        (Clause(phrase("man"), verb("hurry"), "past", fronted=YESTERDAY),
+        (Clause(phrase("man"), verb("hurry"), "past", front=YESTERDAY),
          "Yesterday the man hurried.", "Gestern hat sich der Mann beeilt."),
         (Clause(I_PRONOUN, verb("rest"), modal=FUTURE), "I will rest.", "Ich werde mich ausruhen."),
         (Clause(HE, BE, "past", complement=Pair("at home", "zu Hause")), "He was at home.", "Er war zu Hause."),
