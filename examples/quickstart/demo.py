@@ -9,7 +9,6 @@ Every command is printed before it runs and is kept in ``commands.sh`` of the ou
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import re
 import shlex
 import sys
@@ -36,9 +35,8 @@ class Settings:
     warmup: int
     learning_rate: float
     dropout: float
-
-    tokenizer_processes: int
-    training_minutes: float  # measured on two cores of a server CPU, for LARGE beside other work
+    tokenizer_processes: int = 1
+    training_minutes: float = 3  # measured on two cores of a server CPU, for LARGE beside other work
 
     def expected_minutes(self, pairs: int) -> float:
         """About how long everything takes there; all but training grows with the number of training pairs."""
@@ -46,28 +44,11 @@ class Settings:
 
 
 #: For tens of thousands of sentences at most, and for more.
-SMALL = Settings(
-    merges=3000,
-    width=192,
-    layers=3,
-    max_tokens=1000,
-    updates=1000,
-    warmup=100,
-    learning_rate=2e-3,
-    dropout=0.05,
-    tokenizer_processes=1,
-    training_minutes=3,
-)
-LARGE = dataclasses.replace(
-    SMALL,
-    merges=8000,
-    max_tokens=3000,
-    updates=2000,
-    warmup=200,
-    dropout=0.1,
-    tokenizer_processes=2,
+SMALL = Settings(3000, 192, 3, 1000, updates=1000, warmup=100, learning_rate=2e-3, dropout=0.05)
+LARGE = Settings(
+    8000, 192, 3, 3000, updates=2000, warmup=200, learning_rate=2e-3, dropout=0.1, tokenizer_processes=2,
     training_minutes=26,
-)
+)  # fmt: skip
 #: Training pairs from which on LARGE is used.
 LARGE_FROM = 40_000
 #: Tokenising, learning and applying subwords, binarising: measured as training_minutes was.
