@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lexicon import Case, Modal, Pair, Tense, Verb
+from lexicon import NOTHING, Case, Modal, Pair, Tense, Verb
 from nominals import Nominal
-
-#: Stands for a place that is asked for, and for nothing at the front.
-NOTHING = Pair("", "")
 
 #: What has moved to the front of a clause; "none" is something that has no other place in it.
 Argument = Literal["subject", "accusative", "dative", "complement", "none"]
@@ -33,10 +30,10 @@ class Clause:
     modal: Modal | None = None
     dative: Nominal | None = None
     accusative: Nominal | None = None
-    complement: Pair | None = None
-    adjunct: Pair | None = None
-    frequency: Pair | None = None
-    time: Pair | None = None
+    complement: Pair = NOTHING
+    adjunct: Pair = NOTHING
+    frequency: Pair = NOTHING
+    time: Pair = NOTHING
     negated: bool = False
     front: Pair = NOTHING
     moved: Argument = "none"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import lexicon
 from clause import Clause
 from declension import INDEFINITE
-from lexicon import BE, FUTURE, PAIRS, Case, Pair, Preposition, Tense, Verb, numeral, places
+from lexicon import BE, FUTURE, NOTHING, PAIRS, Case, Pair, Preposition, Tense, Verb, numeral, places
 from nominals import EXPLETIVE_IT, Name, Nominal, NounPhrase, Pronoun, prepositional
 from phrase_sampling import PhraseSampler, Reference
 
@@ -59,12 +59,15 @@ class ClauseSampler(PhraseSampler):
         if subject is None:
             known: Reference = "definite" if negated or verb.is_of_things else "subject"
             subject = self.subject(verb.subjects, known, brief=brief)
-        clause = Clause(subject, verb, negated=negated, accusative=accusative, dative=dative, complement=complement)
-        clause = self._with_arguments(clause, reference, brief=brief)
+        clause = Clause(subject, verb, negated=negated, accusative=accusative, dative=dative)
+        clause = self._with_objects(clause, reference, brief=brief)
+        if complement is None:
+            complement = self._complement(clause, reference, brief=brief)
+        clause = replace(clause, complement=complement)
         clause = self._with_tense(clause, tense, modals=modals)
         return clause if brief else self._with_adverbials(clause)
 
-    def _with_arguments(self, clause: Clause, reference: Reference, *, brief: bool) -> Clause:
+    def _with_objects(self, clause: Clause, reference: Reference, *, brief: bool) -> Clause:
         verb, frame = clause.verb, clause.verb.frame
         if frame in ("dative", "ditransitive") and clause.dative is None:
             recipients = verb.objects if frame == "dative" else ("human",)
@@ -73,8 +76,6 @@ class ClauseSampler(PhraseSampler):
         if frame in ("transitive", "ditransitive", "placement") and clause.accusative is None:
             accusative = self._accusative(clause, brief=brief or frame != "transitive")
             clause = replace(clause, accusative=accusative)
-        if clause.complement is None:
-            clause = replace(clause, complement=self._complement(clause, reference, brief=brief))
         return clause
 
     def _accusative(self, clause: Clause, *, brief: bool) -> Nominal:
@@ -88,7 +89,7 @@ class ClauseSampler(PhraseSampler):
             return self.name()
         return nominal
 
-    def _complement(self, clause: Clause, reference: Reference, *, brief: bool) -> Pair | None:
+    def _complement(self, clause: Clause, reference: Reference, *, brief: bool) -> Pair:
         verb, definite = clause.verb, clause.negated
         if verb.governs:
             return prepositional(verb.governs, self.object(verb.objects, clause.subject, reference, brief=brief))
@@ -103,7 +104,7 @@ class ClauseSampler(PhraseSampler):
         hung = clause.accusative or clause.subject
         if verb.english.base == "hang" and isinstance(hung, NounPhrase) and hung.noun.english == "picture":
             return self.place(places("walls", case=case), definite=definite)
-        return self.place(places(*verb.where, case=case), definite=definite) if verb.where else None
+        return self.place(places(*verb.where, case=case), definite=definite) if verb.where else NOTHING
 
     def _with_tense(self, clause: Clause, tense: Tense | None, *, modals: bool) -> Clause:
         verb = clause.verb
@@ -141,7 +142,7 @@ class ClauseSampler(PhraseSampler):
             return replace(clause, frequency=self.choose(PAIRS["frequency"]))
         return clause
 
-    def _adjunct(self, clause: Clause) -> Pair | None:
+    def _adjunct(self, clause: Clause) -> Pair:
         verb = clause.verb
         if verb.english.base in ("buy", "bake", "cook", "draw", "order", "build") and self.chance(50):
             person = self.object(("human",), clause.subject, "any", brief=True)
@@ -153,7 +154,7 @@ class ClauseSampler(PhraseSampler):
             together = self.chance(70)
             preposition = Preposition("with", "mit", "dat") if together else Preposition("without", "ohne", "acc")
             return prepositional(preposition, self.object(("human",), clause.subject, "definite", brief=True))
-        return None
+        return NOTHING
 
     def copular_clause(self, *, brief: bool = False, subject: Nominal | None = None) -> Clause:
         """Return a clause with *be*: a property, a comparison, a profession or an age."""
@@ -189,11 +190,11 @@ class ClauseSampler(PhraseSampler):
                 return _as_predicate(adjective)
         return _as_predicate(self.choose(lexicon.TEMPORARY_STATES))
 
-    def _comparison(self, subject: NounPhrase) -> Pair | None:
+    def _comparison(self, subject: NounPhrase) -> Pair:
         """Return *older than* or *as old as* with something of the same kind."""
         adjective = self.adjective_for(subject.noun, gradable=True, besides=subject.adjective)
         if adjective is None:
-            return None
+            return NOTHING
         shared = [entry for entry in subject.noun.classes if entry in adjective.classes]
         standard = replace(self.noun_phrase(shared[:1], "definite", brief=True), adjective=None)
         english, german = standard.english("acc"), standard.german("nom")

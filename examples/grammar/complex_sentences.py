@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import english_syntax as en
 import german_syntax as de
-from clause import NOTHING, Clause, sentence
+from clause import Clause, sentence
 from clause_sampling import AT_HOME, SHORT_FRAMES
-from lexicon import FUTURE, SPECIAL_VERBS, TENSES, VERBS, Pair, Tense, Verb
+from lexicon import FUTURE, NOTHING, SPECIAL_VERBS, TENSES, VERBS, Pair, Tense, Verb
 from questions import QuestionSampler
 
 _CONJUNCTIONS = ((5, "because"), (3, "although"), (2, "while"), (2, "before"), (3, "if"), (3, "when"))

@@ -40,7 +40,6 @@ class Determiner:
     declension: str
 
     def english(self, number: Number) -> str:
-        """Return the English form."""
         return self.singular if number == "sg" else self.plural
 
     def german(self, case: Case, gender: Gender, number: Number) -> str:

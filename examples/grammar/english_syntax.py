@@ -31,7 +31,7 @@ def _verb_group(clause: Clause, *, inverted: bool) -> tuple[str, str]:
     """Return the auxiliary, which a question puts before the subject, and what follows it."""
     modal, verb = clause.modal, clause.verb.english
     negation = "not" if clause.negated else ""
-    frequency = clause.frequency.english if clause.frequency else ""
+    frequency = clause.frequency.english
     if modal and modal.auxiliary:
         if modal.auxiliary == "can" and negation and not inverted:
             return "cannot", join(frequency, verb.base)
@@ -49,17 +49,15 @@ def _verb_group(clause: Clause, *, inverted: bool) -> tuple[str, str]:
 
 
 def _form_of_be(clause: Clause, tense: Tense) -> str:
-    if clause.subject.number == "pl":
-        return "were" if tense == "past" else "are"
+    present, past = ("is", "was") if clause.subject.number == "sg" else ("are", "were")
     if tense == "past":
-        return "was"
-    return "am" if clause.subject.person == 1 else "is"
+        return past
+    return "am" if present == "is" and clause.subject.person == 1 else present
 
 
 def _after_verb(clause: Clause) -> str:
-    complement = None if clause.moved == "complement" else clause.complement
-    parts = (complement, clause.adjunct, clause.time)
-    return join(_objects(clause), *(part.english for part in parts if part))
+    complement = "" if clause.moved == "complement" else clause.complement.english
+    return join(_objects(clause), complement, clause.adjunct.english, clause.time.english)
 
 
 def _objects(clause: Clause) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clause import NOTHING, Clause
+from clause import Clause
 from declension import NEGATIVE
 from lexicon import Case
 from nominals import Nominal, NounPhrase, Pronoun, join
@@ -13,7 +13,7 @@ from nominals import Nominal, NounPhrase, Pronoun, join
 def verb_second(clause: Clause) -> str:
     """Return a main clause; if something else is at the front, the subject follows the verb."""
     finite, final = _verb_group(clause)
-    if clause.front != NOTHING and clause.moved != "subject":
+    if clause.front and clause.moved != "subject":
         return join(clause.front.german, finite, _subject(clause), _middle_field(clause), final)
     first = clause.front.german or clause.subject.german("nom")
     return join(first, finite, _reflexive(clause), _middle_field(clause), final)
@@ -70,15 +70,14 @@ def _middle_field(clause: Clause) -> str:
     negation = "nicht" if clause.negated else ""
     if clause.negated and isinstance(accusative, NounPhrase) and accusative.is_indefinite:
         accusative, negation = replace(accusative, determiner=NEGATIVE), ""
-    complement = None if clause.moved == "complement" else clause.complement
     return join(
         _object(accusative, "acc", pronoun=True),
         _object(dative, "dat", pronoun=True),
-        clause.time.german if clause.time else "",
+        clause.time.german,
         _noun_objects(clause, dative, accusative),
         negation,
-        clause.adjunct.german if clause.adjunct else "",
-        complement.german if complement else "",
+        clause.adjunct.german,
+        "" if clause.moved == "complement" else clause.complement.german,
     )
 
 
@@ -89,7 +88,7 @@ def _noun_objects(clause: Clause, dative: Nominal | None, accusative: Nominal | 
     position = 0
     if first and not first.is_pronoun and (not isinstance(first, NounPhrase) or first.is_definite):
         position = 1 if dative else 2
-    words.insert(position, clause.frequency.german if clause.frequency else "")
+    words.insert(position, clause.frequency.german)
     return join(*words)
 
 

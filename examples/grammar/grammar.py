@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from clause import NOTHING, Clause, sentence
+from clause import Clause, sentence
 from complex_sentences import ComplexSentenceSampler
 from declension import ALL, EVERY, MANY, NEGATIVE, SOME
 from lexicon import NOUNS, Pair, places
@@ -55,14 +55,7 @@ class Grammar(ComplexSentenceSampler):
 
     def _with_no(self, clause: Clause) -> Clause:
         """Sometimes turn an indefinite subject or object into *no ...*."""
-        if (
-            clause.negated
-            or clause.frequency
-            or clause.modal
-            or clause.time
-            or clause.front != NOTHING
-            or not self.chance(15)
-        ):
+        if clause.negated or clause.frequency or clause.modal or clause.time or clause.front or not self.chance(15):
             return clause
         subject, accusative = clause.subject, clause.accusative
         if isinstance(subject, NounPhrase) and subject.is_indefinite:

@@ -36,6 +36,12 @@ class Pair:
     english: str
     german: str
 
+    def __bool__(self) -> bool:
+        return self != NOTHING
+
+
+NOTHING = Pair("", "")
+
 
 @dataclass(frozen=True)
 class Noun:
@@ -55,7 +61,6 @@ class Noun:
     feminine: str = ""
 
     def english_form(self, number: Number) -> str:
-        """Return the English form."""
         return self.english if number == "sg" else self.english_plural
 
     def german_form(self, case: Case, number: Number) -> str:
@@ -349,10 +354,9 @@ for _section, (_row,) in _rows("pairs"):
 
 def numeral(value: int) -> Pair:
     """Spell out a number from 2 to 99; German has units first: 23 is *dreiundzwanzig*."""
-    tens, units = divmod(value, 10)
     if value < 20:
         return PAIRS["numbers"][value]
-    if units == 0:
-        return PAIRS["tens"][tens]
-    ten, unit = PAIRS["tens"][tens], PAIRS["numbers"][units]
+    ten, unit = PAIRS["tens"][value // 10], PAIRS["numbers"][value % 10]
+    if value % 10 == 0:
+        return ten
     return Pair(f"{ten.english}-{unit.english}", f"{unit.german}und{ten.german}")

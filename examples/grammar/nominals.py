@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import declension
 from declension import DEFINITE, INDEFINITE, NO_DETERMINER, POSSESSIVES, Determiner
-from lexicon import Adjective, Case, Gender, Noun, Number, Pair, Preposition, numeral
+from lexicon import NOTHING, Adjective, Case, Gender, Noun, Number, Pair, Preposition, numeral
 
 
 def join(*words: str) -> str:
@@ -40,47 +40,39 @@ class Pronoun:
     English *it* for a thing and *you* are left out: their German form depends on what the English does not say.
 
     Attributes:
-        english_forms: subject, object, genitive, and the form after a preposition if it is another.
+        english_forms: subject, object, genitive, and the form after a preposition; or the first two alone.
         german_forms: nominative, accusative, dative and genitive, as far as they are used.
         gender: of a person.
     """
 
-    english_forms: tuple[str, ...]
-    german_forms: tuple[str, ...]
+    english_forms: str
+    german_forms: str
     person: int = 3
     number: Number = "sg"
     gender: Gender | None = None
     is_pronoun: bool = True
 
     def english(self, case: Case) -> str:
-        """Return the English form."""
-        return self.english_forms[{"nom": 0, "gen": 2}.get(case, 1)]
+        return self.english_forms.split()[{"nom": 0, "gen": 2}.get(case, 1)]
 
     def english_after_preposition(self) -> str:
         """Return the English form after a preposition, where *that* is impossible."""
-        return self.english_forms[-1] if len(self.english_forms) == 4 else self.english("acc")
+        return self.english_forms.split()[-1]
 
     def german(self, case: Case) -> str:
-        """Return the German form."""
-        return self.german_forms[("nom", "acc", "dat", "gen").index(case)]
+        return self.german_forms.split()[("nom", "acc", "dat", "gen").index(case)]
 
 
-def _pronoun(
-    english: str, german: str, person: int = 3, number: Number = "sg", gender: Gender | None = None
-) -> Pronoun:
-    return Pronoun(tuple(english.split()), tuple(german.split()), person, number, gender)
-
-
-I_PRONOUN = _pronoun("I me", "ich mich mir", 1)
-HE = _pronoun("he him", "er ihn ihm", gender="m")
-SHE = _pronoun("she her", "sie sie ihr", gender="f")
-WE = _pronoun("we us", "wir uns uns", 1, "pl")
-THEY = _pronoun("they them", "sie sie ihnen", number="pl")
+I_PRONOUN = Pronoun("I me", "ich mich mir", 1)
+HE = Pronoun("he him", "er ihn ihm", gender="m")
+SHE = Pronoun("she her", "sie sie ihr", gender="f")
+WE = Pronoun("we us", "wir uns uns", 1, "pl")
+THEY = Pronoun("they them", "sie sie ihnen", number="pl")
 PERSONAL_PRONOUNS = (HE, SHE, WE, THEY, I_PRONOUN)
 #: The subject of weather verbs; it never refers to a thing.
-EXPLETIVE_IT = _pronoun("it it", "es es ihm")
-WHO = _pronoun("who whom", "wer wen wem")
-WHAT = _pronoun("what what", "was was was")
+EXPLETIVE_IT = Pronoun("it it", "es es ihm")
+WHO = Pronoun("who whom", "wer wen wem")
+WHAT = Pronoun("what what", "was was was")
 
 
 @dataclass(frozen=True)
@@ -98,7 +90,7 @@ class NounPhrase:
     numeral: int | None = None
     possessor: NounPhrase | Name | Pronoun | None = None
     of_possessor: bool = False
-    postmodifier: Pair | None = None
+    postmodifier: Pair = NOTHING
     person: int = 3
     is_pronoun: bool = False
 
@@ -106,7 +98,7 @@ class NounPhrase:
     def contracts(self) -> bool:
         """Whether a German preposition contracts with the article: *im Haus*."""
         has_article = self.determiner is DEFINITE or isinstance(self.possessor, NounPhrase)
-        return has_article and self.number == "sg" and self.numeral is None and self.postmodifier is None
+        return has_article and self.number == "sg" and self.numeral is None and not self.postmodifier
 
     @property
     def is_indefinite(self) -> bool:
@@ -140,10 +132,9 @@ class NounPhrase:
             phrase = join("an" if determiner == "a" and inner[0] in "aeiou" else determiner, inner)
         if case == "gen":
             return phrase + "'s"
-        return join(phrase, self.postmodifier.english if self.postmodifier else "")
+        return join(phrase, self.postmodifier.english)
 
     def german(self, case: Case) -> str:
-        """Return the German phrase."""
         gender, number, genitive = self.noun.gender, self.number, ""
         determiner = self.determiner
         if isinstance(self.possessor, NounPhrase):
@@ -157,7 +148,7 @@ class NounPhrase:
             declension.attributive(self.adjective, endings, case, gender, number) if self.adjective else "",
             self.noun.german_form(case, number),
             genitive,
-            self.postmodifier.german if self.postmodifier else "",
+            self.postmodifier.german,
         )
 
 
@@ -172,11 +163,9 @@ class Coordination:
     is_pronoun: bool = False
 
     def english(self, case: Case) -> str:
-        """Return the English coordination."""
         return f"{self.first.english(case)} and {self.second.english(case)}"
 
     def german(self, case: Case) -> str:
-        """Return the German coordination."""
         return f"{self.first.german(case)} und {self.second.german(case)}"
 
 
@@ -189,7 +178,7 @@ def relative_pronoun(antecedent: NounPhrase) -> Pronoun:
     gender, number = antecedent.noun.gender, antecedent.number
     cases: tuple[Case, ...] = ("nom", "acc", "dat", "gen")
     german = " ".join(declension.form("relative", case, gender, number) for case in cases)
-    return _pronoun(english, german, number=number)
+    return Pronoun(english, german, number=number)
 
 
 _CONTRACTIONS = {

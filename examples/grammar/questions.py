@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import english_syntax as en
 import german_syntax as de
-from clause import NOTHING, Clause, sentence
+from clause import Clause, sentence
 from declension import HOW_MANY, WHICH
-from lexicon import BE, LIVE, VERBS, Number, Pair, Tense, Verb, nouns_of
+from lexicon import BE, LIVE, NOTHING, VERBS, Number, Pair, Tense, Verb, nouns_of
 from nominals import I_PRONOUN, WHAT, WHO, Nominal, NounPhrase
 from relative_clauses import RelativeClauseSampler
 

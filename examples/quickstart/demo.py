@@ -39,7 +39,7 @@ class Settings:
     training_minutes: float = 3  # measured on two cores of a server CPU, for LARGE beside other work
 
     def expected_minutes(self, pairs: int) -> float:
-        """About how long everything takes there; all but training grows with the number of training pairs."""
+        """Return about how long everything takes there; all but training grows with the number of training pairs."""
         return 1 + pairs * MINUTES_PER_PAIR + self.training_minutes
 
 
@@ -92,7 +92,7 @@ class DemoError(Exception):
 
 
 def find_languages(corpus: Path, wanted_source: str | None) -> tuple[str, str]:
-    """The two languages of a corpus folder, source first.
+    """Return the two languages of a corpus folder, source first.
 
     Raises:
         DemoError: the folder, a language or one of the six files is missing.
@@ -113,7 +113,7 @@ def find_languages(corpus: Path, wanted_source: str | None) -> tuple[str, str]:
 
 
 def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> None:
-    """All steps, each by its printed command."""
+    """Run all steps, each by its printed command."""
     folder = command_line.folder
     languages = (source, target)
     print(f"{source} -> {target}, corpus {corpus}, working in {folder}", flush=True)
@@ -163,7 +163,7 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
 
 
 def train_command(settings: Settings) -> str:
-    """The training command. A rate that falls to zero by the last update gets most out of a short run."""
+    """Return the training command. A rate that falls to zero by the last update gets most out of a short run."""
     width, layers = settings.width, settings.layers
     return (
         "fairseq-train data-bin --user-dir {user_dir} --arch depthwise_lstm_transformer "
@@ -180,7 +180,7 @@ def train_command(settings: Settings) -> str:
 
 
 def count_pairs(folder: Path, languages: tuple[str, str]) -> int:
-    """The number of training pairs.
+    """Return the number of training pairs.
 
     Raises:
         DemoError: the two sides of a part have different numbers of lines.
