@@ -12,10 +12,8 @@ from lexicon import FUTURE, NOTHING, SPECIAL_VERBS, TENSES, VERBS, Pair, Tense, 
 from questions import QuestionSampler
 
 _CONJUNCTIONS = ((5, "because"), (3, "although"), (2, "while"), (2, "before"), (3, "if"), (3, "when"))
-# A single event in the past needs *als*.
 _GERMAN_CONJUNCTIONS = {
-    "because": ("weil", "weil"), "although": ("obwohl", "obwohl"), "while": ("während", "während"),
-    "before": ("bevor", "bevor"), "if": ("wenn", "wenn"), "when": ("wenn", "als"),
+    "because": "weil", "although": "obwohl", "while": "während", "before": "bevor", "if": "wenn", "when": "wenn",
 }  # fmt: skip
 *_CLAUSAL_VERBS, _ASK = SPECIAL_VERBS["clausal"]
 _KNOW = _CLAUSAL_VERBS[0]
@@ -34,7 +32,9 @@ class ComplexSentenceSampler(QuestionSampler):
         subordinate, main = self._subordinate(conjunction, tense), self._main(conjunction, tense)
         if subordinate.modal and main.modal is FUTURE:
             main = replace(main, modal=None)
-        german_conjunction = _GERMAN_CONJUNCTIONS[conjunction][TENSES.index(tense)]
+        german_conjunction = _GERMAN_CONJUNCTIONS[conjunction]
+        if conjunction == "when" and tense == "past":
+            german_conjunction = "als"  # for a single event
         english = f"{conjunction} {en.declarative(subordinate)}"
         german = f"{german_conjunction} {de.verb_final(subordinate)}"
         if self.chance(45):

@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from command_line import CommandError, CommandLine
@@ -44,9 +44,11 @@ class Settings:
 
 
 #: For tens of thousands of sentences at most, and for more.
-SMALL = Settings(3000, 192, 3, 1000, updates=1000, warmup=100, learning_rate=2e-3, dropout=0.05)
-LARGE = Settings(
-    8000, 192, 3, 3000, updates=2000, warmup=200, learning_rate=2e-3, dropout=0.1, tokenizer_processes=2,
+SMALL = Settings(
+    merges=3000, width=192, layers=3, max_tokens=1000, updates=1000, warmup=100, learning_rate=2e-3, dropout=0.05
+)
+LARGE = replace(
+    SMALL, merges=8000, max_tokens=3000, updates=2000, warmup=200, dropout=0.1, tokenizer_processes=2,
     training_minutes=26,
 )  # fmt: skip
 #: Training pairs from which on LARGE is used.
