@@ -1,8 +1,10 @@
-"""Tables as text and as Markdown."""
+"""Tables as text, Markdown and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
@@ -15,3 +17,12 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first line is the header."""
     rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
+
+
+def csv_text(lines: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
+    """Return a CSV table; missing values become empty cells."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()

@@ -172,7 +172,7 @@ def _as_text(score: Score) -> str:
     if (parts := score.ngrams) is not None:
         ratio = parts.hypothesis_length / parts.reference_length if parts.reference_length else 0
         start += (
-            f" {'/'.join(f'{one:.1f}' for one in parts.precisions)} (BP = {parts.brevity_penalty:.3f} "
+            f" {'/'.join(f'{precision:.1f}' for precision in parts.precisions)} (BP = {parts.brevity_penalty:.3f} "
             f"ratio = {ratio:.3f} hyp_len = {parts.hypothesis_length} ref_len = {parts.reference_length})"
         )
     return f"{start}  {score.signature}"

@@ -124,14 +124,16 @@ class TranslationMetric:
             hypotheses: its translations.
             references: one or several references, each as long as the hypotheses.
         """
-        found = self.scorer.corpus_score(self.prepare(hypotheses), [self.prepare(one) for one in references])
+        result = self.scorer.corpus_score(self.prepare(hypotheses), list(map(self.prepare, references)))
         ngrams = None
-        if isinstance(found, BLEUScore):
-            ngrams = NgramCounts(found.counts, found.totals, found.precisions, found.bp, found.sys_len, found.ref_len)
-        return Score(found.name, found.score, self.signature(), len(hypotheses), ngrams)
+        if isinstance(result, BLEUScore):
+            ngrams = NgramCounts(
+                result.counts, result.totals, result.precisions, result.bp, result.sys_len, result.ref_len
+            )
+        return Score(result.name, result.score, self.signature(), len(hypotheses), ngrams)
 
     def signature(self) -> str:
-        """sacreBLEU's signature of what was scored last, with what was done to the text before."""
+        """Return sacreBLEU's signature of the last score, with the preprocessing of the text."""
         signature = self.scorer.get_signature()
         if self.name == "tokenized-lc":
             signature.update("case", "lc-ascii")
