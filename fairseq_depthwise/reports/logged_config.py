@@ -65,7 +65,7 @@ def _value(node: ast.expr) -> Any:
         pairs = zip(node.keys, node.values, strict=True)
         return {str(_value(key)): _value(value) for key, value in pairs if key is not None}
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(one) for one in node.elts]
+        return [_value(element) for element in node.elts]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Namespace":
         return {keyword.arg: _value(keyword.value) for keyword in node.keywords if keyword.arg}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

@@ -79,8 +79,8 @@ def parse_log(lines: Iterable[str]) -> list[Process]:
             processes.append(process)
         walled = values.get("wall", walled)
         process.readings.append(Reading(split, update, walled if now is None else now, values))
-    for one in processes:
-        _drop_scores_of_checkpoints(one)
+    for process in processes:
+        _drop_scores_of_checkpoints(process)
     return processes
 
 

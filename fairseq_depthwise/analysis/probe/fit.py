@@ -25,7 +25,7 @@ from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 _SEED = 1
 
 #: Name of a layer -> moments of its inputs and outputs.
-Moments = dict[str, LayerMoments]
+ModelMoments = dict[str, LayerMoments]
 
 
 def choose_batches(loaded: LoadedModel, subset: str, *, max_tokens_used: int, max_tokens: int) -> list[list[int]]:
@@ -65,7 +65,7 @@ def collect_moments(
     batches: Iterable[Sequence[int]],
     *,
     device: torch.device,
-) -> Moments:
+) -> ModelMoments:
     """Run the intact model over batches and return the moments of its layers, from which they can be fitted.
 
     Args:
@@ -76,7 +76,7 @@ def collect_moments(
     """
     # GPUs are slow in float64, which only the sums need.
     precision = torch.float64 if device.type == "cpu" else torch.float32
-    moments: Moments = {}
+    moments: ModelMoments = {}
 
     def add(name: str, below: Tensor, above: Tensor) -> None:
         if name not in moments:
@@ -92,7 +92,7 @@ def collect_moments(
     return moments
 
 
-def merge_moments(whole: Moments, part: Moments) -> None:
+def merge_moments(whole: ModelMoments, part: ModelMoments) -> None:
     """Add the moments of a share of the data, which must not be used afterwards."""
     for name, moments in part.items():
         if name in whole:
@@ -101,7 +101,7 @@ def merge_moments(whole: Moments, part: Moments) -> None:
             whole[name] = moments
 
 
-def fits_of(moments: Moments, widths: Mapping[str, int], name: str) -> dict[tuple[str, str], LinearFit]:
+def fits_of(moments: ModelMoments, widths: Mapping[str, int], name: str) -> dict[tuple[str, str], LinearFit]:
     """Return (layer, state) -> linear layer, with the states "pair" and "output" for layers with two outputs, else "".
 
     Args:

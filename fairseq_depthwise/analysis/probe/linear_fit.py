@@ -57,7 +57,7 @@ class LayerMoments:
     ) -> None:
         self.width = width
         self.precision = precision
-        #: Number of positions; means of x and y (2w); centered sums x'[x y] (w x 2w), diagonal of y'y (w).
+        #: Number of positions; means of x and y, concatenated (2w); centered sums x'[x y] (w x 2w), diag(y'y) (w).
         self.count = 0
         self.mean = torch.zeros(2 * width, dtype=torch.float64, device=device)
         self.products = torch.zeros(width, 2 * width, dtype=torch.float64, device=device)

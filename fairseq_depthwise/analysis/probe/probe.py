@@ -13,7 +13,7 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
-from fairseq_depthwise.analysis.probe.fit import Moments, choose_batches, fits_of, merge_moments
+from fairseq_depthwise.analysis.probe.fit import ModelMoments, choose_batches, fits_of, merge_moments
 from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow, digest_of
 from fairseq_depthwise.analysis.probe.workers import ProbeOptions, Run, load_trained, running_workers
 from fairseq_depthwise.evaluation.scores import TranslationMetric
@@ -169,7 +169,7 @@ def _fit(ready: PreparedProbe, run: Run, say: Callable[[str], None]) -> Fits:
     sizes: Any = loaded.sentences(options.train_subset).tgt_sizes
     tokens = [int(sum(sizes[number] for batch in share for number in batch)) for share in shares]
     say(f"fitting {len(ready.layers)} layers on {sum(tokens):,} target tokens of {options.train_subset}")
-    moments: Moments = {}
+    moments: ModelMoments = {}
     for number, part in enumerate(run("collect", [(share,) for share in shares]), start=1):
         merge_moments(moments, part)
         say(f"  {sum(tokens[:number]):,} of {sum(tokens):,} tokens")

@@ -6,8 +6,6 @@ Depth-Wise LSTMs"), Tables 6 and 7: the score with each layer linear, and the ch
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,7 @@ from fairseq_depthwise.analysis.probe.probe import ProbedModel
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
 from fairseq_depthwise.figures import COLOURS, MARKERS, write_figure
 from fairseq_depthwise.models.linearized.model import SIDES
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, csv_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,14 +37,8 @@ def as_json(model: ProbedModel) -> dict[str, Any]:
 
 def as_csv(models: Sequence[ProbedModel]) -> str:
     """Return a line for each model and replaced layer."""
-    text = io.StringIO()
-    columns = ["checkpoint", *_as_dict(models[0], models[0].rows[0])]
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    for model in models:
-        for row in model.rows:
-            writer.writerow({"checkpoint": model.checkpoint, **_as_dict(model, row)})
-    return text.getvalue()
+    lines = [{"checkpoint": model.checkpoint, **_as_dict(model, row)} for model in models for row in model.rows]
+    return csv_text(lines, list(lines[0]))
 
 
 def as_text(models: Sequence[ProbedModel]) -> str:

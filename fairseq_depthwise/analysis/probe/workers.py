@@ -21,12 +21,12 @@ from tqdm import tqdm
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.probe.fit import Moments, collect_moments
+from fairseq_depthwise.analysis.probe.fit import ModelMoments, collect_moments
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, LinearizedTransformer
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 
-#: ``run(method, calls)`` calls a method of :class:`Worker` for each tuple of arguments; yields the results in order.
+#: ``run(method, calls)`` calls a method of :class:`ProbeWorker` for each tuple of arguments and yields its results.
 Run = Callable[[str, Sequence[tuple[Any, ...]]], Iterator[Any]]
 
 
@@ -66,7 +66,7 @@ class ProbeOptions:
     cpu: bool = False
 
 
-class Worker:
+class ProbeWorker:
     """A model on a device.
 
     Args:
@@ -83,7 +83,7 @@ class Worker:
         self.options = options
         self.model = LinearizedTransformer(loaded.model, layers).to(self.device)
 
-    def collect(self, batches: Sequence[Sequence[int]]) -> Moments:
+    def collect(self, batches: Sequence[Sequence[int]]) -> ModelMoments:
         """Return the moments of a share of the data, on the CPU."""
         dataset = self.loaded.sentences(self.options.train_subset)
         moments = collect_moments(self.model, dataset, batches, device=self.device)
@@ -142,7 +142,7 @@ def running_workers(loaded: LoadedModel, layers: Sequence[str], options: ProbeOp
         UserError: a process died.
     """
     if options.processes == 1:
-        worker = functools.cache(lambda: Worker(loaded, layers, options))
+        worker = functools.cache(lambda: ProbeWorker(loaded, layers, options))
         yield lambda method, calls: (getattr(worker(), method)(*arguments) for arguments in calls)
         return
     context = multiprocessing.get_context("spawn")
@@ -165,7 +165,7 @@ def running_workers(loaded: LoadedModel, layers: Sequence[str], options: ProbeOp
 
 # --- in the other processes ------------------------------------------------------------------------------------------
 
-_worker: Worker
+_worker: ProbeWorker
 
 
 def _start(path: str, layers: Sequence[str], options: ProbeOptions, numbers: Any, threads: int) -> None:
@@ -173,7 +173,7 @@ def _start(path: str, layers: Sequence[str], options: ProbeOptions, numbers: Any
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    _worker = Worker(load_trained(path, options.data), layers, options, numbers.get())
+    _worker = ProbeWorker(load_trained(path, options.data), layers, options, numbers.get())
 
 
 def _exit_with_parent() -> None:

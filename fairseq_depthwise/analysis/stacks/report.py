@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +14,7 @@ from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.analysis.stacks.batches import StackBatch, stack_batches
 from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics
 from fairseq_depthwise.analysis.stacks.layer_similarity import LayerSimilarity
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, csv_text
 
 #: A dataclass with the field ``layer``, and numbers or dataclasses of numbers.
 Row = TypeVar("Row")
@@ -121,11 +119,7 @@ def as_csv(reports: Sequence[StackReport[Row]]) -> str:
         for side, rows in report.rows.items()
         for row in rows
     ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text(lines, list(lines[0]))
 
 
 def similarity_table(report: StackReport[LayerSimilarity]) -> str:

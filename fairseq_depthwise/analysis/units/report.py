@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +14,7 @@ from fairseq_depthwise.analysis.units.diversity import LayerDiversity, mean_of_l
 from fairseq_depthwise.analysis.units.recorder import measure_diversity
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.order import penalty
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, csv_text
 
 #: Column of the printed table -> field of a diversity.
 _DIVERSITIES = {
@@ -155,18 +153,16 @@ def as_csv(reports: Sequence[UnitReport]) -> str:
     columns = ["checkpoint", "layer", *_DIVERSITIES.values()]
     columns += [f"weight_{unit}" for unit in units] + [f"coefficient_{unit}" for unit in units]
     columns += ["order", "distance", "penalty"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
+    lines: list[dict[str, Any]] = []
     for report in reports:
         for number, diversity, weights in _rows(report):
             line = {"checkpoint": report.checkpoint, "layer": number, **asdict(diversity)}
             line |= {f"weight_{unit}": value for unit, value in enumerate(weights.weights, start=1)}
             line |= {f"coefficient_{unit}": value for unit, value in enumerate(weights.coefficients, start=1)}
             line |= {"order": _order(weights), "distance": weights.distance, "penalty": weights.penalty}
-            writer.writerow(line)
-        writer.writerow({"checkpoint": report.checkpoint, "layer": "mean", **asdict(report.mean)})
-    return text.getvalue()
+            lines.append(line)
+        lines.append({"checkpoint": report.checkpoint, "layer": "mean", **asdict(report.mean)})
+    return csv_text(lines, columns)
 
 
 def as_text(report: UnitReport) -> str:

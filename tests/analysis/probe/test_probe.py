@@ -20,7 +20,7 @@ from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe.fit import choose_batches, collect_moments
 from fairseq_depthwise.analysis.probe.probe import ProbedModel, prepare, probe
-from fairseq_depthwise.analysis.probe.workers import ProbeOptions, Worker, translate_subset
+from fairseq_depthwise.analysis.probe.workers import ProbeOptions, ProbeWorker, translate_subset
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE = "depthwise_lstm_transformer"
@@ -50,13 +50,13 @@ def numbers_of(batches: list[list[int]]) -> list[int]:
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[Key]:
     """The rows that are translated, as they are."""
     keys: list[Key] = []
-    original = Worker.translate
+    original = ProbeWorker.translate
 
-    def translate(self: Worker, layer: str, state: str, *rest: Any) -> list[str]:
+    def translate(self: ProbeWorker, layer: str, state: str, *rest: Any) -> list[str]:
         keys.append((layer, state))
         return original(self, layer, state, *rest)
 
-    monkeypatch.setattr(Worker, "translate", translate)
+    monkeypatch.setattr(ProbeWorker, "translate", translate)
     return keys
 
 
@@ -155,15 +155,15 @@ def test_stopped_between_rows(
     path, options = trained(tmp_path, "transformer"), ProbeOptions(data, layers="encoder.1,encoder.2", beam=1)
     expected = run(path, tmp_path / "whole", options)
     translated.clear()
-    counted = Worker.translate
+    counted = ProbeWorker.translate
 
-    def stop(self: Worker, layer: str, *rest: Any) -> list[str]:
+    def stop(self: ProbeWorker, layer: str, *rest: Any) -> list[str]:
         if layer == "encoder.1":
             raise KeyboardInterrupt
         return counted(self, layer, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Worker, "translate", stop)
+        patch.setattr(ProbeWorker, "translate", stop)
         with pytest.raises(KeyboardInterrupt):
             run(path, tmp_path / "stopped", options)
     assert translated == [("none", "")]
