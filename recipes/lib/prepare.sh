@@ -96,7 +96,8 @@ joint_bpe() {
     say "learning $MERGES merge operations"
     subword_nmt -c 'from subword_nmt.subword_nmt import main; main()' learn-joint-bpe-and-vocab \
       --input "$TEXT/train.$SOURCE" "$TEXT/train.$TARGET" --symbols "$MERGES" \
-      --output "$SCRATCH/bpe.codes" --write-vocabulary "$TEXT/bpe.vocab.$SOURCE" "$TEXT/bpe.vocab.$TARGET"
+      --output "$SCRATCH/bpe.codes" --write-vocabulary "$SCRATCH/bpe.vocab.$SOURCE" "$SCRATCH/bpe.vocab.$TARGET"
+    mv "$SCRATCH/bpe.vocab.$SOURCE" "$SCRATCH/bpe.vocab.$TARGET" "$TEXT/"
     mv "$SCRATCH/bpe.codes" "$TEXT/bpe.codes"
   fi
   for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do
