@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.encoder_layer import EncoderLayer
 from fairseq_depthwise.modules.feed_forward import FeedForward
+from fairseq_depthwise.modules.stack import EncoderLayer
 
 
 class ResidualEncoderLayer(EncoderLayer):

@@ -19,7 +19,7 @@ from sweep_plan import Run
 
 from fairseq_compat import checkpoints
 from fairseq_compat.files import written_whole
-from fairseq_depthwise.checkpoints.summary import summarise
+from fairseq_depthwise.evaluation.checkpoint_summary import summarise
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.sentence_counts import count_sentences, to_text
 from fairseq_depthwise.evaluation.translations import read_lines

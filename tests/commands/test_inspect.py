@@ -16,7 +16,7 @@ from tiny_checkpoints import tiny_checkpoint
 
 from fairseq_compat import checkpoints
 from fairseq_depthwise import cli
-from fairseq_depthwise.checkpoints.summary import summarise
+from fairseq_depthwise.evaluation.checkpoint_summary import summarise
 
 GROWING = {"growth_stages": "2:2,4:2,6:", "growth_side": "encoder", "growth_strategy": "top-most"}
 VERSIONS = {"fairseq-depthwise": "0.1.0", "torch": "2.13.0"}

@@ -28,7 +28,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.criterions.label_smoothed_cross_entropy_with_auxiliary import (
     LabelSmoothedCrossEntropyWithAuxiliaryCriterion,
 )
-from fairseq_depthwise.models.base.auxiliary_loss import AuxiliaryLoss
+from fairseq_depthwise.models.base.model import AuxiliaryLoss
 from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
 

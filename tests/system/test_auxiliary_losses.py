@@ -89,7 +89,7 @@ PROGRAM = textwrap.dedent("""
     from fairseq_cli.train import cli_main
 
     import fairseq_depthwise
-    from fairseq_depthwise.models.base.auxiliary_loss import AuxiliaryLoss
+    from fairseq_depthwise.models.base.model import AuxiliaryLoss
     from fairseq_depthwise.models.depthwise_lstm.model import (
         DepthwiseLSTMTransformer,
         DepthwiseLSTMTransformerConfig,

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis.probe.probe import prepare, probe
     from fairseq_depthwise.analysis.probe.record import KIND
     from fairseq_depthwise.analysis.probe.workers import ProbeOptions
-    from fairseq_depthwise.checkpoints.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
     from fairseq_depthwise.figures import require_matplotlib, titles_of
 
     require_matplotlib("probe")

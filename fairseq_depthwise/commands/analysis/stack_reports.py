@@ -61,7 +61,7 @@ def write_stack_reports(
     from fairseq_depthwise import figures
     from fairseq_depthwise.analysis.stacks import batches as stack_batches
     from fairseq_depthwise.analysis.stacks import report as stack_report
-    from fairseq_depthwise.checkpoints.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 
     sides = stack_batches.SIDES if options.side == "both" else (options.side,)
     output = options.output

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise import figures
     from fairseq_depthwise.analysis.units import figures as unit_figures
     from fairseq_depthwise.analysis.units import report as unit_report
-    from fairseq_depthwise.checkpoints.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 
     for option in ("output", "attention_output"):
         if (path := getattr(options, option)) is not None:

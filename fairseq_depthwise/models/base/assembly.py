@@ -13,9 +13,9 @@ from fairseq_depthwise.models.base.decoder import StackDecoder
 from fairseq_depthwise.models.base.encoder import StackEncoder
 from fairseq_depthwise.models.base.vocabulary import build_adaptive_softmax, build_embeddings
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.connection import Connection
 from fairseq_depthwise.modules.quantization_noise import add_block_noise
 from fairseq_depthwise.modules.relative_positions import RelativePositions
+from fairseq_depthwise.modules.stack import Connection
 
 
 class Stacks(Protocol):

@@ -163,8 +163,8 @@ def fconv(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["{folder}/none.pt"], "{folder}/none.pt does not exist"),
-        (["{model}", "--compare", "{folder}/none.pt"], "{folder}/none.pt does not exist"),
+        (["{folder}/none.pt"], "{folder}/none.pt"),
+        (["{model}", "--compare", "{folder}/none.pt"], "{folder}/none.pt"),
         (["{model}", "--compare", "{model}"], "--compare {model} is the model itself; give another one"),
         (["{fconv}"], "a FConvModel cannot be linearized; only models of this plugin's families"),
         (

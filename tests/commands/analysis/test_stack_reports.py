@@ -104,7 +104,7 @@ def test_figure_of_one_side_and_of_many_odd_names(name: str, tmp_path: Path, dat
     ("arguments", "said"),
     [
         (["{plain}", "--data", "{folder}/none"], "--data {folder}/none is not a folder"),
-        (["{folder}/none.pt", "--data", "{data}"], "{folder}/none.pt does not exist"),
+        (["{folder}/none.pt", "--data", "{data}"], "{folder}/none.pt"),
         (["{plain}", "{data}/dict.src.txt", "--data", "{data}"], "{data}/dict.src.txt is not a PyTorch file"),
         (["{plain}", "--data", "{data}", "--subset", "empty"], "--subset empty of {data} is empty"),
         (["{plain}", "--data", "{data}", "--subset", "no"], "--subset no: {data} has no such part for src-tgt"),

@@ -238,7 +238,7 @@ def test_figures_without_matplotlib(
     [
         (["{mute}", "--data", "{folder}/none"], "--data {folder}/none is not a folder"),
         (["{mute}", "--data", "{folder}"], "{folder}/dict.src.txt does not exist"),
-        (["{folder}/none.pt", "--data", "{data}"], "{folder}/none.pt does not exist"),
+        (["{folder}/none.pt", "--data", "{data}"], "{folder}/none.pt"),
         (["{other}", "--data", "{data}"], "{other} holds a model of the architecture sdt_transformer; it must be mute"),
         (["{mute}", "{single}", "--data", "{data}"], "{single} has one unit in each layer, and so no pairs to compare"),
         (["{mute}", "--data", "{larger}"], "--data {larger}: the source dictionary has 14 entries"),

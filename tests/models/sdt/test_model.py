@@ -16,8 +16,8 @@ from second_reading_sdt import read_encoder
 from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny, task_of
 from torch import Tensor, nn
 
-from fairseq_depthwise.growth.stock_transformer import names_of_sdt
-from fairseq_depthwise.models.base.presets import both_sides
+from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt
+from fairseq_depthwise.models.base.config import both_sides
 from fairseq_depthwise.models.sdt.model import SDTTransformer
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
 from fairseq_depthwise.modules.dropout import Dropout
