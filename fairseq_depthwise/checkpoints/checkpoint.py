@@ -122,7 +122,7 @@ class Checkpoint:
             if not str(error).startswith("Could not infer language pair"):
                 raise
             raise UserError(
-                f"--data {data} holds no binarised data; give a folder that fairseq-preprocess made"
+                f"--data {data} holds no binarized data; give a folder that fairseq-preprocess made"
             ) from error
 
     @contextmanager

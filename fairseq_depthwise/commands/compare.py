@@ -54,7 +54,7 @@ def add_to(subcommands: Any) -> None:
     )
     parser.add_argument(
         "--samples", type=positive_int, metavar="N",
-        help="resamples or trials of the test (default: 1000; approximate-randomisation: 10000)",
+        help="resamples or trials of the test (default: 1000; approximate-randomization: 10000)",
     )  # fmt: skip
     parser.add_argument("--seed", type=positive_int, metavar="N", help="random seed of the test (default: 12345)")
     add_forms(parser, "markdown")

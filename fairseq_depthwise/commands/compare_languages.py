@@ -24,7 +24,7 @@ def compare_languages(options: argparse.Namespace) -> None:
     languages.require_comparable(systems)
     base = systems[0][1]
     summaries = [
-        languages.summarise(scores, None if number == 0 else base) for number, (_, scores) in enumerate(systems)
+        languages.summarize(scores, None if number == 0 else base) for number, (_, scores) in enumerate(systems)
     ]
     reasons = {"bleu94": languages.why_no_bleu94(base), "bleu4": languages.why_no_bleu4(base)}
 

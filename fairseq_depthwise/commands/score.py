@@ -16,8 +16,8 @@ from fairseq_depthwise.evaluation.scores import (
     METRICS,
     Score,
     TranslationMetric,
-    detokenise,
-    looks_tokenised,
+    detokenize,
+    looks_tokenized,
     require_same_length,
 )
 from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
@@ -87,8 +87,8 @@ def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
         split_all=options.compound_split_all,
     )
     if (language := options.detokenize) is not None:
-        if chosen.tokenised:
-            raise UserError(f"--detokenize {language} is for detokenised metrics, and {metric} needs tokenised text")
+        if chosen.tokenized:
+            raise UserError(f"--detokenize {language} is for detokenized metrics, and {metric} needs tokenized text")
         if not re.fullmatch("[a-z]{2,3}", language):
             raise UserError(f"--detokenize {language} is no code of a language; give one as in de")
     return chosen
@@ -99,14 +99,14 @@ def require_one_stdin(paths: Sequence[str]) -> None:
         raise UserError(f"stdin (-) is given {paths.count('-')} times; it can be read once")
 
 
-def read_system(path: str, metric: TranslationMetric, detokenize: str | None) -> Translations:
+def read_system(path: str, metric: TranslationMetric, language: str | None) -> Translations:
     """Read translations in the form that a metric needs, and warn of subwords."""
-    system = read_translations(path, tokenised=metric.tokenised)
+    system = read_translations(path, tokenized=metric.tokenized)
     if kind := subwords_in(system.sentences):
         warn(f"{path} is in subwords; add --post-process {kind} (or --remove-bpe {kind}) to fairseq-generate")
-    if detokenize is not None:
-        targets = None if system.targets is None else detokenise(system.targets, detokenize)
-        system = replace(system, sentences=detokenise(system.sentences, detokenize), targets=targets)
+    if language is not None:
+        targets = None if system.targets is None else detokenize(system.targets, language)
+        system = replace(system, sentences=detokenize(system.sentences, language), targets=targets)
     return system
 
 
@@ -116,8 +116,8 @@ def score_system(
     """Score translations, and warn of tokenized text; ``paths`` are the files of the references."""
     for path, reference in zip(paths, references, strict=True):
         require_same_length(system.path, system.sentences, path, reference)
-    if not metric.tokenised and looks_tokenised(system.sentences, references[0]):
-        warn(f"{system.path} looks tokenised; add --detokenize LANG, or choose --metric tokenized")
+    if not metric.tokenized and looks_tokenized(system.sentences, references[0]):
+        warn(f"{system.path} looks tokenized; add --detokenize LANG, or choose --metric tokenized")
     return metric.score(system.sentences, references)
 
 
@@ -161,7 +161,7 @@ def _own_reference(system: Translations, metric: TranslationMetric) -> tuple[lis
     sentence = f"the reference is the T- lines of {system.path}"
     if unknown := sum(line.split().count("<<unk>>") for line in system.targets):
         sentence += f", where {unknown:,} words are <<unk>>"
-    if not metric.tokenised:
+    if not metric.tokenized:
         sentence += "; for a score that can be compared with others give the original text with --ref"
     warn(sentence)
     return [f"T- lines of {system.path}"], [system.targets]

@@ -130,7 +130,7 @@ def why_no_bleu4(scores: Mapping[str, LanguageScore]) -> str | None:
     return f"{', '.join(missing)} missing" if missing else None
 
 
-def summarise(scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None) -> Summary:
+def summarize(scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None) -> Summary:
     """Return the summary of a system's scores.
 
     Args:

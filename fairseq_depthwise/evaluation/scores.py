@@ -21,7 +21,7 @@ from fairseq_compat import UserError
 METRICS = ("sacrebleu", "tokenized", "tokenized-lc", "compound-split", "chrf")
 
 #: Metrics that do not tokenize: hypotheses and references must be tokenized.
-TOKENISED = ("tokenized", "tokenized-lc", "compound-split")
+TOKENIZED = ("tokenized", "tokenized-lc", "compound-split")
 
 #: White space for Python but not for a program that reads bytes -> private-use characters.
 _INNER_SPACE = {
@@ -96,19 +96,19 @@ class TranslationMetric:
     ) -> None:
         self.name = name
         self.split_all = split_all
-        self.tokenised = name in TOKENISED
+        self.tokenized = name in TOKENIZED
         #: sacreBLEU's own object, for prepared sentences.
         self.scorer: BLEU | CHRF
         if name == "chrf":
             self.scorer = CHRF(word_order=chrf_word_order)
-        elif self.tokenised:
+        elif self.tokenized:
             self.scorer = BLEU(tokenize="none", force=True, smooth_method="none")
         else:
             self.scorer = _sacrebleu(tokenize)
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
         """Return sentences as they are passed to sacreBLEU."""
-        if not self.tokenised:
+        if not self.tokenized:
             return list(sentences)
         prepared = list(sentences)
         if self.name == "compound-split":
@@ -160,13 +160,13 @@ def require_same_length(path: str, sentences: Sequence[str], reference: str, oth
         )
 
 
-def looks_tokenised(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:
+def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:
     """Return whether many translations end in a separate full stop, unlike the reference."""
     alone, expected = (sum(line.rstrip().endswith(" .") for line in text) for text in (hypotheses, reference))
     return alone > len(hypotheses) / 10 and alone > 2 * expected
 
 
-def detokenise(sentences: Sequence[str], language: str) -> list[str]:
+def detokenize(sentences: Sequence[str], language: str) -> list[str]:
     """Undo the tokenization of Moses.
 
     Args:
@@ -184,6 +184,6 @@ def _sacrebleu(tokenizer: str) -> BLEU:
         names = ", ".join(BLEU.TOKENIZERS)
         raise UserError(f"--tokenize {tokenizer} is no tokenizer of sacreBLEU; it must be one of {names}")
     try:
-        return BLEU(tokenize=tokenizer, force=True)  # force: its warning of tokenised text is looks_tokenised here
+        return BLEU(tokenize=tokenizer, force=True)  # force: its warning of tokenized text is looks_tokenized here
     except (ImportError, RuntimeError) as error:
         raise UserError(f"--tokenize {tokenizer}: {' '.join(str(error).split())}") from error

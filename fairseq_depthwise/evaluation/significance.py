@@ -14,10 +14,10 @@ from sacrebleu.significance import PairedTest, Result
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 
 #: Names of the tests here and in sacreBLEU.
-TESTS = {"bootstrap": "bs", "approximate-randomisation": "ar"}
+TESTS = {"bootstrap": "bs", "approximate-randomization": "ar"}
 
 #: sacreBLEU's default numbers of resamples or trials.
-DEFAULT_SAMPLES = {"bootstrap": 1000, "approximate-randomisation": 10000}
+DEFAULT_SAMPLES = {"bootstrap": 1000, "approximate-randomization": 10000}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def paired_test(
         base, system: their translations of one test set.
         references: one or several references.
         metric: how they are scored.
-        test: paired bootstrap resampling (Koehn, 2004) or approximate randomisation; a key of :data:`TESTS`.
+        test: paired bootstrap resampling (Koehn, 2004) or approximate randomization; a key of :data:`TESTS`.
         samples: number of resamples or trials.
         seed: of the random numbers, at least 1: sacreBLEU takes 0 for no seed.
     """

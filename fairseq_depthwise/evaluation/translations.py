@@ -38,7 +38,7 @@ class Translations:
     targets: list[str] | None = None
 
 
-def read_translations(path: str, *, tokenised: bool = False) -> Translations:
+def read_translations(path: str, *, tokenized: bool = False) -> Translations:
     """Read a system's output, plain text or output of fairseq.
 
     ``H-`` lines have the model's tokens after ``--post-process``; ``D-`` lines the same, decoded with ``--bpe`` and
@@ -47,7 +47,7 @@ def read_translations(path: str, *, tokenised: bool = False) -> Translations:
 
     Args:
         path: the file; ``-`` is stdin.
-        tokenised: whether to return tokens, which the tokenized metrics need.
+        tokenized: whether to return tokens, which the tokenized metrics need.
 
     Raises:
         UserError: the file cannot be read or is empty; sentences are missing or repeated; or tokens are needed, and
@@ -62,7 +62,7 @@ def read_translations(path: str, *, tokenised: bool = False) -> Translations:
     for kind in filter(numbered.get, "THD"):
         _require_all(path, kind, numbered[kind], order)
         text[kind] = [numbered[kind][number] for number in order]
-    kind = _kind(path, text, tokenised=tokenised)
+    kind = _kind(path, text, tokenized=tokenized)
     same_form = text.get("D", text[kind]) == text[kind]
     return Translations(path, text[kind], f"{kind}-", text.get("T") if same_form else None)
 
@@ -127,9 +127,9 @@ def _require_all(path: str, kind: str, sentences: Mapping[int, str], order: rang
         )
 
 
-def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenised: bool) -> str:
+def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenized: bool) -> str:
     """Return which lines to use."""
-    if not tokenised or "H" not in text:
+    if not tokenized or "H" not in text:
         return "D" if "D" in text else "H"
     kind = subwords_in(text["H"])
     if kind is None or text.get("D", text["H"]) == text["H"]:
@@ -137,7 +137,7 @@ def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenised: bool) -> s
     if all(_words(line, kind) == other.split() for line, other in zip(text["H"], text["D"], strict=True)):
         return "D"
     raise UserError(
-        f"{path} has no tokens: its H- lines are in subwords and its D- lines detokenised; "
+        f"{path} has no tokens: its H- lines are in subwords and its D- lines detokenized; "
         f"add --post-process {kind} to fairseq-generate, or choose --metric sacrebleu"
     )
 

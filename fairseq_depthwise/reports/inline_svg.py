@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from fairseq_depthwise.figures import COLOURS, MARKERS, save_figure
+from fairseq_depthwise.figures import COLORS, MARKERS, save_figure
 from fairseq_depthwise.reports.curves import Chart, Curve
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def draw_svg(chart: Chart, prefix: str, label: str) -> str:
 
 def marker_of(run: int) -> str:
     """Return a run's marker: another one when the colors are used a second time."""
-    return MARKERS[(run + run // len(COLOURS)) % len(MARKERS)]
+    return MARKERS[(run + run // len(COLORS)) % len(MARKERS)]
 
 
 def marker_svg(run: int, prefix: str) -> str:
@@ -110,7 +110,7 @@ def _draw_curve(axes: Any, curve: Curve) -> None:
 
 
 def _color(run: int) -> str:
-    return _RUN.format(run % len(COLOURS))
+    return _RUN.format(run % len(COLORS))
 
 
 def _clear(figure: Figure) -> None:

@@ -71,7 +71,7 @@ def _about(name: str, run: RunRecord) -> str:
 
 def _legend(names: Sequence[str]) -> str:
     items = "".join(f"<li>{marker_svg(run, f'l{run}')}{escape(name)}</li>" for run, name in enumerate(names))
-    return f'<ul class="legend" aria-label="Colours and markers of the runs">{items}</ul>'
+    return f'<ul class="legend" aria-label="Colors and markers of the runs">{items}</ul>'
 
 
 def _section(section: Section, figures: Sequence[str]) -> str:

@@ -38,4 +38,4 @@ done
 test_text ted --tokenize moses-lower
 
 joint_bpe
-binarise "$TEXT/bpe.codes" --
+binarize "$TEXT/bpe.codes" --

@@ -1,4 +1,4 @@
-"""Parallel text, cleaned and tokenised, from archives to two files.
+"""Parallel text, cleaned and tokenized, from archives to two files.
 
     python clean_corpus.py --languages en de --pair SOURCE TARGET [--pair ...] --output train --tokenize moses
 
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
     unequal: bool = False
 
     def fault(self, source: str, target: str) -> str | None:
-        """Why a tokenised pair is left out, or None."""
+        """Why a tokenized pair is left out, or None."""
         lengths = (len(source.split()), len(target.split()))
         if min(lengths) == 0:
             return "one side is empty"
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--keep-equal", action="store_true", help="keep pairs whose sides are the same")
     parser.add_argument("--longest", type=int, default=0, metavar="N", help="tokens of a side")
     parser.add_argument("--ratio", type=float, default=0.0, metavar="R", help="of the sides' lengths")
-    parser.add_argument("--raw", action="store_true", help="keep the text before tokenisation, too")
+    parser.add_argument("--raw", action="store_true", help="keep the text before tokenization, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     limits = Limits(options.longest, options.ratio, unequal=not options.keep_equal) if options.clean else None
@@ -132,13 +132,13 @@ def _prepare(tokenize: str, languages: list[str]) -> None:
 
 
 def _tokenize(chunk: list[Pair]) -> list[tuple[Pair, Pair]]:
-    """Return each pair as it is and tokenised."""
+    """Return each pair as it is and tokenized."""
     source, target = _tokenizers
     return [(pair, (source(pair[0]), target(pair[1]))) for pair in chunk]
 
 
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
-    """Return what tokenises a line.
+    """Return what tokenizes a line.
 
     ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it. ``moses-lower`` is what
     fairseq's own scripts for IWSLT do: the tokenizer alone, which escapes some characters, then lower case.
@@ -155,10 +155,10 @@ def tokenizer(kind: str, language: str) -> Callable[[str], str]:
         return lambda line: str(moses.tokenize(line, return_str=True)).lower()
     normalizer = MosesPunctNormalizer(language)
 
-    def tokenised(line: str) -> str:
+    def tokenized(line: str) -> str:
         return str(moses.tokenize(normalizer.normalize(line), return_str=True, escape=False))
 
-    return tokenised
+    return tokenized
 
 
 def _all_pairs(names: list[list[str]]) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,7 @@ def _selected(*options: str) -> tuple[str, ...]:
     )
 
 
-#: English-German and NIST are tokenised; fairseq scores them with one reference, and case.
+#: English-German and NIST are tokenized; fairseq scores them with one reference, and case.
 _TOKENS = _selected("--eval-tokenized-bleu", "--eval-bleu-remove-bpe")
 _OPTIONS = {
     _DE: (*_TOKENS, "--valid-subset", "valid1"),  # newstest2013 alone

@@ -1,4 +1,4 @@
-# Steps of prepare.sh, sourced by every recipe after recipe.sh: from archives to binarised data. Each step does only
+# Steps of prepare.sh, sourced by every recipe after recipe.sh: from archives to binarized data. Each step does only
 # what is missing, and its files appear when they are whole.
 #
 # Environment: DISK       GB that are asked for before anything is fetched, for a smaller corpus than the recipe's
@@ -56,12 +56,12 @@ space() {
 # pair SOURCE TARGET: two texts in DOWNLOADS that the next call of text is made of.
 pair() { PAIRS+=(--pair "$DOWNLOADS/$1" "$DOWNLOADS/$2"); }
 
-# text NAME [OPTION...]: cleaned and tokenised text from the pairs so far.
+# text NAME [OPTION...]: cleaned and tokenized text from the pairs so far.
 text() {
   local name=$1
   shift
   if ! made "$TEXT/$name.$SOURCE" "$TEXT/$name.$TARGET"; then
-    say "$name: cleaning and tokenising"
+    say "$name: cleaning and tokenizing"
     "$PYTHON" "$LIB/clean_corpus.py" --languages "$SOURCE" "$TARGET" "${PAIRS[@]}" --output "$TEXT/$name" \
       --jobs "$JOBS" "$@"
   fi
@@ -129,7 +129,7 @@ subword_nmt() {
 $(tail -n 3 "$TEXT/subword-nmt.log")"
 }
 
-# sentencepiece_each: subwords of each language by itself, from text that is not tokenised.
+# sentencepiece_each: subwords of each language by itself, from text that is not tokenized.
 sentencepiece_each() {
   local language part
   for language in "$SOURCE" "$TARGET"; do
@@ -145,8 +145,8 @@ sentencepiece_each() {
   done
 }
 
-# binarise MODEL... -- OPTION...: fairseq's data, with the subword models and the list of test sets beside it.
-binarise() {
+# binarize MODEL... -- OPTION...: fairseq's data, with the subword models and the list of test sets beside it.
+binarize() {
   local -a models=() tests=("${TESTS[@]/#/$TEXT/bpe.test.}") valids=("${VALIDS[@]/#/$TEXT/bpe.}")
   local joined valid
   made "$DATA" && return
@@ -156,7 +156,7 @@ binarise() {
   done
   joined=$(IFS=, && echo "${tests[*]}")
   valid=$(IFS=, && echo "${valids[*]}")
-  say "binarising"
+  say "binarizing"
   rm -rf "$UNFINISHED"
   "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
     --trainpref "$TEXT/bpe.train" --validpref "$valid" --testpref "$joined" --destdir "$UNFINISHED" \

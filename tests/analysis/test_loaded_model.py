@@ -112,7 +112,7 @@ def test_what_does_not_fit(tmp_path: Path, data: str) -> None:
         load_model(path, data)
     languages = {"source_lang": None, "target_lang": None}
     rewritten(path, cfg={**cfg, "task": {**cfg["task"], **languages}})
-    with pytest.raises(UserError, match="holds no binarised data"):
+    with pytest.raises(UserError, match="holds no binarized data"):
         load_model(path, str(tmp_path))
     rewritten(path, cfg={**cfg, "model": {"_name": "theirs"}})
     with pytest.raises(UserError, match="architecture theirs, which is not known here"):

@@ -111,7 +111,7 @@ def test_markdown(printed: Callable[..., str]) -> None:
     assert lines[3].startswith(f"| deep1 | {SCORES['deep1']:.2f} | +")
 
 
-@pytest.mark.parametrize(("test", "samples"), [("bootstrap", 1000), ("approximate-randomisation", 10000)])
+@pytest.mark.parametrize(("test", "samples"), [("bootstrap", 1000), ("approximate-randomization", 10000)])
 def test_tests_and_their_samples(
     test: str, samples: int, document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

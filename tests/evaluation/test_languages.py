@@ -14,7 +14,7 @@ from fairseq_depthwise.evaluation.languages import (
     files_by_language,
     read_score,
     require_comparable,
-    summarise,
+    summarize,
     why_no_bleu4,
     why_no_bleu94,
 )
@@ -35,29 +35,29 @@ def test_languages_of_opus100() -> None:
 def test_means_and_win_ratio_by_hand() -> None:
     base = scores(de=20, zh=10, br=6, te=4, fr=30)
     system = scores(de=22, zh=10, br=5, te=7, fr=31)
-    summary = summarise(system, base)
+    summary = summarize(system, base)
     assert (summary.mean, summary.bleu94, summary.bleu4) == (15, None, 11)
     assert summary.win_ratio == pytest.approx(60)  # de, te, fr; zh is equal
-    assert summarise(base).win_ratio is None
+    assert summarize(base).win_ratio is None
 
 
 def test_bleu94_is_over_exactly_the_94() -> None:
     all_of_them = scores(**{language: float(number) for number, language in enumerate(TESTED)})
     assert why_no_bleu94(all_of_them) is None
-    assert summarise(all_of_them).bleu94 == pytest.approx(46.5)
+    assert summarize(all_of_them).bleu94 == pytest.approx(46.5)
     fewer = {language: score for language, score in all_of_them.items() if language not in ("af", "zu")}
     assert why_no_bleu94(fewer) == "2 of the 94 languages are missing: af, zu"
-    assert summarise(fewer).bleu94 is None
+    assert summarize(fewer).bleu94 is None
     more = {**all_of_them, **scores(yo=1, xx=2)}
     assert why_no_bleu94(more) == "other languages are there: xx, yo"
-    assert summarise(more).bleu94 is None
-    assert summarise(more).bleu4 is not None
+    assert summarize(more).bleu94 is None
+    assert summarize(more).bleu4 is not None
     assert why_no_bleu94(scores(de=1)).endswith("missing: af, am, ar, as, az, be, bg, bn, br, bs ...")
 
 
 def test_bleu4_needs_all_four() -> None:
     assert why_no_bleu4(scores(de=1, br=2)) == "zh, te missing"
-    assert summarise(scores(de=1, br=2)).bleu4 is None
+    assert summarize(scores(de=1, br=2)).bleu4 is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_other_metrics_are_not_called_bleu(metric: str, signature: str) -> None:
     others = scores(**dict.fromkeys(TESTED, 1.0)) | scores(signature, metric, te=1.0)
     reason = f"te is not scored with sacreBLEU's default, but {metric} {signature}"
     assert why_no_bleu94(others) == why_no_bleu4(others) == reason
-    summary = summarise(others)
+    summary = summarize(others)
     assert (summary.mean, summary.bleu94, summary.bleu4) == (1, None, None)
 
 

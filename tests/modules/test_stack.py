@@ -127,7 +127,7 @@ def test_layers_must_fill_blocks(layers: int, block_size: int) -> None:
 # --- the others ------------------------------------------------------------------------------------------------------
 
 
-def test_the_simplest_passes_on_and_normalises_the_end() -> None:
+def test_the_simplest_passes_on_and_normalizes_the_end() -> None:
     torch.manual_seed(1)
     connection = Connection(embed_dim=WIDTH).double()
     for parameter in connection.parameters():

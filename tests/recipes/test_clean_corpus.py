@@ -1,4 +1,4 @@
-"""Cleaned and tokenised text: which pairs stay, how they are tokenised, and that files are whole or not there."""
+"""Cleaned and tokenized text: which pairs stay, how they are tokenized, and that files are whole or not there."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("language", SENTENCES)
-def test_tokenised_as_the_model_is_served(language: str) -> None:
+def test_tokenized_as_the_model_is_served(language: str) -> None:
     ours = clean_corpus.tokenizer("moses", language)
     plugin = MosesNormalizedTokenizer(Namespace(source_lang=language, target_lang="en"))
     for sentence in SENTENCES[language]:
@@ -173,7 +173,7 @@ def test_tokenised_as_the_model_is_served(language: str) -> None:
 
 
 def test_lower_case_as_in_the_scripts_for_iwslt() -> None:
-    """Punctuation is not normalised, and what XML would read otherwise is escaped."""
+    """Punctuation is not normalized, and what XML would read otherwise is escaped."""
     tokens = clean_corpus.tokenizer("moses-lower", "de")("„Das ist 'was“, sagte Ärzte & mehr.")
     assert tokens == "„ das ist &apos; was “ , sagte ärzte &amp; mehr ."
 

@@ -73,7 +73,7 @@ def test_killed_at_every_step(
         ("cleaning", lambda: partly("train.en")),
         ("learning", lambda: (scratch / "bpe.codes").exists()),
         ("splitting", lambda: (scratch / "train.en").exists()),
-        ("binarising", lambda: any(unfinished.glob("train*.bin"))),
+        ("binarizing", lambda: any(unfinished.glob("train*.bin"))),
     ]
     for what, began in steps:
         process = work.start("prepare")
@@ -103,21 +103,21 @@ def test_two_at_once(new_work: Callable[..., Work], large_mirror: str, mirror: M
 
 
 def test_stale_folders_of_many_languages(prepared: Callable[[str], Work], tmp_path: Path) -> None:
-    """What a killed run of opus100 leaves: some pairs binarised, one half, and a data folder that is not whole."""
+    """What a killed run of opus100 leaves: some pairs binarized, one half, and a data folder that is not whole."""
     whole = prepared("opus100")
     folder = tmp_path / "work"
     shutil.copytree(whole.folder, folder)
     shutil.rmtree(folder / "data-bin")
-    binarised = folder / "text" / "binarised"
-    (binarised / "en-de").rename(binarised / "en-de.tmp")
-    next((binarised / "en-de.tmp").glob("train*.idx")).write_bytes(b"half")
+    binarized = folder / "text" / "binarized"
+    (binarized / "en-de").rename(binarized / "en-de.tmp")
+    next((binarized / "en-de.tmp").glob("train*.idx")).write_bytes(b"half")
     (folder / "text" / "pieces.train.en-fr.fr").unlink()
-    shutil.rmtree(binarised / "en-fr")
+    shutil.rmtree(binarized / "en-fr")
     (folder / ".data-bin.fairseq-unfinished").mkdir()
     (folder / ".data-bin.fairseq-unfinished" / "train.en-xx.en.bin").write_bytes(b"of another run")
     Work("opus100", folder, whole.environment).run("prepare")
     assert data_of(folder) == data_of(whole.folder)
-    assert not (binarised / "en-de.tmp").exists()
+    assert not (binarized / "en-de.tmp").exists()
 
 
 def test_full_disk(

@@ -144,7 +144,7 @@ def test_every_line_stays_beside_its_translation(prepared: Prepared) -> None:
         work = prepared(recipe)
         source, target = ("zh", "en") if recipe == "wmt18_zh_en" else ("de", "en")
         known = set(text.pairs(source, target, 0, 600))
-        # Of Tatoeba before tokenisation; Chinese is not tokenised.
+        # Of Tatoeba before tokenization; Chinese is not tokenized.
         folder = work.folder / "text" / ("split" if recipe == "tatoeba_de_en" else ".")
         found = list(zip(*(lines(folder / f"train.{language}") for language in (source, target)), strict=True))
         strange = [pair for pair in found if pair not in known]

@@ -196,8 +196,8 @@ def test_what_logs_say_is_text() -> None:
     assert escape(BAD_NAME) in page
 
 
-def luminance(colour: str) -> float:
-    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+def luminance(color: str) -> float:
+    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -207,12 +207,12 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@pytest.mark.parametrize("colours", [LIGHT, DARK])
-def test_contrast(colours: dict[str, str]) -> None:
-    assert colours.keys() == LIGHT.keys()
+@pytest.mark.parametrize("colors", [LIGHT, DARK])
+def test_contrast(colors: dict[str, str]) -> None:
+    assert colors.keys() == LIGHT.keys()
     for background in ("page", "card"):
-        for name, colour in colours.items():
+        for name, color in colors.items():
             if name.startswith("run"):
-                assert contrast(colour, colours[background]) >= 3, name
-        assert contrast(colours["text"], colours[background]) >= 7
-        assert contrast(colours["soft"], colours[background]) >= 4.5
+                assert contrast(color, colors[background]) >= 3, name
+        assert contrast(colors["text"], colors[background]) >= 7
+        assert contrast(colors["soft"], colors[background]) >= 4.5

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_depthwise.analysis.probe.probe import ProbedModel
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
-from fairseq_depthwise.figures import COLOURS, MARKERS, write_figure
+from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 from fairseq_depthwise.models.linearized.model import SIDES
 from fairseq_depthwise.tables import aligned, csv_text
 
@@ -65,7 +65,7 @@ def write_probe(path: str, models: Sequence[ProbedModel], titles: Sequence[str])
                     [layer for layer, _ in rows],
                     [model.change(row) for _, row in rows],
                     label=label,
-                    color=COLOURS[number % len(COLOURS)],
+                    color=COLORS[number % len(COLORS)],
                     marker=MARKERS[number % len(MARKERS)],
                 )
             axes.set_title(side)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics, MeanDeviation
 from fairseq_depthwise.analysis.stacks.layer_similarity import LayerSimilarity
 from fairseq_depthwise.analysis.stacks.report import StackReport
-from fairseq_depthwise.figures import COLOURS, MARKERS, write_figure
+from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,7 @@ def _draw_band(axes: Axes, rows: Sequence[CellStatistics], field: str, number: i
     places = [row.layer - 0.5 if row.cell == "a" else row.layer for row in rows]
     values: list[MeanDeviation] = [getattr(row, field) for row in rows]
     line = _draw_line(axes, [(place, value.mean) for place, value in zip(places, values, strict=True)], number)
-    color = COLOURS[number]
+    color = COLORS[number]
     if len(places) == 1:  # a band of one point has no width
         axes.errorbar(places, [values[0].mean], [values[0].deviation], color=color, capsize=5 + 3 * number)
         return line
@@ -108,9 +108,9 @@ def _draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) -
     """Draw line ``number``, from 0, of a panel."""
     (line,) = axes.plot(
         *zip(*points, strict=True),
-        color=COLOURS[number % len(COLOURS)],
+        color=COLORS[number % len(COLORS)],
         marker=MARKERS[number % len(MARKERS)],
-        linestyle=_DASHES[number // len(COLOURS) % len(_DASHES)],
+        linestyle=_DASHES[number // len(COLORS) % len(_DASHES)],
         markersize=4.5,
         markevery=-(-len(points) // _MARKERS_SHOWN),
     )

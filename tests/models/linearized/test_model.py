@@ -1,4 +1,4 @@
-"""A trained model with linear maps in it: every family and fairseq's own, whole and step by step, frozen, saved."""
+"""A trained model with linear layers in it: every family and fairseq's own, whole and step by step, frozen, saved."""
 
 from __future__ import annotations
 

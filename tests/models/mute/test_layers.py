@@ -182,14 +182,14 @@ def test_linear_maps_and_norms_of_units(maps: int, inputs: int) -> None:
         nn.init.normal_(parameter)
     values = randn(inputs, 2, 3, 4)
     with torch.no_grad():
-        mapped, normalised = linear(values), norm(values)
+        mapped, normalized = linear(values), norm(values)
         assert mapped.shape == (max(maps, inputs), 2, 3, 5)
-        assert normalised.shape == (max(maps, inputs), 2, 3, 4)
+        assert normalized.shape == (max(maps, inputs), 2, 3, 4)
         for i in range(max(maps, inputs)):
             for b in range(3):
                 x = values[i % inputs, :, b]
                 torch.testing.assert_close(mapped[i, :, b], read_unit_linear(linear, i, x))
-                torch.testing.assert_close(normalised[i, :, b], read_unit_norm(norm, i, x))
+                torch.testing.assert_close(normalized[i, :, b], read_unit_norm(norm, i, x))
 
 
 @pytest.mark.parametrize("inputs", [1, 3])
