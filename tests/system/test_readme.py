@@ -39,7 +39,7 @@ def test_first_training_run(tmp_path: Path) -> None:
     translating = commands_of("Translating text")
     assert len(translating) == 1
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    said = []
+    outputs = []
     for command in commands + translating:
         added = next((options for start, options in SMALLER.items() if command.startswith(start)), "")
         result = subprocess.run(
@@ -52,6 +52,6 @@ def test_first_training_run(tmp_path: Path) -> None:
             timeout=240,
         )
         assert result.returncode == 0, f"{command}\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
-        said.append(result.stdout)
-    assert "BLEU4" in said[3]
+        outputs.append(result.stdout)
+    assert "BLEU4" in outputs[3]
     assert (tmp_path / "new.de").read_text(encoding="utf-8").count("\n") == 3
