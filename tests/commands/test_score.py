@@ -165,12 +165,12 @@ def test_warnings(
 ) -> None:
     hyp = write(tmp_path, "hyp", [first, *TOKENS[1:]])
     assert cli.main(["score", "--ref", ref, "--metric", metric, hyp]) == 0
-    said = capsys.readouterr().err
+    messages = capsys.readouterr().err
     if named is None:
-        assert said == ""
+        assert messages == ""
     else:
-        assert f"warning: {hyp} " in said
-        assert named in said
+        assert f"warning: {hyp} " in messages
+        assert named in messages
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each thing that can be wrong with an installation is found, said in words, and comes with its fix."""
+"""Each thing that can be wrong with an installation is reported, with its fix."""
 
 from __future__ import annotations
 

@@ -96,9 +96,9 @@ def test_a_file_system_without_locks(
 
 
 @pytest.mark.parametrize(
-    ("made", "said"), [("folder", "Is a directory"), ("link", "Too many levels of symbolic links"), ("file", "")]
+    ("made", "reason"), [("folder", "Is a directory"), ("link", "Too many levels of symbolic links"), ("file", "")]
 )
-def test_what_is_no_place_for_a_lock(made: str, said: str, tmp_path: Path) -> None:
+def test_what_is_no_place_for_a_lock(made: str, reason: str, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("mine", encoding="utf-8")
     folder = text if made == "file" else tmp_path
@@ -106,7 +106,7 @@ def test_what_is_no_place_for_a_lock(made: str, said: str, tmp_path: Path) -> No
         (folder / NAME).mkdir()
     elif made == "link":
         (folder / NAME).symlink_to(text)
-    expected = f"--save-dir {folder} cannot be written: {said}" if said else f"--save-dir {text} is a file; give a fold"
+    expected = f"--save-dir {folder} cannot be written: {reason}" if reason else f"--save-dir {text} is a file"
     with pytest.raises(UserError, match=expected), locked_folder(str(folder), "--save-dir"):
         raise AssertionError
     assert text.read_text(encoding="utf-8") == "mine"

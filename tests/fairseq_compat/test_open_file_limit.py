@@ -1,4 +1,4 @@
-"""Which errors are about too many open files, and what is said of them."""
+"""Which errors are about too many open files, and their explanation."""
 
 from __future__ import annotations
 

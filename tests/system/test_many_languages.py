@@ -37,7 +37,6 @@ FAMILIES = {
 DEPTHS = ["--encoder-layers", "2", "--decoder-layers", "1"]
 
 SAMPLING = {
-    "concat": ["--sampling-method", "concat"],
     "temperature": ["--sampling-method", "temperature", "--sampling-temperature", "5"],
     "virtual epochs": ["--sampling-method", "temperature", "--virtual-epoch-size", "100", "--virtual-data-size", "200"],
     "RoundRobin": ["--sampling-method", "RoundRobin"],

@@ -89,9 +89,9 @@ def test_two_models_of_one_name(
 
     # Checkpoints can be asked for later; what is there is not done again.
     assert cli.main(list(map(str, [*command, "--compare", other]))) == 0
-    said = capsys.readouterr().err
-    assert "fitting" not in said
-    assert "chrF2 " not in said
+    messages = capsys.readouterr().err
+    assert "fitting" not in messages
+    assert "chrF2 " not in messages
     assert (tmp_path / "probe/checkpoints/encoder.2.output.pt").is_file()
     assert (tmp_path / "probe/compared/checkpoints/encoder.2.pt").is_file()
 
