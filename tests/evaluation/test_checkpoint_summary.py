@@ -40,7 +40,6 @@ def as_copied_layers(values: dict[str, Tensor]) -> dict[str, Tensor]:
     ("name", "options"),
     [
         ("sdt_transformer", {}),
-        ("sdt_transformer", {"share_all_embeddings": True}),
         ("sdt_transformer", {"share_decoder_input_output_embed": True, "encoder_layers": 2, "decoder_layers": 5}),
         ("depthwise_lstm_transformer", {"share_all_embeddings": True}),
         ("depthwise_lstm_transformer", {"depthwise_sharing": "all", "depthwise_gate_scope": "model"}),
@@ -143,10 +142,6 @@ def test_epoch(iterator: dict[str, int] | None, expected: tuple[int | None, bool
     summary = summary_of(extra={"train_iterator": iterator} if iterator else {})
     assert (summary.epoch, summary.mid_epoch) == expected
     assert summary.updates == 1200
-
-
-def test_learning_rate() -> None:
-    summary = summary_of()
     assert (summary.lr_scheduler, summary.peak_lr, summary.restarts) == ("inverse_sqrt_restart", 0.002, (400, 800))
 
 
@@ -186,11 +181,6 @@ def test_stage_is_the_one_of_the_depth(side: str, options: dict[str, int], stage
     summary = summary_of(parts={"task": growth}, **options)
     assert (summary.stage, summary.stages) == (stage, 3)
     assert (summary.growth_stages, summary.growth_side, summary.growth_strategy) == ("2:1,4:1,6:", side, "top-most")
-
-
-def test_other_runs_have_no_stage() -> None:
-    summary = summary_of()
-    assert (summary.stage, summary.stages, summary.growth_stages) == (None, None, None)
 
 
 def test_stages_that_cannot_be_are_named() -> None:
@@ -233,6 +223,7 @@ def test_what_is_not_there_is_said_to_be_missing() -> None:
     assert (summary.updates, summary.epoch, summary.lr_scheduler, summary.peak_lr) == (None, None, None, None)
     assert (summary.metric, summary.val_score, summary.best_score) == (None, None, None)
     assert (summary.averaged_from, summary.grown_from, summary.versions) == ((), None, None)
+    assert (summary.stage, summary.stages, summary.growth_stages) == (None, None, None)
     assert not summary.optimizer_state
     assert not summary.moving_average
 

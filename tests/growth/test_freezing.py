@@ -33,9 +33,17 @@ def layers_of(names: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("what", "state"), [*((what, "reset") for what in FREEZES), ("copied", "keep"), ("trained", "keep")]
+    ("what", "common", "state"),
+    [
+        *((what, {}, "reset") for what in FREEZES),
+        *((what, {}, "keep") for what in ("copied", "trained")),
+        ("copied", {"common__bf16": True}, "reset"),
+        ("trained", {"common__bf16": True}, "keep"),
+        ("copied", {"common__fp16": True}, "keep"),
+        ("trained", {"common__fp16": True}, "reset"),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("common", [{}, {"common__bf16": True}, {"common__fp16": True}], ids=str)
 def test_what_changes_after_each_growth(
     what: str, common: dict[str, bool], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import second_reading
 import torch
-import torch.nn.functional as F
 from probe_checkpoints import checkpoint_of, data_in
+from second_reading import read_gate
 from torch import Tensor, nn
 
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
@@ -20,7 +20,6 @@ from fairseq_depthwise.analysis.stacks.gate_statistics import (
     CellSums,
     MeanDeviation,
     RunningMoments,
-    cells_of,
     measure_gates,
 )
 from fairseq_depthwise.models.depthwise_lstm import cell as depthwise_cell
@@ -30,11 +29,8 @@ FAMILY = "depthwise_lstm_transformer"
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "two cells": {"decoder_merge": "two-cells"},
     "two cells, one set of gates": {"decoder_merge": "two-cells", "depthwise_gate_scope": "model"},
-    "concat": {"decoder_merge": "concat"},
-    "nothing shared": {"depthwise_sharing": "none"},
-    "all shared, one layer": {"depthwise_sharing": "all", "depthwise_hidden_layers": 1},
+    "concat, nothing shared": {"decoder_merge": "concat", "depthwise_sharing": "none"},
 }
 
 
@@ -91,12 +87,6 @@ def test_no_values() -> None:
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def read_gate(gates: nn.Module, index: int, joined: Tensor) -> Tensor:
-    width = gates.norm_weight.size(1)
-    projected = F.linear(joined, gates.projection.weight[index * width : (index + 1) * width])
-    return torch.sigmoid(F.layer_norm(projected, (width,), gates.norm_weight[index], gates.norm_bias[index], 1e-6))
-
-
 def read_spread(values: list[float]) -> tuple[float, float]:
     mean = math.fsum(values) / len(values)
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
@@ -116,7 +106,7 @@ def read_cells(
         above = read(cell, attended, output, past, given)
         of_cell = rows.setdefault(id(cell), ([], [], [], [], []))
         for index in range(3):
-            of_cell[index].extend(read_gate(cell.gates, index, torch.cat((output, attended), -1)).flatten().tolist())
+            of_cell[index].extend(read_gate(cell, index, torch.cat((output, attended), -1)).flatten().tolist())
         for lengths, vectors in zip(of_cell[3:], (above[1], above[0]), strict=True):
             lengths.extend(math.sqrt(sum(x * x for x in vector)) for vector in vectors.tolist())
         return above
@@ -211,9 +201,3 @@ def test_one_side_and_no_hook_left(tmp_path: Path, data: str, monkeypatch: pytes
     for module in loaded.model.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
-
-
-def test_cells_are_named_in_the_order_in_which_they_run(tmp_path: Path, data: str) -> None:
-    loaded = load_model(checkpoint_of(tmp_path, FAMILY, decoder_merge="two-cells"), data)
-    layer = loaded.model.decoder.layers[0]
-    assert list(cells_of([layer])) == [(1, "a", layer.middle_cell), (1, "b", layer.cell)]
