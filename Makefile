@@ -1,4 +1,4 @@
-# make demo, make test: each sets up .venv by itself. make setup PYTHON=python3.12 picks an interpreter.
+# make demo, make check, make test: each sets up .venv by itself. make setup PYTHON=python3.12 picks an interpreter.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -13,10 +13,16 @@ BENCH_quick := --size narrow --threads 1 --rows quick --together 4 --rounds 3 --
 BENCH_full := --size base --rows all --rounds 5
 BENCH_DOCS ?= docs
 
-.PHONY: demo test setup lint matrix bench bench-gpu clean
+# Tests of behavior that need no training, no processes and no recipe: for every commit.
+UNIT := analysis checkpoints criterions evaluation fairseq_compat growth models modules optim reports serving tasks
+
+.PHONY: demo check test setup lint matrix bench bench-gpu clean
 
 demo: $(READY)
 	$(BIN)/python examples/quickstart/demo.py --corpus "$(CORPUS)"
+
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(addprefix tests/,$(UNIT)) tests/test_*.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -20,7 +20,7 @@ from results_training import length, sizes, training, widths
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_compat.files import copied_whole, written_whole
+from fairseq_compat.files import atomic_write, copied_whole
 
 #: Folder -> command, with the options in which it differs from the others, and schedule.
 MODELS = {
@@ -122,7 +122,7 @@ def measure(options: argparse.Namespace) -> None:
     setup = {**settings, **about(), **text_sizes(place.folder, languages), "languages": languages}
     setup["corpus"] = options.corpus.resolve().name
     text = page(setup, commands, lambda name: (place.folder / name).read_text(encoding="utf-8"))
-    with written_whole(options.output) as file:
+    with atomic_write(options.output) as file:
         file.write(text.encode())
     tell(f"{options.output} is written")
 

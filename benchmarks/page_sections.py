@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 
 
 def section(name: str, text: str) -> str:
@@ -28,5 +28,5 @@ def with_section(page: str, name: str, text: str) -> str:
 def write_section(path: Path, name: str, text: str) -> None:
     """Write a section into the file of a page, which is made if it is missing."""
     page = path.read_text(encoding="utf-8") if path.exists() else ""
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(with_section(page, name, text).encode())

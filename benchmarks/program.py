@@ -11,7 +11,7 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_compat.process import keep_freed_memory
 
 
@@ -21,7 +21,7 @@ def tell(text: str) -> None:
 
 
 def write_json(path: Path, numbers: Any) -> None:
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write((json.dumps(numbers, indent=1) + "\n").encode())
 
 

@@ -32,7 +32,7 @@ from results_units import UNITS
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_compat.versions import installed_version
 
 #: In the order of the page.
@@ -194,7 +194,7 @@ def about() -> dict[str, str]:
 
 
 def write(path: Path, text: str) -> None:
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode())
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from taking_turns import OTHER_ENDED, PROGRAM, environment_of, ring
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
 
 #: Seconds between two progress lines.
@@ -63,7 +63,7 @@ class Workplace:
         """
         path = self.folder / f"{name}.settings.json"
         if not path.exists():
-            with written_whole(path) as file:
+            with atomic_write(path) as file:
                 file.write(json.dumps(settings, indent=1).encode())
         before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for key, value in settings.items():

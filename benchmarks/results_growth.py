@@ -20,7 +20,7 @@ from results_part import Languages, Numbers, Part
 from results_training import length, train_and_score, training, widths
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 
 BLOCK_SIZE = 2
 DISTANCE = 8
@@ -118,7 +118,7 @@ def measure_steps(folder: Path, options: argparse.Namespace) -> dict[str, list[f
             seed=options.seed,
             threads=options.threads,
         )
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             file.write(json.dumps(seconds).encode())
     return json.loads(path.read_text(encoding="utf-8"))
 

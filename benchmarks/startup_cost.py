@@ -26,7 +26,7 @@ from machine import machine
 from option_types import page_to_write
 
 import fairseq_compat
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_compat.import_hook import PatchingFinder
 
 PACKAGE = Path(fairseq_compat.__file__).parent
@@ -134,7 +134,7 @@ def main() -> None:
     text = report(taken, finder_cost())
     print(text)
     if options.output:
-        with written_whole(options.output) as file:
+        with atomic_write(options.output) as file:
             file.write(text.encode())
 
 

@@ -21,7 +21,7 @@ import torch
 
 from fairseq_compat import allow_list
 from fairseq_compat.errors import UserError
-from fairseq_compat.files import raising_later, written_whole
+from fairseq_compat.files import atomic_write, raising_later
 
 allow_list.install()
 
@@ -133,8 +133,8 @@ def updates_in(state: Mapping[str, Any]) -> int:
 
 
 def save(state: Any, path: str | os.PathLike[str]) -> None:
-    """``torch.save`` to a file that appears whole or not at all (see :func:`fairseq_compat.files.written_whole`)."""
-    with written_whole(path) as file:
+    """``torch.save`` to a file that appears whole or not at all (see :func:`fairseq_compat.files.atomic_write`)."""
+    with atomic_write(path) as file:
         save_to(state, file)
 
 

@@ -1,4 +1,4 @@
-"""What ``doctor`` prints: each thing that has to be right, what was found, and the command that mends it."""
+"""The checks of ``doctor``: what is required, what is installed, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Check:
 
 
 def diagnose() -> list[Check]:
-    """All checks of the installation, in the order in which they should be mended."""
+    """All checks of the installation, in the order in which they should be fixed."""
     checks = [_python(), *(_distribution(supported) for supported in versions.SUPPORTED), _fairseq(), _hook()]
     # These import fairseq, which fails in a way of its own while something above is wrong.
     for check in (_fairseq_import, _patches_applied, _compiled_parts, _commands):

@@ -1,4 +1,4 @@
-"""The one exception that stands for "the user can mend this"."""
+"""The exception for mistakes in the user's input."""
 
 
 class UserError(ValueError):

@@ -40,7 +40,7 @@ _IN_A_PROCESS = re.compile(
 
 
 def explain(error: BaseException) -> str | None:
-    """One sentence for a mistake that the user can mend; None for anything else, which deserves its traceback."""
+    """One sentence for a mistake that the user can fix; None for anything else, which deserves its traceback."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename is not None:

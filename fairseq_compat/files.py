@@ -28,13 +28,13 @@ _LONGEST = 200
 
 
 class NewFile(str):
-    """A path at which nothing stood when it was asked: :func:`written_whole` does not replace what has come since."""
+    """A path at which nothing stood when it was asked: :func:`atomic_write` does not replace what has come since."""
 
     __slots__ = ()
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path``; on leaving, flush it to the disk and give it the name ``path``.
 
     If anything fails on the way the temporary file is removed and what stood at ``path`` before is untouched. A
@@ -69,7 +69,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy ``source`` to ``target`` the same way, replacing ``target`` if it exists."""
-    with open(source, "rb") as original, written_whole(target) as copy:
+    with open(source, "rb") as original, atomic_write(target) as copy:
         shutil.copyfileobj(original, copy, length=16 * 1024 * 1024)
 
 

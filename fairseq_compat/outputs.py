@@ -16,7 +16,7 @@ from typing import Any
 
 from fairseq_compat import files
 from fairseq_compat.errors import UserError
-from fairseq_compat.files import NewFile, written_whole
+from fairseq_compat.files import NewFile, atomic_write
 from fairseq_compat.versions import installed_version
 
 #: The file in a folder that says which program made the folder, and what it is.
@@ -179,7 +179,7 @@ def _write_marker(folder: str, kind: str, names: list[str] | None = None) -> Non
     made_by: dict[str, Any] = {"program": _PROGRAM, "version": installed_version(_PROGRAM), "kind": kind}
     if names is not None:
         made_by["files"] = names
-    with written_whole(os.path.join(folder, MARKER)) as file:
+    with atomic_write(os.path.join(folder, MARKER)) as file:
         file.write(json.dumps(made_by, indent=2).encode() + b"\n")
 
 

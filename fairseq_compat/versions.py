@@ -83,7 +83,7 @@ def recorded_versions() -> dict[str, str]:
 
 
 def fairseq_problem() -> str | None:
-    """One sentence, with the command that mends it, if fairseq or another requirement is missing or another release."""
+    """One sentence, with the command that fixes it, if fairseq or another requirement is missing or another release."""
     for needed in SUPPORTED:
         if installed_version(needed.distribution) is None:
             return f"{needed.distribution} is not installed and is required: pip install '{needed.requirement}'"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def write_figure(path: str, size: tuple[float, float], draw: Callable[[Figure], 
         size: width and height in inches.
         draw: called with the empty figure.
     """
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         save_figure(file, _suffix(path), size, draw)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise.optim.restart_schedule import rate, schedule_step
 
 DEPTHS = (6, 12, 18, 24, 30, 36, 42, 48)
@@ -67,7 +67,7 @@ def main() -> None:
         "--output", type=Path, default=Path(__file__).with_suffix(".svg"), help="where to (default: beside the script)"
     )
     output = parser.parse_args().output
-    with mpl.rc_context(STYLE), written_whole(output) as file:
+    with mpl.rc_context(STYLE), atomic_write(output) as file:
         draw().savefig(file, format="svg", metadata={"Date": None})
 
 

@@ -1,4 +1,4 @@
-"""``doctor``: is this installation all right, and if not, what mends it."""
+"""``doctor``: checks the installation and suggests fixes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "doctor",
         run=run,
-        help="check the installation: versions, what is patched, what is wrong and the fix",
+        help="check the installation and suggest fixes: versions, patches, devices",
         example="fairseq-depthwise doctor",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         print("\nall is well")
     else:
         wrong = [check.name for check in checks if not check.ok]
-        print(f"\n{len(wrong)} to mend: {', '.join(wrong)}")
+        print(f"\n{len(wrong)} to fix: {', '.join(wrong)}")
     return 0 if well else 1
 
 

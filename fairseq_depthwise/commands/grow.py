@@ -28,7 +28,7 @@ def add_to(subcommands: Any) -> None:
         "--strategy",
         choices=STRATEGIES,
         default=STRATEGIES[0],
-        help="where new layers stand and what they are copies of",
+        help="where new layers are inserted and which layers they copy",
     )
     parser.add_argument("--init", choices=INITS, default=INITS[0], help="how new layers start")
     parser.add_argument(

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.tables import aligned
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         from fairseq_depthwise.reports.page import make_page
 
         page = make_page(names, runs).encode()
-        with written_whole(output) as file:
+        with atomic_write(output) as file:
             file.write(page)
         print(f"{output} written, {len(page) / 1e6:.1f} MB", file=sys.stderr)
     if options.json:

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
@@ -55,7 +55,7 @@ def add_to(subcommands: Any) -> None:
     parser.add_argument("-t", "--target-lang", metavar="LANG", help="language of the translations")
     _add_text_options(parser)
     _add_search_options(parser)
-    parser.add_argument("--output", metavar="FILE", help="write there instead of to stdout, all at once at the end")
+    parser.add_argument("--output", metavar="FILE", help="write to this file instead of stdout, once all is translated")
     parser.add_argument("--force", action="store_true", help="replace --output if it exists")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--scores", action="store_true", help="write the score and a tab before each translation")
@@ -65,11 +65,11 @@ def add_to(subcommands: Any) -> None:
 
 
 def _add_text_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how text becomes tokens")
+    group = parser.add_argument_group("text processing")
     group.add_argument("--tokenizer", metavar="NAME", help="as fairseq's: moses, space, nltk; or none")
     group.add_argument("--bpe", metavar="NAME", help="as fairseq's: subword_nmt, sentencepiece, ...; or none")
-    group.add_argument("--bpe-codes", metavar="FILE", help="the codes of subword-nmt")
-    group.add_argument("--sentencepiece-model", metavar="FILE", help="the model of sentencepiece")
+    group.add_argument("--bpe-codes", metavar="FILE", help="codes of subword-nmt")
+    group.add_argument("--sentencepiece-model", metavar="FILE", help="model of SentencePiece")
     group.add_argument(
         "--tokenized", action="store_true",
         help="the text is tokens as the model reads them, in subwords; translations stay as the model writes them",
@@ -77,8 +77,8 @@ def _add_text_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_search_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how it is translated")
-    group.add_argument("--beam", type=positive_int, default=4, metavar="N", help="hypotheses kept (default: 4)")
+    group = parser.add_argument_group("search")
+    group.add_argument("--beam", type=positive_int, default=4, metavar="N", help="beam size (default: 4)")
     group.add_argument("--lenpen", type=float, default=0.6, metavar="P", help="length penalty (default: 0.6)")
     group.add_argument(
         "--max-len-b", type=positive_int, default=200, metavar="N", help="tokens of a translation (default: 200)"
@@ -98,13 +98,13 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--max-line-tokens", type=positive_int, metavar="N",
         help="translate a line of more tokens in pieces, cut at ends of sentences (default: what the model takes)",
     )  # fmt: skip
-    group.add_argument("--cpu", action="store_true", help="leave GPUs alone")
+    group.add_argument("--cpu", action="store_true", help="do not use GPUs")
     precision = group.add_mutually_exclusive_group()
     precision.add_argument("--bf16", action="store_true", help="compute in bf16")
     precision.add_argument("--fp16", action="store_true", help="compute in fp16, which needs a GPU")
     precision.add_argument(
         "--int8", action="store_true",
-        help="compute linear layers in whole numbers of 8 bits, on a CPU; stderr says how many, and the model's size",
+        help="compute linear layers in int8, on a CPU; stderr reports how many, and the model's size",
     )  # fmt: skip
     group.add_argument(
         "--reference", metavar="REF",
@@ -206,7 +206,7 @@ def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
 
 
 def _opened(output: str | None) -> AbstractContextManager[IO[bytes]]:
-    return nullcontext(sys.stdout.buffer) if output is None else written_whole(output)
+    return nullcontext(sys.stdout.buffer) if output is None else atomic_write(output)
 
 
 def _translate(

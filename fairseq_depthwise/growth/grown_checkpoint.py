@@ -1,4 +1,4 @@
-"""Growing the model in a file: what ``translation_layer_growth`` does at a border, on a checkpoint.
+"""Growing the model in a file: what ``translation_layer_growth`` does at a stage boundary, on a checkpoint.
 
 The tensors stay in the file that is read until they are written to the new one; only the copied layers are in memory.
 Training can go on from the new file as it would from the grown model of a running training: with a fresh optimizer and
@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.grown_model import WithoutRandomValues, building, start_at_identity
 from fairseq_depthwise.growth.layer_sources import layer_sources
@@ -105,7 +105,7 @@ def grow_checkpoint(
     _reset_optimizer(state, *(_trainable(model) for model in (shallow, grown)))
     state["task_state"] = {**(state.get("task_state") or {}), **growth.task_state()}
 
-    with written_whole(output) as file:
+    with atomic_write(output) as file:
         checkpoints.save_to(state, file)
         file.flush()
         _read_back(file.name, output, grown)
@@ -152,7 +152,7 @@ def _restart(state: dict[str, Any], updates: int) -> None:
 
 
 def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
-    """Forget the optimizer's moments, and make room for ``after`` tensors where ``before`` of the model were trained.
+    """Forget the optimizer's moments, and allocate ``after`` tensors where ``before`` of the model were trained.
 
     A training that goes on from the file finds an optimizer that has not taken a step, at its number of updates.
     """

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.layer_sources import new_layers
-from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, parameter_sources, take_sources
+from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, apply_parameter_map, parameter_sources
 
 _RANDOM = {
     torch.Tensor.uniform_,
@@ -74,7 +74,7 @@ def grow_model(
     names = parameter_sources(grown.state_dict(), values, sources, block_size)
     if init == "zero":
         names.update(dict.fromkeys(start_at_identity(grown, sources)))
-    _take_over(grown, take_sources(values, names))
+    _take_over(grown, apply_parameter_map(values, names))
     # Tables that no checkpoint keeps: another device would compute slightly other positions.
     tables = dict(model.named_buffers())
     for name, source in parameter_sources(dict(grown.named_buffers()), tables, sources, block_size).items():

@@ -16,7 +16,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
-from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, new_parameters, take_sources
+from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, apply_parameter_map, new_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -112,9 +112,9 @@ def grow_trainer(
     if average is not None:
         values, precise = average.get_model().state_dict(), average.fp32_params
         trainer._ema = None
-        trainer.ema.restore(take_sources(values, names), build_fp32_params=False)
+        trainer.ema.restore(apply_parameter_map(values, names), build_fp32_params=False)
         if precise:
-            trainer.ema.build_fp32_params(take_sources(precise, names))
+            trainer.ema.build_fp32_params(apply_parameter_map(precise, names))
 
     require_same_on_all_processes(trainer)
     grown = " and ".join(f"{side} from {before[side]} to {depth} layers" for side, depth in depths.items())

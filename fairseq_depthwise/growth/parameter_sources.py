@@ -86,6 +86,6 @@ def _top_layer(norm: re.Match[str], block_size: int) -> int:
     return (int(norm["index"]) + 1) * block_size - 1
 
 
-def take_sources(values: Mapping[str, Value], sources: Mapping[str, str | None]) -> dict[str, Value]:
+def apply_parameter_map(values: Mapping[str, Value], sources: Mapping[str, str | None]) -> dict[str, Value]:
     """What the shallow model has for each parameter, for the deep one's; new parameters are left out."""
     return {name: values[source] for name, source in sources.items() if source is not None and source in values}

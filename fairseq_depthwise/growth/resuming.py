@@ -100,7 +100,7 @@ def depth_to_resume(
         )
     depth = options.get(f"{side}_layers")
     last, following = _numbers_around(state, plan, restoring)
-    # At a border the checkpoint may have been grown already, by `fairseq-depthwise grow`.
+    # At a stage boundary the checkpoint may have been grown already, by `fairseq-depthwise grow`.
     planned = [plan.depths[plan.stage_of(number)] for number in (max(last, 1), following)]
     if depth not in planned:
         moment = f"after {last} updates" if plan.in_updates else f"after {last} epochs"

@@ -7,7 +7,7 @@ import logging
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.grown_model import fill, start_at_identity
 from fairseq_depthwise.growth.layer_sources import layer_sources
-from fairseq_depthwise.growth.parameter_sources import new_parameters, parameter_sources, take_sources
+from fairseq_depthwise.growth.parameter_sources import apply_parameter_map, new_parameters, parameter_sources
 from fairseq_depthwise.growth.trained_model import read_trained_model, require_same_kind, require_same_shapes
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.model import StackModel
@@ -63,7 +63,7 @@ def start_from(
     require_same_shapes(trained, own, names)
     if init == "zero":
         names.update(dict.fromkeys(start_at_identity(model, sources)))
-    fill(model, take_sources(trained.values, names))
+    fill(model, apply_parameter_map(trained.values, names))
     new = sorted({_module_or_row(name) for name, source in names.items() if source is None})
     logger.info(
         "started from %s, %d updates, %s%s",

@@ -99,7 +99,7 @@ class MultiheadAttention(nn.Module):
             queries,
             keys,
             values,
-            mask=None if kernel_causal else hiding_mask(queries, keys, padding, causal),
+            mask=None if kernel_causal else attention_mask(queries, keys, padding, causal),
             dropout=self.dropout,
             relative_positions=self.relative_positions,
             rows=rows,
@@ -256,7 +256,7 @@ def _attend_with_weights(
     return attended, weights
 
 
-def hiding_mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
+def attention_mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
     """Additive mask that broadcasts to B x heads x T x S; None where everything may be seen."""
     length, source_length = queries.size(2), keys.size(2)
     mask = None

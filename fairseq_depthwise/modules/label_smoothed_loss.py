@@ -48,9 +48,9 @@ class _LabelSmoothedLoss(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
         log_z = torch.empty(scores.size(0), dtype=_wide(scores.dtype), device=scores.device)
         total = torch.empty_like(log_z)
-        room = _room(scores, log_z.dtype)
+        buffer = _buffer(scores, log_z.dtype)
         for piece in _pieces(scores):
-            wide = _into(room, scores[piece])
+            wide = _into(buffer, scores[piece])
             total[piece] = wide.sum(dim=-1)
             highest = wide.amax(dim=-1)
             highest.masked_fill_(highest.isinf(), 0)
@@ -72,13 +72,13 @@ class _LabelSmoothedLoss(torch.autograd.Function):
         each = ctx.smoothing / (scores.size(-1) - 1)
         weight = (by_loss * real)[:, None]
         gradient = torch.empty_like(scores)
-        room = None if scores.dtype == log_z.dtype else _room(scores, log_z.dtype)
+        buffer = None if scores.dtype == log_z.dtype else _buffer(scores, log_z.dtype)
         for piece in _pieces(scores):
             # Where no type is changed, the gradient is computed in its place.
-            wide = _into(gradient[piece] if room is None else room, scores[piece])
+            wide = _into(gradient[piece] if buffer is None else buffer, scores[piece])
             wide.sub_(log_z[piece][:, None]).exp_().sub_(each).mul_(weight[piece])
             wide.scatter_add_(-1, target[piece][:, None], -(1 - ctx.smoothing - each) * weight[piece])
-            if room is not None:
+            if buffer is not None:
                 gradient[piece] = wide
         return gradient, None, None, None
 
@@ -87,14 +87,14 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _room(scores: Tensor, dtype: torch.dtype) -> Tensor:
+def _buffer(scores: Tensor, dtype: torch.dtype) -> Tensor:
     """Memory for the scores of a piece, the same for all pieces: on a CPU it is in the cache from the first one on."""
     return torch.empty((min(_rows(scores), scores.size(0)), scores.size(-1)), dtype=dtype, device=scores.device)
 
 
-def _into(room: Tensor, scores: Tensor) -> Tensor:
+def _into(buffer: Tensor, scores: Tensor) -> Tensor:
     """A copy of a piece's scores in that memory."""
-    return room[: scores.size(0)].copy_(scores)
+    return buffer[: scores.size(0)].copy_(scores)
 
 
 def _rows(scores: Tensor) -> int:

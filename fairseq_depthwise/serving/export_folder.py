@@ -15,7 +15,7 @@ from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleE
 from torch.export import ExportedProgram
 
 from fairseq_compat import UserError
-from fairseq_compat.files import copied_whole, raising_later, written_whole
+from fairseq_compat.files import atomic_write, copied_whole, raising_later
 from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
@@ -69,7 +69,7 @@ def export(
         checkpoint: the file, or a folder with a ``checkpoint_best.pt``.
         folder: to make.
         options: how.
-        say: is told what is left out.
+        say: called with what is left out.
 
     Raises:
         UserError: the folder exists or cannot be written, the data are missing, or the model cannot be exported.
@@ -109,13 +109,13 @@ def export(
             dictionary.save(os.path.join(aside, f"dict.{side}.txt"))
         for source, name in subwords.items():
             copied_whole(source, os.path.join(aside, name))
-        with written_whole(os.path.join(aside, CONFIG)) as file:
+        with atomic_write(os.path.join(aside, CONFIG)) as file:
             file.write(json.dumps(config, indent=2, ensure_ascii=False).encode() + b"\n")
     return config
 
 
 def _save(program: ExportedProgram, path: str) -> None:
-    with written_whole(path) as file, raising_later(file) as carried_on:
+    with atomic_write(path) as file, raising_later(file) as carried_on:
         torch.export.save(program, carried_on)
 
 

@@ -54,7 +54,7 @@ class TranslatorOptions:
     @arguments_named()
     def __post_init__(self) -> None:
         if self.int8 and self.dtype != torch.float32:
-            raise UserError(f"int8 is beside float32; it does not go together with {self.dtype}")
+            raise UserError(f"int8 requires float32, not {self.dtype}")
         if self.nbest > self.beam.beam:
             raise UserError(f"--nbest {self.nbest} is more than the hypotheses that --beam {self.beam.beam} keeps")
 

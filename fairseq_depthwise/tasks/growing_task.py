@@ -43,7 +43,9 @@ class GrowthConfig(FairseqDataclass):
         "6:2@4096x2 with the stage's max-tokens and update-freq; the last length may be empty = until training ends"
     )  # fmt: skip
     growth_side: str = option("encoder", "which stack grows", one_of=("encoder", "decoder", "both"))
-    growth_strategy: str = option("top-most", "where new layers stand and what they are copies of", one_of=STRATEGIES)
+    growth_strategy: str = option(
+        "top-most", "where new layers are inserted and which layers they copy", one_of=STRATEGIES
+    )
     growth_init: str = option(
         "copy", "how new layers start: as copies, as copies that pass on what they read, or anew", one_of=INITS
     )
@@ -58,11 +60,11 @@ class GrowthConfig(FairseqDataclass):
 
 
 class GrowingTask(FairseqTask):
-    """Grows the model at the borders of its stages; the first base class of a task, before the one that translates.
+    """Grows the model at the boundaries of its stages; the first base class of a task, before the one that translates.
 
-    A border between epochs is met in :meth:`begin_epoch`, one between updates at the first batch of the update, in
-    :meth:`train_step`. A checkpoint that is saved at a border has the depth it was trained with; whoever goes on from
-    it grows it then.
+    A boundary between epochs is met in :meth:`begin_epoch`, one between updates at the first batch of the update,
+    in :meth:`train_step`. A checkpoint that is saved at a boundary has the depth it was trained with; a run
+    that resumes from it grows it then.
 
     Attributes:
         name: under which the task is registered.

@@ -24,7 +24,7 @@ from step import run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 
 _CHINESE = r"[\u2e80-\u2fdf\u3000-\u303f\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BETWEEN_CHINESE = re.compile(rf"(?<={_CHINESE}) +(?={_CHINESE})")
@@ -94,8 +94,8 @@ def clean_corpus(
     left_out: Counter[str] = Counter()
     read = kept = 0
     with ExitStack() as stack:
-        files = [stack.enter_context(written_whole(f"{output}.{language}")) for language in languages]
-        raws = [stack.enter_context(written_whole(f"{output}.raw.{language}")) for language in languages] if raw else []
+        files = [stack.enter_context(atomic_write(f"{output}.{language}")) for language in languages]
+        raws = [stack.enter_context(atomic_write(f"{output}.raw.{language}")) for language in languages] if raw else []
         for chunk in map_in_order(_tokenize, _all_pairs(pairs), jobs, partial(_prepare, tokenize, languages)):
             chosen = []
             for pair, tokens in chunk:
@@ -114,7 +114,7 @@ def clean_corpus(
                 say(f"{output}: {read:,} pairs read, {kept:,} kept")
         if kept == 0:
             raise UserError(f"no pair of {', '.join(' and '.join(pair) for pair in pairs)} is left for {output}")
-        report = stack.enter_context(written_whole(f"{output}.report.txt"))
+        report = stack.enter_context(atomic_write(f"{output}.report.txt"))
         lines = [f"{read:,} pairs read, {kept:,} kept"]
         lines += [f"{number:,} left out: {reason}" for reason, number in left_out.most_common()]
         report.write("".join(f"{line}\n" for line in lines).encode())

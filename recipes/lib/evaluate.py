@@ -27,7 +27,7 @@ from step import run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
 from fairseq_depthwise.checkpoints.averaging import last_checkpoints, require_one_depth
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize
@@ -53,7 +53,7 @@ def main() -> None:
     for test in read_lines(str(work / "data-bin" / "tests.txt")):
         scores = score_seeds(options.recipe, options.system, system, work, test, seeds)
         name = f"{options.system}{averaged_name()}"
-        with written_whole(work / "systems" / f"{name}.{test}.scores.json") as file:
+        with atomic_write(work / "systems" / f"{name}.{test}.scores.json") as file:
             file.write((json.dumps(scores, indent=2) + "\n").encode())
         settings = f"{test}, beam {recipe.beam}, lenpen {recipe.length_penalty}"
         print(f"{options.recipe}, {name}: {system.about}; {settings}\n")
@@ -101,7 +101,7 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
     ]
     generated = output / f"{test}.generated"
     say(f"translating {test} with {checkpoint}")
-    with written_whole(generated) as log:
+    with atomic_write(generated) as log:
         if status := subprocess.run(command, stdout=log).returncode:
             raise UserError(f"fairseq-generate ended with status {status}; what it printed above says why")
     tokens = read_translations(str(generated), tokenized=True).sentences
@@ -253,7 +253,7 @@ def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.writelines(f"{line}\n".encode() for line in lines)
 
 

@@ -28,7 +28,7 @@ from step import run_step, say, whole_number
 from systems import Published
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_no_bleu4, why_no_bleu94
 from fairseq_depthwise.evaluation.scores import TranslationMetric
@@ -93,7 +93,7 @@ def main() -> None:
     base = _baseline(system.baseline, directions)
     print(f"{RECIPE}, {options.system}: {system.about}; beam {BEAM}, lenpen {LENGTH_PENALTY}, sacreBLEU\n")
     print(report(scores, base, system.baseline, system.published.get(RECIPE, ())))
-    with written_whole(folder / "scores.json") as file:
+    with atomic_write(folder / "scores.json") as file:
         document = {group: {name: one._asdict() for name, one in found.items()} for group, found in scores.items()}
         file.write((json.dumps(document, indent=2) + "\n").encode())
 
@@ -181,7 +181,7 @@ def _load(checkpoint: str, data: str, devices: Any, processes: int) -> None:
 def _translate(direction: Direction, folder: str) -> None:
     lines = read_lines(f"{direction.prefix}.{direction.source}")
     translated = _translator.translate(lines, source_lang=direction.source, target_lang=direction.target)
-    with written_whole(direction.translations(Path(folder))) as file:
+    with atomic_write(direction.translations(Path(folder))) as file:
         file.writelines(f"{line}\n".encode() for line in translated)
 
 

@@ -18,7 +18,7 @@ import sentencepiece
 from step import run_step, say
 
 from fairseq_compat import UserError
-from fairseq_compat.files import copied_whole, written_whole
+from fairseq_compat.files import atomic_write, copied_whole
 
 #: Pairs that are split together, by all threads.
 CHUNK = 100_000
@@ -72,7 +72,7 @@ def learn(texts: list[str], size: int, sample: int, output: str) -> None:
             reason = str(error).rpartition("]")[2].strip() or "there is no text"
             raise UserError(f"SentencePiece cannot learn {size:,} entries from {texts[0]}: {reason}") from error
         pieces = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
-        with written_whole(f"{output}.dict.txt") as file:
+        with atomic_write(f"{output}.dict.txt") as file:
             # fairseq has its own <unk>, <s> and </s>; it asks for a count and uses it for nothing here.
             file.writelines(
                 f"{pieces.id_to_piece(entry)} 1\n".encode()
@@ -107,7 +107,7 @@ def apply(models: list[str], prefix: str, languages: list[str], output: str, lon
     read = kept = 0
     with ExitStack() as stack:
         texts = [stack.enter_context(open(name, encoding="utf-8", newline="\n")) for name in names]
-        files = [stack.enter_context(written_whole(f"{output}.{language}")) for language in languages]
+        files = [stack.enter_context(atomic_write(f"{output}.{language}")) for language in languages]
         while any(lines := [[line.rstrip("\n") for line in islice(text, CHUNK)] for text in texts]):
             sides = (
                 splitter.encode(side, out_type=str, num_threads=jobs)

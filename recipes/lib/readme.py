@@ -14,7 +14,7 @@ from pathlib import Path
 from step import run_step
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
 from recipes import RECIPES, system_of
 
@@ -37,7 +37,7 @@ def main() -> None:
         if new != text:
             stale.append(path)
             if not options.check:
-                with written_whole(path) as file:
+                with atomic_write(path) as file:
                     file.write(new.encode())
     if options.check and stale:
         print(f"not up to date: {', '.join(map(str, stale))}", file=sys.stderr)

@@ -19,7 +19,7 @@ from step import run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 
 #: Shorter target sentences are not held out: they are too common to be a test.
 SHORTEST = 4
@@ -41,7 +41,7 @@ def main() -> None:
     options.output.mkdir(exist_ok=True)
     for name, part in reversed(parts.items()):
         for side, language in enumerate(options.languages):
-            with written_whole(options.output / f"{name}.{language}") as file:
+            with atomic_write(options.output / f"{name}.{language}") as file:
                 file.writelines(f"{pair[side]}\n".encode() for pair in part)
     say(", ".join(f"{len(part):,} pairs of {name}" for name, part in parts.items()))
 

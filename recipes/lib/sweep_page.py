@@ -11,7 +11,7 @@ from evaluate import baselines_of
 from sweep_plan import RATES, SYSTEMS, Record, Run
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.sentence_counts import from_text, paired_bootstrap
@@ -38,7 +38,7 @@ def write_tables(page: Path, records: Sequence[Record]) -> None:
         if not found or not closed:
             raise UserError(f"--page {page} lacks the comment {(end if found else begin).strip()}")
         text = head + begin + "\n" + "\n".join(section(record)).rstrip() + "\n\n" + end + tail
-    with written_whole(page) as file:
+    with atomic_write(page) as file:
         file.write(text.encode())
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import small_systems
 
 from fairseq_compat import UserError
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 
 #: The recipes of the protocol, and the part of each that depends on the corpus.
 SIZES = {"multi30k": small_systems.MULTI30K, "tatoeba_de_en": small_systems.TATOEBA}
@@ -135,7 +135,7 @@ class Record:
         """Keep what came of a training, in the file as well."""
         self.content["runs"][run.name] = dict(result)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(self.path) as file:
+        with atomic_write(self.path) as file:
             file.write((json.dumps(self.content, indent=1, sort_keys=True) + "\n").encode())
 
     def rate(self, system: str) -> float | None:

@@ -18,7 +18,7 @@ from run_folder import FINISHED, languages_of
 from sweep_plan import Run
 
 from fairseq_compat import checkpoints
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.sentence_counts import count_sentences, to_text
@@ -84,7 +84,7 @@ class Training:
         before, now = _seconds(kept), 0.0
         while (status := self.process.poll()) is None:
             now = max(now, group_seconds(self.process.pid))
-            with written_whole(kept) as file:
+            with atomic_write(kept) as file:
                 file.write(f"{before + now:.1f}\n".encode())
             time.sleep(LOOK if now > LOOK else 0.1)
         if self.stopping:

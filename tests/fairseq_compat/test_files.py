@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_compat.files import copied_whole, written_whole
+from fairseq_compat.files import atomic_write, copied_whole
 
 OLD = b"what was there before"
 
@@ -38,7 +38,7 @@ def assert_untouched(target: Path) -> None:
 
 
 def test_new_content_replaces_the_old(target: Path) -> None:
-    with written_whole(target) as file:
+    with atomic_write(target) as file:
         file.write(b"new")
         assert target.read_bytes() == OLD
     assert target.read_bytes() == b"new"
@@ -47,7 +47,7 @@ def test_new_content_replaces_the_old(target: Path) -> None:
 
 def test_path_without_a_folder_is_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with written_whole("name") as file:
+    with atomic_write("name") as file:
         file.write(b"new")
     assert (tmp_path / "name").read_bytes() == b"new"
 
@@ -55,7 +55,7 @@ def test_path_without_a_folder_is_in_the_working_folder(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("error", [InterruptedWritingError, KeyboardInterrupt, SystemExit])
 def test_failure_in_the_middle_keeps_what_was_there(error: type[BaseException], target: Path) -> None:
     for path in (target, target.with_name("new")):
-        with pytest.raises(error), written_whole(path) as file:  # noqa: PT012  # the failure is in the block
+        with pytest.raises(error), atomic_write(path) as file:  # noqa: PT012  # the failure is in the block
             file.write(b"half")
             raise error
         assert_untouched(target)
@@ -72,7 +72,7 @@ def test_failure_in_the_middle_keeps_what_was_there(error: type[BaseException], 
     ],
 )
 def test_state_of_the_machine_is_one_sentence(number: int, named: str, target: Path) -> None:
-    with pytest.raises(UserError, match=f"cannot write {target}: .*{named}"), written_whole(target):
+    with pytest.raises(UserError, match=f"cannot write {target}: .*{named}"), atomic_write(target):
         raise OSError(number, os.strerror(number))
     assert_untouched(target)
 
@@ -82,7 +82,7 @@ def test_failing_flush_to_the_disk_is_noticed(target: Path, monkeypatch: pytest.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match="no space"), written_whole(target) as file:
+    with pytest.raises(UserError, match="no space"), atomic_write(target) as file:
         file.write(b"new")
     assert_untouched(target)
 
@@ -92,14 +92,14 @@ def test_content_is_on_the_disk_before_it_gets_its_name(target: Path, monkeypatc
     real_sync, real_replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (steps.append("flush"), real_sync(fd)))
     monkeypatch.setattr(os, "replace", lambda *paths: (steps.append("rename"), real_replace(*paths)))
-    with written_whole(target) as file:
+    with atomic_write(target) as file:
         file.write(b"new")
     assert steps == ["flush", "rename", "flush"]
 
 
 def test_defect_while_a_disk_error_is_handled_is_still_a_full_disk(target: Path) -> None:
     """``torch.save`` reports it that way."""
-    with pytest.raises(UserError, match="no space"), written_whole(target):  # noqa: PT012  # the failure is in the block
+    with pytest.raises(UserError, match="no space"), atomic_write(target):  # noqa: PT012  # the failure is in the block
         try:
             raise OSError(errno.ENOSPC, "full")
         except OSError:
@@ -111,7 +111,7 @@ def test_defect_while_a_disk_error_is_handled_is_still_a_full_disk(target: Path)
 def test_missing_folder_is_named(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / folder / "target"
-    with pytest.raises(UserError, match=f"cannot write {path}: its folder does not exist"), written_whole(path):
+    with pytest.raises(UserError, match=f"cannot write {path}: its folder does not exist"), atomic_write(path):
         pass
 
 
@@ -172,7 +172,7 @@ def test_checkpoint_larger_than_the_limit_keeps_the_old(size: int, target: Path)
 
 def test_killed_writer_leaves_the_old_file_whole(target: Path) -> None:
     def write_for_ever() -> None:
-        with written_whole(target) as file:
+        with atomic_write(target) as file:
             while True:
                 file.write(b"n" * 65536)
                 file.flush()
@@ -186,6 +186,6 @@ def test_killed_writer_leaves_the_old_file_whole(target: Path) -> None:
     # It bears no name that anything reads, and the next writer of the same file removes it.
     (left,) = [path.name for path in target.parent.iterdir() if path != target]
     assert re.fullmatch(r"\.target\.[0-9a-f]{16}\.fairseq-unfinished", left)
-    with written_whole(target) as file:
+    with atomic_write(target) as file:
         file.write(b"new")
     assert os.listdir(target.parent) == ["target"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_compat.files import NewFile, written_whole
+from fairseq_compat.files import NewFile, atomic_write
 from fairseq_compat.outputs import MARKER, begin_folder, folder_written_whole, output_file, output_folder
 
 HEX = "0123456789abcdef"
@@ -92,7 +92,7 @@ def test_what_has_come_since_is_kept(by: str, tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
     file = output_file("--output", str(tmp_path / "page"))
     assert isinstance(file, NewFile)
-    with pytest.raises(UserError, match=str(tmp_path / "page")), written_whole(file):
+    with pytest.raises(UserError, match=str(tmp_path / "page")), atomic_write(file):
         (tmp_path / "page").write_text("mine")
     assert (tmp_path / "page").read_text() == "mine"
     assert names(tmp_path) == ["out", "page"]
@@ -133,10 +133,10 @@ def test_leftovers_of_killed_processes_go_and_what_is_being_written_stays(tmp_pa
     with open(tmp_path / f".page.{'0' * 16}.fairseq-unfinished", "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         write(tmp_path / "out", "one")
-        with written_whole(tmp_path / "page") as file:
+        with atomic_write(tmp_path / "page") as file:
             file.write(b"one")
         assert names(tmp_path) == sorted([*kept, "out", "page", f".page.{'0' * 16}.fairseq-unfinished"])
-    with written_whole(tmp_path / "page") as first, written_whole(tmp_path / "page") as second:  # two at once
+    with atomic_write(tmp_path / "page") as first, atomic_write(tmp_path / "page") as second:  # two at once
         first.write(b"first")
         second.write(b"second")
     assert (tmp_path / "page").read_bytes() == b"first"
@@ -145,7 +145,7 @@ def test_leftovers_of_killed_processes_go_and_what_is_being_written_stays(tmp_pa
 
 def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
     write(tmp_path / ("ä" * 127), "one")
-    with written_whole(output_file("--output", str(tmp_path / ("b" * 255)))) as file:
+    with atomic_write(output_file("--output", str(tmp_path / ("b" * 255)))) as file:
         file.write(b"one")
     assert len(names(tmp_path)) == 2
 
@@ -154,7 +154,7 @@ def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
     """Where nobody asked before, as a training that saves its last checkpoint."""
     (tmp_path / "best").write_text("best")
     (tmp_path / "last").symlink_to("best")
-    with written_whole(tmp_path / "last") as file:
+    with atomic_write(tmp_path / "last") as file:
         file.write(b"last")
     assert ((tmp_path / "best").read_text(), (tmp_path / "last").read_text()) == ("best", "last")
     assert not (tmp_path / "last").is_symlink()
@@ -163,12 +163,12 @@ def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
 def test_streams_are_written_into(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    with written_whole(output_file("--output", str(tmp_path / "pipe"), stream=True)) as file:
+    with atomic_write(output_file("--output", str(tmp_path / "pipe"), stream=True)) as file:
         file.write(b"text")
     assert os.read(reader, 10) == b"text"
     os.close(reader)
     assert names(tmp_path) == ["pipe"]
-    with written_whole("/dev/null") as file:
+    with atomic_write("/dev/null") as file:
         file.write(b"text")
     assert not os.path.isfile("/dev/null")
     assert output_file("--output", "/dev/stdout", stream=True) == "/dev/stdout"

@@ -10,7 +10,7 @@ import pytest
 from fairseq.models import MODEL_REGISTRY
 from tiny_models import TINY, task_of
 
-from fairseq_depthwise.growth.parameter_sources import parameter_sources, take_sources
+from fairseq_depthwise.growth.parameter_sources import apply_parameter_map, parameter_sources
 
 SDT = {"encoder_ffn_embed_dim": 24, "decoder_ffn_embed_dim": 24}
 
@@ -187,4 +187,4 @@ def test_without_growth_all_stays() -> None:
 
 def test_values_are_taken_by_name() -> None:
     sources = {"a": "a", "b": "a", "c": None, "d": "missing"}
-    assert take_sources({"a": 1, "e": 2}, sources) == {"a": 1, "b": 1}
+    assert apply_parameter_map({"a": 1, "e": 2}, sources) == {"a": 1, "b": 1}

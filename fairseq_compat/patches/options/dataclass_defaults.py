@@ -13,7 +13,7 @@ from typing import Any
 
 
 def adjust(module: ModuleType) -> Iterator[None]:
-    if sys.version_info < (3, 11) or _is_mended_hydra(module):
+    if sys.version_info < (3, 11) or _is_fixed_hydra(module):
         yield
         return
     original = dataclasses.dataclass
@@ -38,7 +38,7 @@ def adjust(module: ModuleType) -> Iterator[None]:
         dataclasses.dataclass = original
 
 
-def _is_mended_hydra(module: ModuleType) -> bool:
+def _is_fixed_hydra(module: ModuleType) -> bool:
     """hydra 1.0 has the same fault, hydra 1.3 has not."""
     if module.__name__ != "hydra.conf":
         return False

@@ -1,6 +1,6 @@
 """A wrong path or option ends in a page of traceback.
 
-The entry points of fairseq's commands print one sentence for a mistake that the user can mend (see
+The entry points of fairseq's commands print one sentence for a mistake that the user can fix (see
 :mod:`fairseq_compat.explanations`) and end with status 1. Everything else keeps its traceback. Set the environment
 variable ``FAIRSEQ_COMPAT_TRACEBACK=1`` to see it always.
 """

@@ -1,7 +1,8 @@
 """``--ddp-backend pytorch_ddp``, the default, ends the stock Transformer's training on several devices in an update.
 
 Its encoder layers keep a second copy of their weights for PyTorch's fused kernel, which no loss reaches, and PyTorch
-waits for the gradients of all weights. Here it is told which those are; they are no part of what is computed.
+waits for the gradients of all weights. Here it does not wait for
+these, from which nothing is computed.
 """
 
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_compat.files import written_whole
+from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
@@ -104,7 +104,7 @@ class ProbeRecord:
 
     def add(self, row: ProbeRow, hypotheses: list[str]) -> None:
         """Write a finished row and its translations."""
-        with written_whole(self._path(_HYPOTHESES, row.layer, row.state, "txt")) as file:
+        with atomic_write(self._path(_HYPOTHESES, row.layer, row.state, "txt")) as file:
             file.write("".join(f"{sentence}\n" for sentence in hypotheses).encode())
         self.rows.append(row)
         self._write()
@@ -134,7 +134,7 @@ class ProbeRecord:
 
     def _write(self) -> None:
         text = json.dumps({"settings": self.settings, "rows": [asdict(row) for row in self.rows]}, indent=2)
-        with written_whole(os.path.join(self.folder, _RECORD)) as file:
+        with atomic_write(os.path.join(self.folder, _RECORD)) as file:
             file.write(f"{text}\n".encode())
 
 

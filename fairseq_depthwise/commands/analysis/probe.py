@@ -73,7 +73,7 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_compat.files import written_whole
+    from fairseq_compat.files import atomic_write
     from fairseq_compat.outputs import working_folder
     from fairseq_depthwise.analysis.probe import report as probe_report
     from fairseq_depthwise.analysis.probe.probe import prepare, probe
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
         "table.csv": probe_report.as_csv(models),
     }
     for name, text in forms.items():
-        with written_whole(os.path.join(options.output, name)) as file:
+        with atomic_write(os.path.join(options.output, name)) as file:
             file.write(text.encode())
     for form in ("svg", "pdf", "png"):
         probe_report.write_probe(os.path.join(options.output, f"figure.{form}"), models, titles_of(checkpoints))

@@ -67,7 +67,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         "add", "how self- and cross-attention reach the decoder's cell", one_of=tuple(DECODER_MERGES)
     )
     attention_bias: bool = option(False, "give the attention projections biases")
-    depthwise_kernel: str = option("auto", "how the cell is computed", one_of=KERNELS, changes_parameters=False)
+    depthwise_kernel: str = option("auto", "kernel that computes the cell", one_of=KERNELS, changes_parameters=False)
     log_gates: bool = option(
         False, "log mean and deviation of the gates, and the norm of the cell, in training", changes_parameters=False
     )

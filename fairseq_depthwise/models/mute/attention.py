@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.attention import attend, hiding_mask
+from fairseq_depthwise.modules.attention import attend, attention_mask
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.batched import UnitLinear
 from fairseq_depthwise.modules.relative_positions import RelativePositions
@@ -71,7 +71,7 @@ class UnitAttention(nn.Module):
             queries,
             keys,
             values,
-            mask=hiding_mask(queries, keys, padding, causal=False),
+            mask=attention_mask(queries, keys, padding, causal=False),
             dropout=self.dropout,
             relative_positions=self.relative_positions,
             rows=rows,

@@ -6,7 +6,7 @@ The beams of a sentence are treated as k queries over one set of keys:
 - Encoder keys and values are computed and stored once per sentence, not per beam.
 - The keys and values of earlier target positions are written once and never moved. Of each step all k keys stay, and
   a mask shows a beam those of its own ancestors: when the search exchanges beams, only the numbers of the ancestors
-  are exchanged. (fairseq's own decoder copies every key and value of every layer at every step.)
+  are reordered. (fairseq's own decoder copies every key and value of every layer at every step.)
 
 On a CPU all of it is kept in float32, of models in 16 bits too: PyTorch's products for a few queries take longer there
 in 16 bits, though they read half as much.
@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-#: Target positions that are allocated at first; the room doubles when it is used up.
+#: Target positions that are allocated at first; the buffer doubles when it is full.
 _FIRST_STEPS = 32
 
 
@@ -102,7 +102,7 @@ class DecodingCache:
         return torch.arange(self.steps - 1, self.steps, device=self.source.device)
 
     def begin_step(self) -> None:
-        """Make room for the next target position of every row."""
+        """Extend the buffers by the next target position of every row."""
         beam = torch.arange(self.beams, device=self.ancestors.device).repeat(self.sentences)
         self.ancestors = torch.cat([self.ancestors, beam[:, None]], dim=1)
         self.steps += 1
@@ -137,16 +137,16 @@ class DecodingCache:
         stored = self._own.get(attention)
         if stored is None or stored.keys.size(2) < end:
             stored = self._own[attention] = KeysValues(*(self._room(stored, index, newest.keys) for index in (0, 1)))
-        for room, new in zip(stored, newest, strict=True):
-            room.narrow(2, start, self.beams).copy_(new)
+        for buffer, new in zip(stored, newest, strict=True):
+            buffer.narrow(2, start, self.beams).copy_(new)
         return KeysValues(stored.keys.narrow(2, 0, end), stored.values.narrow(2, 0, end))
 
     def _room(self, stored: KeysValues | None, index: int, like: Tensor) -> Tensor:
         steps = _FIRST_STEPS if stored is None else 2 * stored[index].size(2) // self.beams
-        room = like.new_empty(self.sentences, like.size(1), steps * self.beams, like.size(3))
+        buffer = like.new_empty(self.sentences, like.size(1), steps * self.beams, like.size(3))
         if stored is not None:
-            room[:, :, : stored[index].size(2)] = stored[index]
-        return room
+            buffer[:, :, : stored[index].size(2)] = stored[index]
+        return buffer
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
         """Keys and values of the encoder's output, computed from it (S x B x C) at the first step."""

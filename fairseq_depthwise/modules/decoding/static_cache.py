@@ -1,7 +1,7 @@
 """What a decoder keeps between steps in tensors that never change shape or place, for steps that are replayed.
 
-As :mod:`fairseq_depthwise.modules.decoding.cache`, but with room for a number of positions that is used from the first
-step on, a mask hiding what is not yet written, and the step's number in a tensor. A CUDA graph that was captured from
+As :mod:`fairseq_depthwise.modules.decoding.cache`, but with a capacity that is allocated from the first step
+on, a mask hiding what is not yet written, and the step's number in a tensor. A CUDA graph that was captured from
 such a step does the right thing at every other step.
 """
 
@@ -24,14 +24,14 @@ class StaticShape:
     Attributes:
         sentences: B at most.
         beams: k.
-        room: target positions.
-        source_room: S at most.
+        capacity: target positions.
+        source_capacity: S at most.
     """
 
     sentences: int
     beams: int
-    room: int
-    source_room: int
+    capacity: int
+    source_capacity: int
 
     @property
     def rows(self) -> int:
@@ -43,7 +43,7 @@ class StaticCache:
     """Keys and values of every attention of a decoder.
 
     Args:
-        shape: for how much there is room.
+        shape: for how much there is capacity.
         cross_attentions: of the decoder's layers.
         dtype: of keys, values and masks.
         device: where they are.
@@ -55,31 +55,31 @@ class StaticCache:
         self, shape: StaticShape, cross_attentions: Sequence[Any], *, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.shape = shape
-        self.beams, self.steps = shape.beams, shape.room
+        self.beams, self.steps = shape.beams, shape.capacity
         self.dtype = dtype
         self.device = device
         #: The newest position, counted from 0; a tensor of one number.
         self.newest = torch.zeros(1, dtype=torch.long, device=device)
-        #: N x room: which beam of its sentence held row n's hypothesis at each step.
-        self.ancestors = torch.zeros(shape.rows, shape.room, dtype=torch.long, device=device)
-        self.source_mask: Tensor | None = self._zeros(shape.sentences, 1, 1, shape.source_room)
+        #: N x capacity: which beam of its sentence held row n's hypothesis at each step.
+        self.ancestors = torch.zeros(shape.rows, shape.capacity, dtype=torch.long, device=device)
+        self.source_mask: Tensor | None = self._zeros(shape.sentences, 1, 1, shape.source_capacity)
         self.ancestor_mask: Tensor | None = None
         self._beam = torch.arange(shape.beams, device=device)
         self._own: dict[Any, KeysValues] = {}
         self._encoder: dict[Any, KeysValues] = {
-            one: self._zeros_for(one, shape.source_room) for one in cross_attentions
+            one: self._zeros_for(one, shape.source_capacity) for one in cross_attentions
         }
         self._shared: dict[tuple[str, int], Tensor] = {}
 
     def begin_step(self) -> None:
         """Make the mask of the newest position; a beam sees its ancestors, and itself."""
-        sentences, beams, room = self.shape.sentences, self.beams, self.shape.room
+        sentences, beams, capacity = self.shape.sentences, self.beams, self.shape.capacity
         self._shared.clear()
         self.ancestors.index_copy_(1, self.newest, self._beam.repeat(sentences)[:, None])
-        hidden = torch.ones(self.shape.rows, room, beams, dtype=torch.bool, device=self.device)
+        hidden = torch.ones(self.shape.rows, capacity, beams, dtype=torch.bool, device=self.device)
         hidden.scatter_(2, self.ancestors[:, :, None], False)
-        hidden |= (torch.arange(room, device=self.device) > self.newest)[None, :, None]
-        self.ancestor_mask = additive_mask(hidden.view(sentences, 1, beams, room * beams), self.dtype)
+        hidden |= (torch.arange(capacity, device=self.device) > self.newest)[None, :, None]
+        self.ancestor_mask = additive_mask(hidden.view(sentences, 1, beams, capacity * beams), self.dtype)
 
     def group(self, projected: Tensor, heads: int) -> Tensor:
         """1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
@@ -92,9 +92,13 @@ class StaticCache:
         return self._shared[name]
 
     def append(self, attention: nn.Module, newest: KeysValues) -> KeysValues:
-        """Write the newest position of every row (B x heads x k x head_dim); B x heads x (room * k) x head_dim each."""
+        """Write the newest position of every row (B x heads x k x head_dim).
+
+        Returns:
+            keys and values so far, B x heads x (capacity * k) x head_dim each.
+        """
         if attention not in self._own:
-            self._own[attention] = self._zeros_for(attention, self.shape.room * self.beams)
+            self._own[attention] = self._zeros_for(attention, self.shape.capacity * self.beams)
         places = self.newest * self.beams + self._beam
         for stored, new in zip(self._own[attention], newest, strict=True):
             stored.index_copy_(2, places, new)
@@ -109,22 +113,22 @@ class StaticCache:
     def begin_search(self, source: Tensor, padding: Tensor | None) -> None:
         """Start anew with sentences whose encoder output is ``source`` (S x B x C), True at ``padding`` (B x S)."""
         length, count = source.shape[:2]
-        hidden = torch.ones(self.shape.sentences, self.shape.source_room, dtype=torch.bool, device=self.device)
+        hidden = torch.ones(self.shape.sentences, self.shape.source_capacity, dtype=torch.bool, device=self.device)
         hidden[:count, :length] = False if padding is None else padding
         assert self.source_mask is not None
         self.source_mask.copy_(additive_mask(hidden, self.dtype)[:, None, None, :])
         for attention, stored in self._encoder.items():
-            for room, found in zip(stored, attention.encoder_keys(source), strict=True):
-                room[:count, :, :length].copy_(found)
+            for capacity, found in zip(stored, attention.encoder_keys(source), strict=True):
+                capacity[:count, :, :length].copy_(found)
 
     def take_over(self, other: StaticCache, sentences: Tensor) -> None:
         """Go on with some ``sentences`` (B') of another cache, which become this one's first.
 
         This cache's rooms must be as large as the other's or larger, but for the number of sentences.
         """
-        count, room, length = sentences.size(0), other.shape.room, other.shape.source_room
+        count, capacity, length = sentences.size(0), other.shape.capacity, other.shape.source_capacity
         rows = (sentences[:, None] * self.beams + self._beam).flatten()
-        self.ancestors[: rows.size(0), :room] = other.ancestors[rows]
+        self.ancestors[: rows.size(0), :capacity] = other.ancestors[rows]
         assert self.source_mask is not None
         assert other.source_mask is not None
         self.source_mask.fill_(torch.finfo(self.dtype).min / 2)
@@ -134,9 +138,9 @@ class StaticCache:
                 mine[:count, :, :length] = theirs[sentences]
         for attention, pair in other._own.items():
             if attention not in self._own:
-                self._own[attention] = self._zeros_for(attention, self.shape.room * self.beams)
+                self._own[attention] = self._zeros_for(attention, self.shape.capacity * self.beams)
             for mine, theirs in zip(self._own[attention], pair, strict=True):
-                mine[:count, :, : room * self.beams] = theirs[sentences]
+                mine[:count, :, : capacity * self.beams] = theirs[sentences]
 
     def _zeros_for(self, attention: Any, positions: int) -> KeysValues:
         """Zeros, because what no mask shows is multiplied by 0 and must be finite."""

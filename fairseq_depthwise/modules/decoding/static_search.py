@@ -18,7 +18,7 @@ from fairseq_depthwise.modules.decoding.static_cache import StaticCache, StaticS
 
 log = logging.getLogger(__name__)
 
-#: Target and source positions that there is room for at least.
+#: Target and source positions that there is capacity for at least.
 _LEAST_ROOM = 32
 
 #: Graphs, with the keys and values of one search each, that are kept for searches to come.
@@ -50,7 +50,7 @@ class StaticStep:
     def __init__(self, decoder: Decoder, shape: StaticShape, like: Tensor) -> None:
         self.decoder = decoder
         cross_attentions: list[Any] = [layer.cross_attention for layer in decoder.layers]
-        decoder.embedding.reach(shape.room)
+        decoder.embedding.reach(shape.capacity)
         dtype = torch.promote_types(like.dtype, torch.float32) if like.device.type == "cpu" else like.dtype
         self.cache = StaticCache(shape, cross_attentions, dtype=dtype, device=like.device)
         self.tokens = torch.zeros(shape.rows, dtype=torch.long, device=like.device)
@@ -154,8 +154,8 @@ class StaticSearch:
         if self._steps.search is not self:
             raise ValueError("another search of the same decoder has begun; search without static steps")
         cache = self._step.cache
-        if self._done == cache.shape.room:
-            self._move(sentences=cache.shape.sentences, room=2 * cache.shape.room)
+        if self._done == cache.shape.capacity:
+            self._move(sentences=cache.shape.sentences, capacity=2 * cache.shape.capacity)
             cache = self._step.cache
         self._step.tokens.index_copy_(0, self._rows, tokens)
         cache.newest.fill_(self._done)
@@ -179,12 +179,12 @@ class StaticSearch:
         self._rows = (self._places[:, None] * beams + torch.arange(beams, device=new_order.device)).flatten()
         cache.ancestors.index_copy_(0, self._rows, cache.ancestors[before])
         if 2 * self._places.size(0) <= cache.shape.sentences and self._done:
-            self._move(sentences=_power(self._places.size(0)), room=cache.shape.room)
+            self._move(sentences=_power(self._places.size(0)), capacity=cache.shape.capacity)
 
-    def _move(self, *, sentences: int, room: int) -> None:
+    def _move(self, *, sentences: int, capacity: int) -> None:
         """Go on in another shape."""
         before = self._step.cache
-        shape = StaticShape(sentences, before.beams, room, before.shape.source_room)
+        shape = StaticShape(sentences, before.beams, capacity, before.shape.source_capacity)
         self._step = self._steps.step(shape, self._like)
         self._step.cache.take_over(before, self._places)
         self._places = torch.arange(self._places.size(0), device=self._places.device)

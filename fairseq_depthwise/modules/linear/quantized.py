@@ -1,4 +1,4 @@
-"""Linear layers in whole numbers of 8 bits, for inference on a CPU through PyTorch's own quantized products.
+"""Linear layers in int8, for inference on a CPU through PyTorch's own quantized products.
 
 Weights w become ``round(w / s)`` between -127 and 127, with a scale ``s = max |w| / 127`` for each output. Inputs are
 quantized anew in each call, to 256 steps between the least and the greatest of all the call's values, 0 among them:

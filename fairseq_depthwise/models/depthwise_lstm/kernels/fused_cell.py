@@ -39,7 +39,7 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool, activa
     Args:
         requested: one of ``KERNELS``.
         device: where the cell computes.
-        fusible: whether its linear layers are plain; otherwise only eager does them justice.
+        fusible: whether its linear layers are plain; only the eager cell supports others.
         activation: of its hidden net.
     """
     if requested == "eager" or (requested == "auto" and device.type != "cuda"):
