@@ -48,7 +48,7 @@ bench: $(READY)
 bench-gpu: $(READY)
 	$(BIN)/python benchmarks/bench.py --device cuda $(BENCH_full) --precisions bf16
 	$(BIN)/python benchmarks/render.py docs/benchmarks.md
-	$(BIN)/python -m pytest tests/modules/test_triton_kernels.py tests/modules/test_fused_cell.py
+	$(BIN)/python -m pytest tests/models/depthwise_lstm/kernels
 
 matrix:
 	$(PYTHON) tools/matrix.py

@@ -23,8 +23,8 @@ from turns import take_turns, timed
 from workloads import Batch, Side, corpus, dictionary_of, on_device, training_batches
 
 import fairseq_depthwise  # noqa: F401  # registers the models
-from fairseq_depthwise.analysis.probe_fit import collect_moments, fits_of
-from fairseq_depthwise.models.linearized_transformer import (
+from fairseq_depthwise.analysis.probe.fit import collect_moments, fits_of
+from fairseq_depthwise.models.linearized.model import (
     SIDES,
     LinearizedTransformer,
     depths_of,

@@ -14,7 +14,7 @@ import torch
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 
 RECORDS = Path("docs/records")
 

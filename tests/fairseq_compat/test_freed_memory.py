@@ -25,7 +25,7 @@ print(faults * resource.getpagesize() >> 20)
 """
 
 
-CALLED = "from fairseq_compat.freed_memory import keep_freed_memory; keep_freed_memory()"
+CALLED = "from fairseq_compat.process import keep_freed_memory; keep_freed_memory()"
 FAIRSEQ = """
 import fairseq_depthwise
 from fairseq.dataclass.configs import FairseqConfig

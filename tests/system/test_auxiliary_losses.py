@@ -89,12 +89,12 @@ PROGRAM = textwrap.dedent("""
     from fairseq_cli.train import cli_main
 
     import fairseq_depthwise
-    from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
-    from fairseq_depthwise.models.depthwise_lstm_transformer import (
+    from fairseq_depthwise.models.base.model import AuxiliaryLoss
+    from fairseq_depthwise.models.depthwise_lstm.model import (
         DepthwiseLSTMTransformer,
         DepthwiseLSTMTransformerConfig,
     )
-    from fairseq_depthwise.modules.similarity import inter_similarity_penalty
+    from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
 
 
     @register_model("penalised", dataclass=DepthwiseLSTMTransformerConfig)
