@@ -11,7 +11,6 @@ FAIRSEQ := fairseq==0.12.2
 BENCH ?= quick
 BENCH_quick := --size narrow --threads 1 --rows quick --together 4 --rounds 3 --starts 2 --decode-batches 1,16
 BENCH_full := --size base --rows all --rounds 5
-BENCH_DOCS ?= docs
 
 # Tests of behavior that need no training, no processes and no recipe: for every commit.
 UNIT := analysis checkpoints criterions evaluation fairseq_compat growth models modules optim reports serving tasks
@@ -48,11 +47,13 @@ $(READY): setup.py pyproject.toml fairseq_compat/versions.py fairseq_compat.pth
 
 bench: $(READY)
 	$(if $(BENCH_$(BENCH)),,$(error BENCH=$(BENCH) is neither quick nor full))
-	$(BIN)/python benchmarks/bench.py $(BENCH_$(BENCH)) --docs "$(BENCH_DOCS)"
+	$(BIN)/python benchmarks/bench.py $(BENCH_$(BENCH))
+	$(BIN)/python benchmarks/render.py docs/benchmarks.md
 
 # First whether there is a GPU: without one the tests would run in Triton's interpreter, and say nothing about it.
 bench-gpu: $(READY)
-	$(BIN)/python benchmarks/bench.py --device cuda $(BENCH_full) --precisions bf16 --docs "$(BENCH_DOCS)"
+	$(BIN)/python benchmarks/bench.py --device cuda $(BENCH_full) --precisions bf16
+	$(BIN)/python benchmarks/render.py docs/benchmarks.md
 	$(BIN)/python -m pytest tests/models/depthwise_lstm/kernels
 
 matrix:

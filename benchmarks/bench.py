@@ -1,46 +1,60 @@
-"""Speed, memory and start-up of every model family beside stock fairseq's Transformer of equal depth.
+"""Speed, memory and start-up of every model family compared with stock fairseq's Transformer of equal depth.
 
-Each row is a process of its own; those that are compared work by turns, round by round, on the same sentences and
-batches, through fairseq's own trainer and beam search. Progress goes to stderr, the section of the page to stdout.
+Each row is a process of its own; those that are compared take turns, round by round, on the same sentences and
+batches, through fairseq's own trainer and beam search. Writes the record ``bench_DEVICE_SIZE``.
 
-    python benchmarks/bench.py --docs docs
-    python benchmarks/bench.py --size base --rows all --precisions fp32,bf16 --docs docs
+    python benchmarks/bench.py --size base --rows all --precisions fp32,bf16
     python benchmarks/bench.py --rows "depth-wise,mute 4" --rounds 9
+    python benchmarks/bench.py --size base --rows units --together 12 --name units_cpu
+    python benchmarks/bench.py --size base --rows int8 --together 7 --parts decoding --name int8_cpu
+    python benchmarks/bench.py --size base --rows large --together 1 --batches 1 --train-tokens 3000 --name large_cpu
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from bench_ctranslate2 import is_installed as has_ctranslate2
-from bench_figures import write_figures
-from bench_page import page
-from bench_rows import CTRANSLATE2, DECODING, QUICK, ROWS, SIZES, TRAINING, Case, Row, cases, groups
-from bench_turns import RowFailedError, Worker, take_turns
-from bench_worker import Job
-from machine import available_memory, machine, use_threads, versions
-from option_types import (
-    batch_sizes,
-    command_of,
-    existing_folder,
-    fairseq_options,
-    names_of,
-    positive_number,
-    whole_number,
+from bench_rows import (
+    CTRANSLATE2,
+    DECODING,
+    FAMILIES,
+    INT8,
+    LARGE,
+    QUICK,
+    ROWS,
+    SIZES,
+    TRAINING,
+    UNITS,
+    Case,
+    Row,
+    cases,
+    groups,
 )
-from page_sections import section, write_section
-from program import run_program, tell, write_json
-from side_by_side import TYPES
+from bench_worker import MEMORY, Job, Worker
+from program import (
+    fairseq_options,
+    integer,
+    integers,
+    make_parser,
+    names_of,
+    positive,
+    run_program,
+    tell,
+    use_threads,
+)
+from record import available_memory, finish, setup_of, write_record
+from turns import WorkFailedError, take_turns
+from workloads import TYPES, Side
 
 from fairseq_compat import UserError
-from fairseq_depthwise.figures import require_matplotlib
 
-CHOICES = {"quick": QUICK, "all": tuple(ROWS)}
+CHOICES = {"quick": QUICK, "all": FAMILIES, "units": UNITS, "int8": INT8, "large": LARGE}
 
 
 class Benchmark:
@@ -48,40 +62,28 @@ class Benchmark:
 
     Args:
         options: see :func:`parse_options`.
-        command: what was typed.
+        given: what was typed.
 
     Attributes:
-        record: all numbers, as they go into the JSON file; ``bench_page`` says what it holds.
+        record: ``setup``; ``rows``, name -> family, layers, the stock row ``beside``, parameters; ``meetings``, each
+            with the ``seconds`` and ``amount`` of every round for the rows that took turns; lists of ``start_up``,
+            ``memory`` and ``skipped``.
     """
 
-    def __init__(self, options: argparse.Namespace, command: str) -> None:
+    def __init__(self, options: argparse.Namespace, given: Sequence[str]) -> None:
         self.options = options
         self.size = SIZES[options.size]
-        self.record: dict[str, Any] = {
-            "setup": {
-                "command": command,
-                "machine": machine() + (f", {torch.cuda.get_device_name()}" if options.device == "cuda" else ""),
-                "device": options.device,
-                "threads": torch.get_num_threads(),
-                "versions": versions("fairseq", "fairseq-depthwise", "ctranslate2"),
-                "size": {"name": options.size, **vars(self.size)},
-                "train_tokens": options.train_tokens,
-                "sentences": options.decode_batches,
-                "lengths": options.lengths,
-                "batches": options.batches,
-                "rounds": options.rounds,
-                "starts": options.starts,
-                "precisions": options.precisions,
-            },
-            "rows": {},
-            "meetings": [],
-            "start_up": [],
-            "memory": [],
-            "skipped": [],
-        }
+        setup = setup_of(
+            "bench", given, "ctranslate2", device=options.device, size={"name": options.size, **vars(self.size)},
+            sentences=options.decode_batches,
+            **{name: getattr(options, name) for name in
+               ("train_tokens", "lengths", "batches", "rounds", "starts", "precisions")},
+        )  # fmt: skip
+        lists: dict[str, Any] = {name: [] for name in ("meetings", "start_up", "memory", "skipped")}
+        self.record: dict[str, Any] = {"setup": setup, "rows": {}, **lists}
 
     def run(self) -> Iterator[dict[str, Any]]:
-        """The record after each group of rows."""
+        """Measure, and return the record after each part of each group of rows."""
         for precision in self.options.precisions:
             for group in groups([ROWS[name] for name in self.options.rows], self.options.together):
                 for part in self.options.parts:
@@ -89,7 +91,7 @@ class Benchmark:
                     yield self.record
 
     def measure(self, precision: str, part: str, group: Sequence[Row]) -> None:
-        """One part of the rows that take turns."""
+        """Measure a part of the rows that take turns."""
         workers: dict[str, Worker] = {}
         try:
             for start in reversed(range(self.options.starts if part == DECODING else 1)):
@@ -110,27 +112,27 @@ class Benchmark:
                 worker.close()
 
     def cases(self, part: str, row: Row) -> list[Case]:
+        """Return the cases of a row."""
         return cases(part, row, sentences=self.options.decode_batches, lengths=self.options.lengths)
 
     def start(self, row: Row, part: str, precision: str, workers: dict[str, Worker], *, keep: bool) -> None:
         """Start a row's process, unless it has failed in this before."""
         where = {"row": row.name, "part": part, "precision": precision}
-        if any(where.items() <= one.items() for one in self.record["skipped"]):
+        if any(where.items() <= skipped.items() for skipped in self.record["skipped"]):
             return
         if row.name == CTRANSLATE2 and not has_ctranslate2():
             self.skip(row.name, part, precision, "CTranslate2 is not installed; pip install -e '.[bench]' brings it")
             return
         options = self.options
         job = Job(
-            family=row.family, ours=row.is_ours, arch=row.arch,
-            options=(*row.options(self.size), *options.model_overrides),
-            part=part, precision=precision, device=options.device, vocabulary=self.size.vocabulary,
-            train_tokens=options.train_tokens, batches=options.batches,
+            Side(row.arch, (*row.options(self.size), *options.model_overrides)), ours=row.is_ours, part=part,
+            precision=row.precision or precision, device=options.device, vocabulary=self.size.vocabulary,
+            train_tokens=options.train_tokens, batches=options.batches, ctranslate2=row.family == CTRANSLATE2,
             memory=available_memory() if options.memory is None else int(options.memory * 2**30),
         )  # fmt: skip
         try:
             worker = Worker(job)
-        except RowFailedError as error:
+        except WorkFailedError as error:
             self.skip(row.name, part, precision, str(error))
             return
         tell(f"{row.name}, {part} {precision}: ready after {worker.start_up:.1f} s")
@@ -146,99 +148,103 @@ class Benchmark:
             worker.close()
 
     def meet(self, precision: str, case: Case, workers: dict[str, Worker]) -> None:
-        """One case of the rows that have it."""
-        rounds = self.options.rounds
+        """Measure a case of the rows that have it; those that fail are closed and taken out."""
 
         def failed(name: str, reason: str) -> None:
+            workers.pop(name).close()
             self.skip(name, case.part, precision, reason)
 
-        def say(number: int, seconds: Mapping[str, float]) -> None:
-            which = "warm-up" if number < 0 else f"round {number + 1} of {rounds}"
-            took = ", ".join(f"{name} {taken:.3f} s" for name, taken in seconds.items())
-            tell(f"{case} {precision}, {which}: {took}")
+        def turn_of(worker: Worker) -> Callable[[int], dict[str, Any]]:
+            return lambda _: worker.ask(case)
 
-        warm_up = self.options.warm_up
-        found = take_turns(workers, case, rounds=rounds, warm_up=warm_up, failed=failed, say=say)
-        if found:
-            self.record["meetings"].append({"precision": precision, "case": case.as_numbers(), "rows": found})
+        results = take_turns(
+            {name: turn_of(worker) for name, worker in workers.items()},
+            rounds=self.options.rounds, warm_up=self.options.warm_up, title=f"{case} {precision}", failed=failed,
+        )  # fmt: skip
+        if results:
+            rows = {
+                name: {number: [answer[number] for answer in answers] for number in ("seconds", "amount", "steps")}
+                for name, answers in results.items()
+            }
+            self.record["meetings"].append({"precision": precision, "case": asdict(case), "rows": rows})
 
     def note_memory(self, name: str, part: str, precision: str, worker: Worker) -> None:
+        """Add the peak of a row's process to the record."""
         if name == CTRANSLATE2:  # most of its process is the model that was converted
             return
         try:
-            found = worker.ask("memory")
-        except RowFailedError as error:
+            peak = worker.ask(MEMORY)
+        except WorkFailedError as error:
             self.skip(name, part, precision, str(error))
             return
-        self.record["memory"].append({"row": name, "part": part, "precision": precision, **found})
+        self.record["memory"].append({"row": name, "part": part, "precision": precision, **peak})
 
     def skip(self, name: str, part: str, precision: str, reason: str) -> None:
-        """Leave a row out from here on, and say why."""
+        """Leave a row out from here on, and write why into the record."""
         self.record["skipped"].append({"row": name, "part": part, "precision": precision, "reason": reason})
         tell(f"{name} is skipped in {part} {precision}: {reason}")
 
 
 def rows_named(text: str) -> list[str]:
-    """``quick``, ``all``, or names of rows; names hold commas, so the longest name that fits is taken."""
+    """Parse a choice or names of rows; names hold commas, so the longest name that fits is taken."""
     if text in CHOICES:
         return list(CHOICES[text])
-    found: list[str] = []
+    names: list[str] = []
     rest = text.strip()
     while rest:
         fitting = [name for name in ROWS if rest == name or rest.startswith(f"{name},")]
         if not fitting:
             known = "; ".join(ROWS)
-            raise argparse.ArgumentTypeError(f"{rest!r} begins with no row's name; there are quick, all, or {known}")
+            raise argparse.ArgumentTypeError(
+                f"{rest!r} begins with no row's name; there are {', '.join(CHOICES)}, or {known}"
+            )
         name = max(fitting, key=len)
-        found.append(name)
+        names.append(name)
         rest = rest[len(name) :].removeprefix(",").strip()
-    if not found:
+    if not names:
         raise argparse.ArgumentTypeError("no row is named")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
-    """The options, with the defaults that depend on the device and the size."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add = parser.add_argument
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
-    add("--size", choices=tuple(SIZES), default="narrow", help="width of all models (default: %(default)s)")
-    add("--rows", type=rows_named, default=list(QUICK), metavar="LIST", help="quick, all, or rows' names with commas"
-        " between them (default: quick)")  # fmt: skip
-    add("--precisions", type=names_of(tuple(TYPES)), default=["fp32"], metavar="LIST", help="default: fp32")
+    """Parse the options, with the defaults that depend on the device and the size."""
+    parser = make_parser(__doc__)
+    add, shown = parser.add_argument, "(default: %(default)s)"
     parts = (TRAINING, DECODING)
+    add("--name", metavar="NAME", help="of the record (default: bench_DEVICE_SIZE)")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help=f"of all rows {shown}")
+    add("--size", choices=tuple(SIZES), default="narrow", help=f"width of all models {shown}")
+    add("--rows", type=rows_named, default=list(QUICK), metavar="LIST", help=f"{', '.join(CHOICES)}, or names of rows"
+        " with commas between them (default: quick)")  # fmt: skip
+    add("--precisions", type=names_of(tuple(TYPES)), default=["fp32"], metavar="LIST", help="default: fp32")
     add("--parts", type=names_of(parts), default=list(parts), metavar="LIST", help=f"of {', '.join(parts)}")
-    add("--rounds", type=whole_number(1), default=5, metavar="N", help="rounds that count (default: %(default)s)")
-    add("--warm-up", type=whole_number(0), default=1, metavar="N", help="rounds before (default: %(default)s)")
-    add("--starts", type=whole_number(1), default=3, metavar="N", help="starts of each row's decoding that are timed"
-        " (default: %(default)s)")  # fmt: skip
-    add("--together", type=whole_number(2), default=3, metavar="N", help="rows alive at a time, stock's included"
-        " (default: %(default)s)")  # fmt: skip
-    add("--train-tokens", type=whole_number(1), metavar="N", help="target tokens of a training batch (default: 1200 on"
-        " cpu, 16384 on cuda)")  # fmt: skip
-    add("--decode-batches", type=batch_sizes, metavar="LIST", help="sentences translated at once (default: 1,32 on cpu,"
+    add("--rounds", type=integer(1), default=5, metavar="N", help=f"rounds that count {shown}")
+    add("--warm-up", type=integer(0), default=1, metavar="N", help=f"rounds before {shown}")
+    add("--starts", type=integer(1), default=3, metavar="N", help=f"timed starts of each row's decoding {shown}")
+    add("--together", type=integer(1), default=3, metavar="N", help=f"rows alive at a time, stock's included {shown}")
+    add("--train-tokens", type=integer(1), metavar="N", help="target tokens of a training batch (default: 1200 on cpu,"
+        " 16384 on cuda)")  # fmt: skip
+    add("--decode-batches", type=integers, metavar="LIST", help="sentences translated at once (default: 1,32 on cpu,"
         " 1,128 on cuda)")  # fmt: skip
-    add("--lengths", type=batch_sizes, default=[10, 20, 40, 80], metavar="LIST", help="tokens of sentences that are all"
+    add("--lengths", type=integers, default=[10, 20, 40, 80], metavar="LIST", help="tokens of sentences that are all"
         " of one length (default: 10,20,40,80)")  # fmt: skip
-    add("--batches", type=whole_number(1), default=2, metavar="N", help="different batches, all of them in each turn"
-        " (default: %(default)s)")  # fmt: skip
-    add("--threads", type=whole_number(1), metavar="N", help="of PyTorch and CTranslate2 on a CPU (default: PyTorch's"
+    add("--batches", type=integer(1), default=2, metavar="N", help=f"different batches, all of them in a turn {shown}")
+    add("--threads", type=integer(1), metavar="N", help="of PyTorch and CTranslate2 on a CPU (default: PyTorch's"
         " own choice)")  # fmt: skip
-    add("--memory", type=positive_number, metavar="GIB", help="what a row may take on a CPU, besides Python and PyTorch"
+    add("--memory", type=positive, metavar="GIB", help="what a row may take on a CPU, besides Python and PyTorch"
         " (default: what is free)")  # fmt: skip
     add("--model-overrides", type=fairseq_options, default=(), metavar="OPTIONS", help="fairseq options for all models,"
         ' like --model-overrides="--decoder-layers 2"')  # fmt: skip
-    add("--docs", type=existing_folder, metavar="FOLDER", help="write the section of benchmarks.md there, the numbers"
-        " into records/ and the figures into figures/ below it")  # fmt: skip
     options = parser.parse_args(given)
     on_cuda = options.device == "cuda"
     options.train_tokens = options.train_tokens or (16384 if on_cuda else 1200)
     options.decode_batches = options.decode_batches or [1, 128 if on_cuda else 32]
+    options.name = options.name or f"bench_{options.device}_{options.size}"
     return options
 
 
 def run(options: argparse.Namespace, given: Sequence[str]) -> None:
-    """Measure, print the section and write the files.
+    """Measure and write the record.
 
     Raises:
         UserError: there is no such device, nothing at all could be measured, or a file not written.
@@ -249,39 +255,18 @@ def run(options: argparse.Namespace, given: Sequence[str]) -> None:
             "measured; --device cpu measures on this machine"
         )
     use_threads(options.threads)
-    benchmark = Benchmark(options, command_of(given, "bench.py"))
-    name = f"bench-{options.device}-{options.size}"
-    file_name = name.replace("-", "_")
+    benchmark = Benchmark(options, given)
+    for record in benchmark.run():
+        write_record(options.records, options.name, record)
     record = benchmark.record
-    try:
-        for _ in benchmark.run():
-            if options.docs:
-                write_json(made(options.docs / "records") / f"{file_name}.json", record)
-    finally:
-        if record["meetings"]:  # also those of a run that is stopped
-            print(section(name, page(record)), end="")
     if not record["meetings"]:
-        reasons = "; ".join(dict.fromkeys(f"{one['row']}: {one['reason']}" for one in record["skipped"]))
+        reasons = "; ".join(dict.fromkeys(f"{skipped['row']}: {skipped['reason']}" for skipped in record["skipped"]))
         raise UserError(f"nothing could be measured: {reasons}")
-    if options.docs:
-        figures: dict[str, str] = {}
-        try:
-            require_matplotlib("drawing the figures")
-            figures = write_figures(record, made(options.docs / "figures"), file_name)
-        except UserError as error:
-            tell(f"figures are skipped: {error}")
-        write_section(options.docs / "benchmarks.md", name, page(record, figures, f"records/{file_name}.json"))
-
-
-def made(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    return folder
+    finish(options.records, options.name, record)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parse_options(given)
-    return run_program("bench", lambda: run(options, given))
+    return run_program("bench", parse_options, run, arguments)
 
 
 if __name__ == "__main__":

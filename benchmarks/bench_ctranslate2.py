@@ -13,18 +13,19 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationTask
-from side_by_side import BEAM, Batch, Side
+from workloads import BEAM, Batch, Side
 
 #: Precision -> CTranslate2's name of it.
 COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 def is_installed() -> bool:
+    """Return whether CTranslate2 is installed."""
     return importlib.util.find_spec("ctranslate2") is not None
 
 
 class CTranslate2Decoding:
-    """As :class:`side_by_side.Decoding`: called with a batch and a beam, it translates the batch.
+    """As :class:`workloads.Decoding`: called with a batch and a beam, it translates the batch.
 
     Sentences are as long as there, forced in the same way; the weights are random, of the same distribution.
     """
@@ -65,7 +66,7 @@ class CTranslate2Decoding:
 
 
 def _converted(side: Side, dictionary: Dictionary, folder: Path) -> Any:
-    """Write stock fairseq's model into ``folder / "converted"``, and return it."""
+    """Write stock fairseq's model, converted, into ``folder / "converted"``, and return it."""
     from ctranslate2.converters import FairseqConverter
 
     cfg = side.configuration("cpu")

@@ -1,4 +1,4 @@
-"""What the benchmark ``bench.py`` measures: its rows, their sizes, and the cases that each is measured in.
+"""What ``bench.py`` measures: its rows, their sizes, and the cases that each is measured in.
 
 A row is a model. It is compared with stock fairseq's Transformer of as many layers, the row that ``beside`` names.
 """
@@ -6,10 +6,10 @@ A row is a model. It is compared with stock fairseq's Transformer of as many lay
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-TRAINING, DECODING = "training", "decoding"
+#: Parts of a run; the encoder alone is a case of decoding.
+TRAINING, DECODING, ENCODING = "training", "decoding", "encoding"
 
 #: Families; those of stock fairseq are what the others are compared with.
 STOCK, STOCK_PRE_NORM, DEPTHWISE, MUTE, SDT = "stock", "stock pre-norm", "depth-wise", "mute", "sdt"
@@ -20,34 +20,20 @@ CTRANSLATE2 = "ctranslate2"
 
 @dataclass(frozen=True)
 class Size:
-    """Widths of all models of a run.
-
-    Args:
-        width: of embeddings and layers, d.
-        hidden: of feed-forward nets, and of the depth-wise cell's hidden net.
-        heads: of every attention.
-        vocabulary: entries of the joined dictionary.
-    """
+    """Widths of all models of a run: of layers, of hidden nets; heads; entries of the joined dictionary."""
 
     width: int
     hidden: int
     heads: int
     vocabulary: int
 
-    def options(self) -> tuple[str, ...]:
-        """fairseq's options that all models understand."""
+    def options(self, family: str) -> tuple[str, ...]:
+        """Return fairseq's options of these widths."""
         values = {"embed-dim": self.width, "attention-heads": self.heads}
-        return tuple(
-            word
-            for side in ("encoder", "decoder")
-            for name, value in values.items()
-            for word in (f"--{side}-{name}", str(value))
-        )
-
-    def hidden_options(self, family: str) -> tuple[str, ...]:
-        if family == DEPTHWISE:
-            return ("--depthwise-hidden-dim", str(self.hidden))
-        return ("--encoder-ffn-embed-dim", str(self.hidden), "--decoder-ffn-embed-dim", str(self.hidden))
+        if family != DEPTHWISE:
+            values["ffn-embed-dim"] = self.hidden
+        words = [f"--{side}-{name}={value}" for side in ("encoder", "decoder") for name, value in values.items()]
+        return (*words, *([f"--depthwise-hidden-dim={self.hidden}"] if family == DEPTHWISE else []))
 
 
 SIZES = {
@@ -63,6 +49,20 @@ _PRE_NORM = ("--encoder-normalize-before", "--decoder-normalize-before")
 
 #: fairseq's loss, computed from scores without log-probabilities of the whole vocabulary; stock has fairseq's own.
 _OUR_LOSS = ("--criterion", "label_smoothed_cross_entropy_with_auxiliary")
+
+#: Noise in every layer of every step; without the penalty, which stock's loss has not.
+_SEQUENTIAL = (
+    "--encoder-units", "4", "--unit-sequential", "--unit-inputs", "identity,swap,mask,disorder",
+    "--unit-noise-rate", "1", "--permutation-penalty", "0",
+)  # fmt: skip
+
+#: What saves memory in training; each on top of those before.
+_MEMORY_MEASURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("fp32", "fp32", ()),
+    ("bf16", "bf16", ()),
+    ("recomputed", "bf16", ("--checkpoint-activations",)),
+    ("fused", "bf16", ("--optimizer", "fused_adam")),
+)
 
 _ARCHITECTURES = {
     STOCK: "transformer",
@@ -85,6 +85,9 @@ class Row:
         extra: fairseq's options that make the difference to other rows of the family.
         decoder_layers: of the decoder.
         by_length: measured on sentences of several lengths as well.
+        loop: its units are computed one after the other, see ``unit_loop.py``.
+        precision: its own; else it is the run's.
+        preset: an architecture with its own widths; else it has the run's.
     """
 
     name: str
@@ -93,10 +96,9 @@ class Row:
     extra: tuple[str, ...] = ()
     decoder_layers: int = 6
     by_length: bool = False
-
-    @property
-    def is_stock(self) -> bool:
-        return self.family in (STOCK, STOCK_PRE_NORM)
+    loop: bool = False
+    precision: str = ""
+    preset: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -104,31 +106,29 @@ class Row:
 
     @property
     def beside(self) -> str:
-        """The row of stock fairseq that this one is compared with."""
+        """The row that this row is compared with: stock fairseq's, or the preset's in float32."""
+        if self.preset:
+            return f"{self.name.split(',')[0]}, fp32"
         return f"stock {self.layers}" + (" pre-norm" if self.family in (STOCK_PRE_NORM, MUTE, SDT) else "")
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return (DECODING,) if self.family == CTRANSLATE2 else (TRAINING, DECODING)
+        if self.preset:
+            return (TRAINING,)
+        return (DECODING,) if self.family == CTRANSLATE2 or self.precision else (TRAINING, DECODING)
 
     @property
     def arch(self) -> str:
-        return _ARCHITECTURES[self.family]
+        return self.preset or _ARCHITECTURES[self.family] + ("_loop" if self.loop else "")
 
     def options(self, size: Size) -> tuple[str, ...]:
-        """fairseq's options of the model."""
+        """Return fairseq's options of the model."""
+        if self.preset:
+            return self.extra
         depth = ("--encoder-layers", str(self.layers), "--decoder-layers", str(self.decoder_layers))
         norm = _PRE_NORM if self.family == STOCK_PRE_NORM else ()
         loss = _OUR_LOSS if self.is_ours else ()
-        return (
-            *depth,
-            *size.options(),
-            *size.hidden_options(self.family),
-            *SAME_DROPOUT,
-            *norm,
-            *loss,
-            *self.extra,
-        )
+        return (*depth, *size.options(self.family), *SAME_DROPOUT, *norm, *loss, *self.extra)
 
 
 def _rows() -> Iterator[Row]:
@@ -136,11 +136,22 @@ def _rows() -> Iterator[Row]:
     yield Row("depth-wise", DEPTHWISE, by_length=True)
     yield Row("depth-wise, 1-layer", DEPTHWISE, extra=("--depthwise-hidden-layers", "1"))
     yield Row("depth-wise, two-cells", DEPTHWISE, extra=("--decoder-merge", "two-cells"))
+    for kernel in ("compile", "triton"):
+        yield Row(f"depth-wise, {kernel}", DEPTHWISE, extra=("--depthwise-kernel", kernel))
     yield Row(CTRANSLATE2, CTRANSLATE2)
     yield Row("stock 6 pre-norm", STOCK_PRE_NORM, by_length=True)
     for units in (1, 2, 4, 6):
-        yield Row(f"mute {units}", MUTE, extra=("--encoder-units", str(units)), by_length=units == 4)
+        number = ("--encoder-units", str(units))
+        yield Row(f"mute {units}", MUTE, extra=number, by_length=units == 4)
+        if units > 1:
+            yield Row(f"mute {units}, loop", MUTE, extra=number, loop=True)
+    for loop in ("", ", loop"):  # every unit has inputs of its own: another path through the code
+        yield Row(f"mute 4, sequential{loop}", MUTE, extra=_SEQUENTIAL, loop=bool(loop))
     yield Row("sdt 6", SDT)
+    for precision in ("bf16", "int8"):
+        yield Row(f"depth-wise, {precision}", DEPTHWISE, precision=precision)
+        yield Row(f"mute 4, {precision}", MUTE, extra=("--encoder-units", "4"), precision=precision)
+        yield Row(f"sdt 6, {precision}", SDT, precision=precision)
     for layers in (12, 24, 48):
         yield Row(f"stock {layers} pre-norm", STOCK_PRE_NORM, layers)
         yield Row(f"sdt {layers}", SDT, layers)
@@ -148,6 +159,15 @@ def _rows() -> Iterator[Row]:
         yield Row(f"sdt {layers}, no blocks", SDT, layers, no_blocks)
         yield Row(f"sdt {layers}, no relative positions", SDT, layers, absolute)
         yield Row(f"sdt {layers}, neither", SDT, layers, (*no_blocks, *absolute))
+    for name, family, preset in (
+        ("base", SDT, "sdt_transformer"),
+        ("48 layers", SDT, "sdt_transformer_wmt_en_de_48l"),
+        ("big", DEPTHWISE, "depthwise_lstm_transformer_wmt_en_de_big"),
+    ):
+        extra: tuple[str, ...] = ()
+        for measure, precision, further in _MEMORY_MEASURES:
+            extra = (*extra, *further)
+            yield Row(f"{name}, {measure}", family, preset=preset, precision=precision, extra=extra)
 
 
 #: Name -> row, in the order of the tables.
@@ -159,18 +179,32 @@ QUICK = (
     "stock 12 pre-norm", "sdt 12", "stock 24 pre-norm", "sdt 24", "stock 48 pre-norm", "sdt 48",
 )  # fmt: skip
 
+#: The families in all their forms.
+FAMILIES = tuple(name for name, row in ROWS.items() if not (row.loop or row.precision))
+
+#: Numbers of units, each with the loop that its batched computation is compared with.
+UNITS = tuple(name for name, row in ROWS.items() if row.family == MUTE and not row.precision)
+
+#: Large models, and what saves memory in training them.
+LARGE = tuple(name for name, row in ROWS.items() if row.preset)
+
+#: Rows that decode in another precision, each with the row that it is compared with.
+INT8 = tuple(name for base in ("depth-wise", "mute 4", "sdt 6") for name in (base, f"{base}, bf16", f"{base}, int8"))
+
 
 def groups(rows: Sequence[Row], together: int) -> list[list[Row]]:
-    """Rows that take turns: first the one of stock fairseq, then at most ``together`` - 1 that are compared with it.
+    """Return the rows that take turns: first stock fairseq's, then at most ``together`` - 1 that are compared with it.
 
-    A row of stock fairseq is added where it was not asked for: without it there would be nothing to compare with.
+    What others are compared with is added where it was not asked for; rows that are alone are compared with nothing.
     """
+    if together == 1:
+        return [[row] for row in rows]
     beside: dict[str, list[Row]] = {}
     for row in rows:
         members = beside.setdefault(row.beside, [])
-        if not row.is_stock:
+        if row.name != row.beside:
             members.append(row)
-    step = max(1, together - 1)
+    step = together - 1
     return [
         [ROWS[stock], *members[begin : begin + step]]
         for stock, members in beside.items()
@@ -183,7 +217,7 @@ class Case:
     """What a row does in its turns.
 
     Args:
-        part: training or decoding.
+        part: training, decoding or encoding.
         beam: of decoding.
         sentences: decoded at once.
         length: all sentences have as many tokens; 0: lengths are like those of newstest.
@@ -194,12 +228,10 @@ class Case:
     sentences: int = 0
     length: int = 0
 
-    def as_numbers(self) -> dict[str, Any]:
-        return asdict(self)
-
     def __str__(self) -> str:
         words = [self.part]
-        words += [f"beam {self.beam}, {self.sentences} at once"] if self.beam else []
+        words += [f"beam {self.beam}"] if self.beam else []
+        words += [f"{self.sentences} at once"] if self.sentences else []
         words += [f"length {self.length}"] if self.length else []
         return ", ".join(words)
 
@@ -209,7 +241,7 @@ BEAMS = (4, 1)
 
 
 def cases(part: str, row: Row, *, sentences: Sequence[int], lengths: Sequence[int]) -> list[Case]:
-    """The cases of a row.
+    """Return the cases of a row.
 
     Args:
         part: training or decoding.
@@ -220,5 +252,7 @@ def cases(part: str, row: Row, *, sentences: Sequence[int], lengths: Sequence[in
     lengths = lengths if row.by_length else ()
     if part == TRAINING:
         return [Case(part), *(Case(part, length=length) for length in lengths)]
-    found = [Case(part, beam=beam, sentences=number) for beam in BEAMS for number in sentences]
-    return [*found, *(Case(part, beam=BEAMS[0], sentences=sentences[-1], length=length) for length in lengths)]
+    at_once = [Case(part, beam=beam, sentences=number) for beam in BEAMS for number in sentences]
+    if row.family != CTRANSLATE2:
+        at_once += [Case(ENCODING, sentences=number) for number in sentences]
+    return [*at_once, *(Case(part, beam=BEAMS[0], sentences=sentences[-1], length=length) for length in lengths)]

@@ -1,214 +1,308 @@
 """Results on real text, in parts: each asks one question and answers it with a few trainings.
 
-Part "comparison": how do the models train beside stock fairseq's Transformer? Part "stability": does a deep model train
-in fp32 and in bf16? Part "growth": what does a model that is grown while it is trained lose or save? Part "units": what
-do parallel units, biased inputs and a learned order do? Every command is printed before it runs; what is finished is
-not repeated, and a training that was stopped goes on from its checkpoint. A part is a file, and a name in ``PARTS``.
+Part "comparison": how do the models train compared with stock fairseq's Transformer? Part "stability": does a deep
+model train in fp32 and in bf16? Part "growth": what does a model that is grown while it is trained lose or save? Part
+"units": what do parallel units, biased inputs and a learned order do? Part "analysis": what do the commands print that
+look at models and translations? Every command is printed before it runs; what is
+finished is not repeated, and a training that was stopped goes on from its checkpoint. Each part has a record,
+``results_PART``.
 
-    python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --output docs/results.md
+    python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --part stability
+    python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/analysis --part analysis
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import shlex
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from machine import machine
-from option_types import page_to_write
-from page_sections import write_section
-from results_commands import Workplace, tell
-from results_comparison import COMPARISON
-from results_growth import GROWTH
-from results_page import page
-from results_part import Languages
-from results_stability import STABILITY
-from results_units import UNITS
+from growth_schedules import stages_text
+from program import integer, make_parser, names_of, positive, run_program, use_threads
+from record import finish, read_record, setup_of, write_record
+from trainings import LOG_EVERY, read_training, train_and_score, training, widths
+from workplace import Workplace, add_text_options, find_languages, prepare
 
-from fairseq_compat import UserError
-from fairseq_compat.explanations import explain
-from fairseq_compat.files import atomic_write
-from fairseq_compat.versions import installed_version
+from fairseq_compat.files import copied_whole
 
-#: In the order of the page.
-PARTS = {part.name: part for part in (COMPARISON, STABILITY, GROWTH, UNITS)}
-SPLITS = ("train", "valid", "test")
-#: Of the page, which has the results of the recipes as well.
-SECTION = "small-models"
-
-#: Options that no part has for itself; then those that the text depends on.
-COMMON = {
+#: Options: default and meaning; parts have further defaults of their own. Whole numbers have to be 1 or more.
+OPTIONS: dict[str, tuple[int | float, str]] = {
     "threads": (1, "threads of PyTorch"),
     "seed": (1, "seed of every training"),
     "merges": (8000, "subword merges"),
     "heads": (4, "attention heads"),
+    "layers": (3, "layers of encoder and of decoder; growth: of the decoder"),
+    "width": (128, "width; the hidden width is four times that"),
+    "updates": (1400, "updates of each training; growth: that of its stages"),
+    "warm-up": (400, "updates of warm-up"),
+    "max-tokens": (2000, "tokens a batch"),
+    "learning-rate": (1e-3, "peak learning rate"),
 }
-DATA_OPTIONS = ("merges", "threads")
-OPTIONS = {**COMMON, **{name: option for part in PARTS.values() for name, option in part.options.items()}}
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+@dataclass(frozen=True)
+class Part:
+    """A question.
+
+    Attributes:
+        runs: folder -> program with the options in which the training differs from the others, and its schedule.
+        defaults: of options, where they are others than usual.
+        validations: of each training; 0: none.
+        criterion: of all trainings.
+    """
+
+    runs: Mapping[str, tuple[str, str]]
+    defaults: Mapping[str, int | float] = field(default_factory=dict)
+    validations: int = 4
+    criterion: str = "label_smoothed_cross_entropy"
+
+
+_TRAIN = "fairseq-depthwise train data-bin --arch"
+_HIDDEN = "--encoder-ffn-embed-dim {hidden} --decoder-ffn-embed-dim {hidden}"
+_STOCK = "fairseq-train data-bin --arch transformer --encoder-normalize-before --decoder-normalize-before " + _HIDDEN
+_DEPTHWISE = f"{_TRAIN} depthwise_lstm_transformer --depthwise-hidden-dim {{hidden}}"
+
+# Blocks of two layers rule out the paper's third strategy of growing, interpolation.
+_SDT_MODEL = f"{_HIDDEN} --encoder-block-size 2 --max-relative-positions 8"
+_SDT = f"{_TRAIN} sdt_transformer {_SDT_MODEL}"
+_GROWN = f"{_SDT} --task translation_layer_growth --growth-stages {{stages}}"
+_RESTART = "inverse_sqrt_restart"
+
+# With one unit this is the pre-norm Transformer with relative positions, which stock fairseq does not have.
+_UNIT_OPTIONS = f"{_HIDDEN} --activation-dropout 0.1"
+
+COMPARISON, STABILITY, GROWTH, UNITS, ANALYSIS = "comparison", "stability", "growth", "units", "analysis"
+PARTS = {
+    COMPARISON: Part(
+        {
+            "stock": (_STOCK, "inverse_sqrt"),
+            "lstm": (_DEPTHWISE, "inverse_sqrt"),
+            "rnn": (f"{_DEPTHWISE} --depthwise-cell rnn", "inverse_sqrt"),
+        },
+    ),
+    STABILITY: Part(
+        {"fp32": (_DEPTHWISE, "inverse_sqrt"), "bf16": (f"{_DEPTHWISE} --bf16", "inverse_sqrt")},
+        # The peak of the papers' schedule: 512 wide, 8000 updates of warm-up.
+        {
+            "layers": 24,
+            "width": 64,
+            "updates": 300,
+            "warm-up": 100,
+            "max-tokens": 1500,
+            "learning-rate": (512 * 8000) ** -0.5,
+        },
+        validations=0,
+    ),
+    GROWTH: Part(
+        {
+            "from-start": (_SDT + " --encoder-layers {deep}", "inverse_sqrt"),
+            "grown": (_GROWN, _RESTART),
+            "grown-no-restart": (_GROWN, "inverse_sqrt"),
+            "grown-top": (f"{_GROWN} --growth-strategy top", _RESTART),
+        },
+        validations=14,
+    ),
+    UNITS: Part(
+        {
+            "relative": (f"{_TRAIN} mute_transformer {_UNIT_OPTIONS} --encoder-units 1", "inverse_sqrt"),
+            "mute": (f"{_TRAIN} mute_transformer {_UNIT_OPTIONS}", "inverse_sqrt"),
+            "mute-biased": (f"{_TRAIN} mute_transformer_biased {_UNIT_OPTIONS}", "inverse_sqrt"),
+            "mute-sequential": (f"{_TRAIN} mute_transformer_sequential {_UNIT_OPTIONS}", "inverse_sqrt"),
+        },
+        {"updates": 1000},
+        # All have it, so that their losses are computed alike; without an order it is fairseq's own.
+        criterion="label_smoothed_cross_entropy_with_auxiliary",
+    ),
+    ANALYSIS: Part(
+        {
+            "transformer": (_STOCK, "inverse_sqrt"),
+            "depthwise": (f"{_DEPTHWISE} --log-gates", "inverse_sqrt"),
+            "doubled": (
+                f"{_TRAIN} sdt_transformer {_HIDDEN} --encoder-block-size 3 --attention-dropout 0 "
+                "--activation-dropout 0 --task translation_layer_growth --growth-stages {doubling}",
+                _RESTART,
+            ),
+        },
+        {"layers": 6},
+        validations=7,
+    ),
+}
+
+LAST = "checkpoint_last.pt"
+
+
+def _outputs() -> dict[str, str]:
+    checkpoints = " ".join(f"{name}/{LAST}" for name in PARTS[ANALYSIS].runs)
+    generated = [f"{name}.generated" for name in PARTS[ANALYSIS].runs]
+    translations = {
+        output: f"fairseq-depthwise generate data-bin --path {name}/{LAST} --beam 4 --lenpen 0.6 --max-tokens 4000 "
+        "--remove-bpe --cpu"
+        for name, output in zip(PARTS[ANALYSIS].runs, generated, strict=True)
+    }
+    every, logs = " ".join(generated), " ".join(f"{name}.log" for name in PARTS[ANALYSIS].runs)
+    return {
+        "probe.txt": f"fairseq-depthwise probe transformer/{LAST} --compare depthwise/{LAST} --data data-bin "
+        "--output probe --max-tokens-used 200000 --processes 2 --no-checkpoints",
+        "similarity.txt": f"fairseq-depthwise similarity {checkpoints} --data data-bin --output similarity.svg --force",
+        "gates.txt": f"fairseq-depthwise gates depthwise/{LAST} --data data-bin --output gates.svg --force",
+        **translations,
+        "sacrebleu.txt": f"fairseq-depthwise score --ref test.{{target}} --detokenize {{target}} {every}",
+        **{
+            f"{metric}.txt": f"fairseq-depthwise score --ref test.tok.{{target}} --metric {metric} depthwise.generated"
+            for metric in ("tokenized", "compound-split")
+        },
+        "compare.txt": f"fairseq-depthwise compare --ref test.{{target}} --detokenize {{target}} {every}",
+        "report.txt": f"fairseq-depthwise report {logs} --output report.html --force",
+    }
+
+
+#: File -> the command that prints it; ``{target}`` stands for the target language.
+OUTPUTS = _outputs()
+
+#: File of the work folder -> file of the page's figures.
+FIGURES = {
+    "probe/figure.svg": "analysis_probe.svg",
+    "similarity.svg": "analysis_similarity.svg",
+    "gates.svg": "analysis_gates.svg",
+}
+
+
+def read_stages(text: str) -> dict[int, int]:
+    """Parse encoder layers and updates of each stage."""
+    if not re.fullmatch(r"\d+:\d+u(,\d+:\d+u)+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of stages in updates, such as 2:400u,4:400u,6:600u")
+    return {int(layers): int(updates) for layers, updates in re.findall(r"(\d+):(\d+)u", text)}
+
+
+def parse_options(given: Sequence[str]) -> argparse.Namespace:
+    """Parse the options, and refuse those that contradict each other."""
+    parser = make_parser(__doc__)
     add, shown = parser.add_argument, "%(default)s"
-    add("--corpus", type=Path, required=True, help="folder with train, valid and test files of two languages")
-    add("--source", metavar="XX", help="source language; en if the corpus has it, else the first")
-    add("--part", nargs="+", choices=tuple(PARTS), default=tuple(PARTS), help="what to measure (default: everything)")
-    add("--work", type=Path, default=Path("runs/results"), help=f"folder to work in (default: {shown})")
-    add(
-        "--output",
-        type=page_to_write("benchmarks/"),
-        default=Path("docs/results.md"),
-        help=f"the page (default: {shown})",
-    )
+    add_text_options(parser, "runs/results")
+    add("--part", nargs="+", choices=tuple(PARTS), default=tuple(PARTS)[:-1], help="what to measure (default:"
+        " everything but analysis)")  # fmt: skip
+    add("--growth-stages", type=read_stages, default="2:400u,4:400u,6:600u", metavar="STAGES", help="growth: encoder"
+        f" layers and updates of each stage (default: {shown})")  # fmt: skip
+    add("--growth-runs", type=names_of(tuple(PARTS[GROWTH].runs)), default=list(PARTS[GROWTH].runs), metavar="LIST",
+        help="growth: what is trained (default: all)")  # fmt: skip
     for name, (default, meaning) in OPTIONS.items():
-        metavar = "TEXT" if isinstance(default, str) else "N"
-        add(f"--{name}", type=type(default), default=default, metavar=metavar, help=f"{meaning} (default: {shown})")
-    return parser
-
-
-def parse_options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = make_parser()
-    options = parser.parse_args(arguments)
-    for name in OPTIONS:
-        value = getattr(options, name.replace("-", "_"))
-        if isinstance(value, int) and value < 1:
-            parser.error(f"--{name} {value} has to be 1 or more")
-    for part in PARTS.values():
-        try:
-            part.check(options)
-        except UserError as error:
-            parser.error(str(error))
+        others = "".join(f", {part} {of.defaults[name]:g}" for part, of in PARTS.items() if name in of.defaults)
+        kind = positive if isinstance(default, float) else integer(1)
+        add(f"--{name}", type=kind, metavar="N", help=f"{meaning} (default: {default}{others})")
+    options = parser.parse_args(given)
+    for name in options.part:
+        settings, runs = settings_of(name, options), PARTS[name]
+        if settings["updates"] < max(runs.validations, 1):
+            parser.error(f"--updates {settings['updates']} has to be {runs.validations} or more")
+        if name == STABILITY and not LOG_EVERY <= settings["warm_up"] < settings["updates"]:
+            parser.error(f"--warm-up {settings['warm_up']} has to be at least {LOG_EVERY} and below --updates")
+    if options.growth_runs[0] != "from-start" or len(options.growth_runs) < 2:
+        parser.error(f"--growth-runs {','.join(options.growth_runs)} has to be from-start and others")
     return options
 
 
-def find_languages(corpus: Path, wanted_source: str | None) -> Languages:
-    """The two languages of a corpus folder, source first.
-
-    Raises:
-        UserError: the folder, a language or one of the six files is missing.
-    """
-    if not corpus.is_dir():
-        raise UserError(f"--corpus {corpus} is no folder; give one with train, valid and test files")
-    names = {path.name.removesuffix(".gz") for path in corpus.iterdir()}
-    languages = sorted(name.removeprefix("train.") for name in names if name.startswith("train."))
-    if len(languages) != 2:
-        raise UserError(f"--corpus {corpus} has {len(languages)} files named train.LANGUAGE; it needs two")
-    wanted = [f"{split}.{language}" for split in SPLITS for language in languages]
-    if missing := [name for name in wanted if name not in names]:
-        raise UserError(f"--corpus {corpus} lacks {', '.join(missing)}")
-    source = wanted_source or ("en" if "en" in languages else languages[0])
-    if source not in languages:
-        raise UserError(f"--source {source} is none of the corpus's languages, {languages[0]} and {languages[1]}")
-    return source, languages[1 - languages.index(source)]
+def settings_of(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what a part's numbers depend on."""
+    settings: dict[str, Any] = {}
+    for option, (default, _) in OPTIONS.items():
+        given = getattr(options, option.replace("-", "_"))
+        settings[option.replace("-", "_")] = PARTS[name].defaults.get(option, default) if given is None else given
+    if name == GROWTH:
+        stages = options.growth_stages
+        settings |= {"updates": sum(stages.values()), "stages": stages, "runs": options.growth_runs}
+    return settings
 
 
-def prepare(place: Workplace, corpus: Path, languages: Languages, merges: int) -> list[str]:
-    """Tokenize, split into subwords and binarize, and give the commands back; the demo prepares text the same way."""
-    source, target = languages
-    files = [(split, language) for split in SPLITS for language in languages]
-    commands = [
-        *(place.unpack(corpus, f"{split}.{language}") for split, language in files),
-        *(f"sacremoses -q -l {lang} tokenize -x < {split}.{lang} > {split}.tok.{lang}" for split, lang in files),
-        f"subword-nmt learn-joint-bpe-and-vocab --input train.tok.{source} train.tok.{target} -s {merges} "
-        f"-o bpe.codes --write-vocabulary bpe.vocabulary.{source} bpe.vocabulary.{target}",
-        *(f"subword-nmt apply-bpe -c bpe.codes < {split}.tok.{lang} > {split}.bpe.{lang}" for split, lang in files),
-        f"fairseq-preprocess --source-lang {source} --target-lang {target} --joined-dictionary "
-        "--trainpref train.bpe --validpref valid.bpe --testpref test.bpe --destdir data-bin",
-    ]
-    for command in commands:
-        place.run(command)
+def commands_of(name: str, options: argparse.Namespace) -> dict[str, str]:
+    """Return the command of each training of a part."""
+    part, settings = PARTS[name], settings_of(name, options)
+    layers, updates, heads, width = (settings[option] for option in ("layers", "updates", "heads", "width"))
+    half = {layers // 2: updates // 2, layers: updates - updates // 2}
+    fill = {"hidden": 4 * width, "deep": list(options.growth_stages)[-1]}
+    fill |= {"stages": stages_text(options.growth_stages), "doubling": stages_text(half)}
+    every = max(1, updates // part.validations) if part.validations else 0
+    validated = f"--validate-interval 1000 --validate-interval-updates {every} --save-interval-updates {every}"
+    rest = f"--max-tokens {settings['max_tokens']} --max-update {updates} --seed {settings['seed']} "
+    rest += validated if every else f"--disable-validation --save-interval-updates {settings['warm_up']}"
+    commands = {}
+    for run in options.growth_runs if name == GROWTH else part.runs:
+        program, scheduler = part.runs[run]
+        own_depth = "--growth-stages" in program or "--encoder-layers" in program
+        depth = f"--decoder-layers {layers}" if own_depth else f"--encoder-layers {layers} --decoder-layers {layers}"
+        commands[run] = training(
+            f"{program.format(**fill)} {depth} {widths(width, heads)}", run, settings["learning_rate"],
+            settings["warm_up"], rest, scheduler=scheduler, criterion=part.criterion,
+        )  # fmt: skip
     return commands
 
 
-def measure(options: argparse.Namespace) -> None:
-    """Measure the parts asked for and write the page of all parts that the work folder holds.
+def measure(name: str, place: Workplace, options: argparse.Namespace, target: str) -> dict[str, Any]:
+    """Train, translate and score every model of a part."""
+    commands, settings = commands_of(name, options), settings_of(name, options)
+    if name == STABILITY:
+        logs = {run: place.train(command, run, may_diverge=True) for run, command in commands.items()}
+        return {"commands": list(commands.values()), "runs": {run: read_training(log) for run, log in logs.items()}}
+    if name == ANALYSIS:
+        for run, command in commands.items():
+            place.train(command, run)
+        return {"trainings": commands, "outputs": analyze(place, options.records, target)}
+    numbers = train_and_score(place, commands, settings["max_tokens"], target)
+    if name == UNITS:
+        several = " ".join(f"{run}/checkpoint_last.pt" for run in commands if run != "relative")
+        command = f"fairseq-depthwise units {several} --data data-bin --include-self --json > diversity.json"
+        place.run(command)
+        numbers["commands"].append(command)
+        diversity = json.loads((place.folder / "diversity.json").read_text(encoding="utf-8"))
+        numbers["units"] = diversity["checkpoints"]
+    return numbers
+
+
+def analyze(place: Workplace, records: Path, target: str) -> dict[str, dict[str, str]]:
+    """Run every command of ``docs/analysis.md``, return what it ``printed``, and copy the figures."""
+    outputs = {}
+    for name, template in OUTPUTS.items():
+        command = f"{template.format(target=target)} > {name}"
+        place.run(command)
+        printed = "" if name.endswith(".generated") else (place.folder / name).read_text(encoding="utf-8")
+        outputs[name] = {"command": command, "printed": printed}
+    folder = records.absolute().parent / "figures"
+    folder.mkdir(exist_ok=True)
+    for made, name in FIGURES.items():
+        copied_whole(place.folder / made, folder / name)
+    return outputs
+
+
+def run(options: argparse.Namespace, given: Sequence[str]) -> None:
+    """Measure the parts.
 
     Raises:
         UserError: the corpus or the work folder cannot be used, or a command failed.
     """
+    use_threads(options.threads or 1)
     languages = find_languages(options.corpus, options.source)
-    place = Workplace(options.work, options.corpus, options.threads)
-    corpus = {"corpus": options.corpus.resolve().name, "languages": " -> ".join(languages)}
-    data = {**corpus, **{name: getattr(options, name) for name in DATA_OPTIONS}}
-    place.only_for("data", data)
+    place = Workplace(options.work, options.corpus, options.threads or 1)
     for name in options.part:
-        part = PARTS[name]
-        settings = {setting: getattr(options, setting) for setting in part.settings}
+        settings = settings_of(name, options)
         place.only_for(name, settings)
-        prepared = prepare(place, options.corpus, languages, options.merges)
-        result = part.measure(place, options, languages)
-        if not (place.folder / f"{name}.json").exists():  # a finished part keeps what it was measured with
-            result |= {"about": about(), "settings": {**data, **settings}, "text": text_sizes(place.folder, languages)}
-            result |= {"prepared": prepared, "made_by": made_by(name, options, data | settings)}
-            write(place.folder / f"{name}.json", json.dumps(result, indent=1))
-        write_section(options.output, SECTION, page_of(place.folder))
-        tell(f"{name}: {options.output} is written")
+        # A finished part stays as it was measured, with the machine and the versions of that time.
+        if record := read_record(place.folder, f"results_{name}"):
+            finish(options.records, f"results_{name}", record)
+            continue
+        text = prepare(place, options.corpus, languages, settings["merges"])
+        setup = setup_of("results", given, "sacrebleu", "sacremoses", "subword-nmt", part=name, **settings)
+        record = {"setup": setup, **text, **measure(name, place, options, languages[1])}
+        write_record(place.folder, f"results_{name}", record)
+        finish(options.records, f"results_{name}", record)
 
 
-def page_of(folder: Path) -> str:
-    """The page of all parts that a work folder holds."""
-    first, sections = None, []
-    for name, part in PARTS.items():
-        path = folder / f"{name}.json"
-        if path.exists():
-            numbers = json.loads(path.read_text(encoding="utf-8"))
-            sections.append(part.section(numbers, first))
-            first = first or numbers
-    return page(sections)
-
-
-def text_sizes(folder: Path, languages: Languages) -> dict[str, int]:
-    """Pairs of each split of the text, and the entries of the dictionary."""
-
-    def lines(name: str) -> int:
-        return (folder / name).read_bytes().count(b"\n")
-
-    special = 4  # start, padding, end and unknown are not in the file
-    dictionary = lines(f"data-bin/dict.{languages[0]}.txt") + special
-    return {**{split: lines(f"{split}.{languages[0]}") for split in SPLITS}, "dictionary": dictionary}
-
-
-def made_by(part: str, options: argparse.Namespace, settings: Mapping[str, object]) -> str:
-    """The command line of this program, without the folders."""
-    default = make_parser().get_default
-    given = {"source": options.source, **settings}
-    words = [
-        f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in given.items()
-        if name not in ("corpus", "languages") and value != default(name)
-    ]
-    corpus = f'"$CORPORA"/{shlex.quote(str(settings["corpus"]))}'
-    return " ".join([f"python benchmarks/results.py --corpus {corpus} --part {part}", *words])
-
-
-def about() -> dict[str, str]:
-    """What the measurements were made with."""
-    names = ("torch", "fairseq", "fairseq-depthwise", "sacrebleu", "sacremoses", "subword-nmt")
-    versions = {"Python": platform.python_version(), **{name: installed_version(name) or "?" for name in names}}
-    return {"machine": machine(), "versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
-
-
-def write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
-
-
-def main(arguments: list[str] | None = None) -> int:
-    options = parse_options(arguments)
-    try:
-        measure(options)
-    except (UserError, OSError) as error:
-        tell(f"results: error: {explain(error) or error}")
-        return 1
-    except KeyboardInterrupt:
-        tell("results: stopped; the same command goes on from here")
-        return 130
-    return 0
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_program("results", parse_options, run, arguments, stopped="stopped; the same command goes on from here")
 
 
 if __name__ == "__main__":

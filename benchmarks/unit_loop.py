@@ -1,7 +1,7 @@
 """The Multi-Unit Transformer with its units one after the other: what the batched computation is compared with.
 
 Each unit is an ordinary attention and an ordinary feed-forward net, called in a Python loop as the authors' program
-does. Architecture ``mute_transformer_loop``, with the options of ``mute_transformer``.
+does. Architecture ``mute_transformer_loop``, with the options of ``mute_transformer`` but for shared parts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from fairseq_depthwise.modules.feed_forward import FeedForward
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 from fairseq_depthwise.modules.stack import EncoderLayer
 
-PROJECTIONS = ("query_projection", "key_projection", "value_projection", "output_projection")
-
 
 class LoopEncoderLayer(EncoderLayer):
     """A layer that computes what another one does, with the same parameters to begin with.
 
     Args:
-        layer: the batched layer; norm, inputs, order and unit weights are taken over, the units are built anew.
+        layer: the batched layer; norm, inputs, order and unit weights are its own, the units are built anew.
     """
 
     def __init__(self, layer: MultiUnitEncoderLayer) -> None:
@@ -39,8 +37,11 @@ class LoopEncoderLayer(EncoderLayer):
         self.order = layer.order
         self.unit_weights = layer.unit_weights
         self.dropout = layer.dropout
-        self.attentions = nn.ModuleList(_attentions(layer))
-        self.norms, self.nets = (nn.ModuleList(modules) for modules in _feed_forwards(layer))
+        units = range(len(layer.unit_weights))
+        with torch.no_grad():
+            self.attentions = nn.ModuleList(_attention(layer.self_attention, unit) for unit in units)
+            self.norms = nn.ModuleList(_norm(layer.feed_forward.norm, unit) for unit in units)
+            self.nets = nn.ModuleList(_feed_forward(layer.feed_forward, unit) for unit in units)
 
     @classmethod
     def prepare(
@@ -51,71 +52,60 @@ class LoopEncoderLayer(EncoderLayer):
 
     def forward(self, stream: Tensor, padding: Tensor | None, rows: Tensor | None = None) -> Tensor:
         inputs = self.inputs(self.self_attention_norm(stream), rows)
-        units = len(self.unit_weights)
         coefficients = self.unit_weights if self.order is None else self.order(self.unit_weights)
         outputs = []
-        attended: list[Tensor] = []
-        for unit in range(units):
+        for unit, attention in enumerate(self.attentions):
             own = inputs[unit % len(inputs)]
-            if unit < max(len(inputs), len(self.attentions)):
-                found, _ = self.attentions[unit % len(self.attentions)](own, own, padding=padding)
-                attended.append(stream + self.dropout(found))
-            residual = attended[unit % len(attended)]
-            net = unit % len(self.nets)
-            outputs.append(residual + self.dropout(self.nets[net](self.norms[net](residual))))
-        return torch.stack([one * weight for one, weight in zip(outputs, coefficients, strict=True)]).sum(dim=0)
+            attended, _ = attention(own, own, padding=padding)
+            residual = stream + self.dropout(attended)
+            outputs.append(residual + self.dropout(self.nets[unit](self.norms[unit](residual))))
+        return torch.stack([output * weight for output, weight in zip(outputs, coefficients, strict=True)]).sum(dim=0)
 
 
-def _attentions(layer: MultiUnitEncoderLayer) -> list[MultiheadAttention]:
-    batched = layer.self_attention
-    found = []
-    with torch.no_grad():
-        for unit in range(batched.query_projection.weight.size(0)):
-            tables = batched.relative_positions
-            own = None
-            if tables is not None:
-                own = RelativePositions(
-                    head_dim=tables.key_table.size(-1),
-                    max_distance=tables.max_distance,
-                    value_term=tables.value_term,
-                    one_table=tables.value_table is None,
-                )
-                own.key_table.copy_(tables.key_table[unit])
-            attention = MultiheadAttention(
-                embed_dim=batched.query_projection.in_features,
-                heads=batched.heads,
-                dropout=batched.dropout.probability,
-                bias=True,
-                relative_positions=own,
-            )
-            for name in PROJECTIONS:
-                getattr(attention, name).weight.copy_(getattr(batched, name).weight[unit].T)
-                getattr(attention, name).bias.copy_(getattr(batched, name).bias[unit])
-            found.append(attention)
-    return found
+def _copy(batched: Any, own: Any, unit: int, *names: str) -> None:
+    """Copy a unit's weights and biases."""
+    for name in names:
+        getattr(own, name).weight.copy_(getattr(batched, name).weight[unit].T)
+        getattr(own, name).bias.copy_(getattr(batched, name).bias[unit])
 
 
-def _feed_forwards(layer: MultiUnitEncoderLayer) -> tuple[list[nn.LayerNorm], list[FeedForward]]:
-    batched = layer.feed_forward
-    norms, nets = [], []
-    with torch.no_grad():
-        for unit in range(batched.first.weight.size(0)):
-            width, hidden = batched.first.in_features, batched.first.out_features
-            norm = nn.LayerNorm(width)
-            norm.weight.copy_(batched.norm.weight[unit])
-            norm.bias.copy_(batched.norm.bias[unit])
-            net = FeedForward(
-                embed_dim=width,
-                hidden_dim=hidden,
-                activation=batched.activation,
-                activation_dropout=batched.activation_dropout.probability,
-            )
-            for name in ("first", "second"):
-                getattr(net, name).weight.copy_(getattr(batched, name).weight[unit].T)
-                getattr(net, name).bias.copy_(getattr(batched, name).bias[unit])
-            norms.append(norm)
-            nets.append(net)
-    return norms, nets
+def _attention(batched: Any, unit: int) -> MultiheadAttention:
+    tables, own = batched.relative_positions, None
+    if tables is not None:
+        own = RelativePositions(
+            head_dim=tables.key_table.size(-1),
+            max_distance=tables.max_distance,
+            value_term=tables.value_term,
+            one_table=tables.value_table is None,
+        )
+        own.key_table.copy_(tables.key_table[unit])
+    attention = MultiheadAttention(
+        embed_dim=batched.query_projection.in_features,
+        heads=batched.heads,
+        dropout=batched.dropout.probability,
+        bias=True,
+        relative_positions=own,
+    )
+    _copy(batched, attention, unit, "query_projection", "key_projection", "value_projection", "output_projection")
+    return attention
+
+
+def _norm(batched: Any, unit: int) -> nn.LayerNorm:
+    norm = nn.LayerNorm(batched.weight.size(-1))
+    norm.weight.copy_(batched.weight[unit])
+    norm.bias.copy_(batched.bias[unit])
+    return norm
+
+
+def _feed_forward(batched: Any, unit: int) -> FeedForward:
+    net = FeedForward(
+        embed_dim=batched.first.in_features,
+        hidden_dim=batched.first.out_features,
+        activation=batched.activation,
+        activation_dropout=batched.activation_dropout.probability,
+    )
+    _copy(batched, net, unit, "first", "second")
+    return net
 
 
 class LoopStacks(UnitStacks):

@@ -1,26 +1,23 @@
-"""``benchmarks/results.py`` as a program, with tiny models on a few sentences, and the reading of its numbers."""
+"""``benchmarks/results.py`` as a program, with tiny models on a few sentences, and its commands."""
 
 from __future__ import annotations
 
 import json
-import math
-import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from results_page import wrapped
-from results_stability import all_finite, diverged, shown_updates
-from results_training import read_scores
+from results import ANALYSIS, OUTPUTS, PARTS, commands_of, parse_options
+
+from fairseq_depthwise.cli import build_parser
 
 RunBenchmark = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = [
-    "--part", "comparison", "stability",
-    "--merges=60", "--heads=2", "--layers=1", "--width=16", "--updates=8", "--warm-up=4", "--max-tokens=200",
-    "--deep-layers=3", "--deep-width=16", "--deep-updates=30", "--deep-warm-up=20", "--deep-max-tokens=200",
+    "--part", "comparison", "stability", "--merges=60", "--heads=2", "--layers=1", "--width=16", "--updates=30",
+    "--warm-up=20", "--max-tokens=200",
 ]  # fmt: skip
 
 #: One worker for all tests here, so that the program runs once.
@@ -28,123 +25,106 @@ pytestmark = pytest.mark.xdist_group("results")
 
 
 @pytest.fixture(scope="module")
-def run_program(run_benchmark: RunBenchmark) -> RunBenchmark:
-    """``run_program(corpus, work, *options)``"""
+def run_results(run_benchmark: RunBenchmark) -> RunBenchmark:
+    """``run_results(corpus, work, *options)``"""
 
     def run(corpus: Path, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
-        given = (f"--corpus={corpus}", f"--work={work}", f"--output={work / 'page.md'}")
+        given = (f"--corpus={corpus}", f"--work={work}", f"--records={work.parent}")
         return run_benchmark("results.py", *given, *options)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def work(run_program: RunBenchmark, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work(run_results: RunBenchmark, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work folder of a whole run."""
     folder = tmp_path_factory.mktemp("results") / "work"
-    done = run_program(corpus, folder, *TINY)
+    done = run_results(corpus, folder, *TINY)
     assert done.returncode == 0, done.stderr
+    assert "| `lstm` |" in done.stdout
     return folder
 
 
-def test_page_has_both_parts(work: Path) -> None:
-    page = (work / "page.md").read_text(encoding="utf-8")
-    assert "### Compared with stock fairseq" in page
-    assert "### 3 + 3 layers" in page
-    assert "100 pairs to train, 9 to validate, 10 to test" in page
-    numbers = json.loads((work / "comparison.json").read_text(encoding="utf-8"))
-    for name in ("stock", "lstm", "rnn"):
-        run, scored = numbers["runs"][name], numbers["scores"]["systems"][name]
-        assert list(run["valid"]) == ["2", "4", "6", "8"]
-        assert f"| {run['parameters']:,} | {run['valid']['8']['loss']:.3f} |" in page
-        assert 0 <= float(scored["BLEU"]["score"]) <= 100
-        assert (scored["BLEU"]["p"] == "") == (name == "stock")
-    deep = json.loads((work / "stability.json").read_text(encoding="utf-8"))
+def test_every_model_is_trained_and_scored(work: Path) -> None:
+    record = json.loads((work.parent / "results_comparison.json").read_text(encoding="utf-8"))
+    assert list(record["runs"]) == ["stock", "lstm", "rnn"]
+    assert all(list(run["valid"]) == ["7", "14", "21", "28", "30"] for run in record["runs"].values())
+    for metric in ("sacrebleu", "chrf"):
+        assert all(0 <= system["mean"] <= 100 for system in record["scores"][metric]["systems"])
+    assert (record["text"]["train"], record["text"]["valid"], record["text"]["test"]) == (100, 9, 10)
+
+
+def test_the_deep_model_is_logged_in_both_precisions(work: Path) -> None:
+    record = json.loads((work.parent / "results_stability.json").read_text(encoding="utf-8"))
     for name in ("fp32", "bf16"):
-        assert list(deep["runs"][name]["train"]) == ["10", "20", "30"]
-        assert all_finite(deep["runs"][name])
+        assert list(record["runs"][name]["train"]) == ["10", "20", "30"]
 
 
-def test_page_names_no_folder_of_this_machine(work: Path) -> None:
-    page = (work / "page.md").read_text(encoding="utf-8")
-    assert not re.search(r"(^|[\s`=])/\w", page)
-    assert str(work) not in page
-    assert "\"$CORPORA\"/'made up'/train.en > train.en" in page
+def test_the_record_names_no_folder_of_this_machine(work: Path) -> None:
+    text = (work.parent / "results_comparison.json").read_text(encoding="utf-8")
+    assert str(work.parent) not in text
+    assert "$CORPORA\\\"/'made up'/train.en > train.en" in text
 
 
-def test_finished_results_are_not_repeated(run_program: RunBenchmark, corpus: Path, work: Path) -> None:
-    before = (work / "page.md").read_text(encoding="utf-8")
-    (work / "page.md").unlink()
-    done = run_program(corpus, work, *TINY)
+def test_finished_results_are_not_repeated(run_results: RunBenchmark, corpus: Path, work: Path) -> None:
+    path = work.parent / "results_comparison.json"
+    before = path.read_text(encoding="utf-8")
+    path.unlink()
+    done = run_results(corpus, work, *TINY)
     assert done.returncode == 0, done.stderr
     assert "$ " not in done.stderr
-    assert (work / "page.md").read_text(encoding="utf-8") == before
-
-
-def test_folder_of_other_settings_is_refused(run_program: RunBenchmark, corpus: Path, work: Path) -> None:
-    done = run_program(corpus, work, *TINY, "--updates=9", "--part=comparison")
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "updates 8, not 9; give another folder" in done.stderr
+    assert path.read_text(encoding="utf-8") == before
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
-    [(["--corpus=missing"], "--corpus missing is no folder"), (["--source=fr"], "--source fr is none of")],
-)
-def test_bad_input_ends_in_one_sentence(
-    run_program: RunBenchmark, corpus: Path, tmp_path: Path, options: list[str], sentence: str
-) -> None:
-    done = run_program(corpus, tmp_path, *options)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert sentence in done.stderr
-
-
-def logged(*losses: float) -> dict[str, Any]:
-    return {"train": {str(10 * number): {"loss": loss, "gnorm": 1.0} for number, loss in enumerate(losses, start=1)}}
-
-
-@pytest.mark.parametrize(
-    ("losses", "expected"),
+    ("options", "words"),
     [
-        ((9.0, 8.0, 7.0), False),
-        ((9.0, 8.0, 8.0), False),
-        ((9.0, 8.0, 8.1), True),
-        ((9.0, math.nan, 7.0), True),
-        ((9.0, 8.0), True),
-        ((), True),
+        (["--updates=31", "--part=comparison"], "updates 30, not 31"),
+        (["--corpus=missing"], "--corpus missing"),
+        (["--source=fr"], "--source fr"),
     ],
-    ids=["falls", "stays", "rises", "not a number", "stopped early", "nothing"],
 )
-def test_verdict(losses: tuple[float, ...], expected: bool) -> None:
-    assert diverged(logged(*losses), updates=30, warm_up=20) is expected
+def test_bad_input_is_named_in_one_sentence(
+    run_results: RunBenchmark, corpus: Path, work: Path, options: list[str], words: str
+) -> None:
+    done = run_results(corpus, work, *TINY, *options)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
 
 
-def test_shown_updates() -> None:
-    assert shown_updates(300) == [10, 50, 100, 150, 200, 250, 300]
-    assert shown_updates(30) == [10, 30]
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--growth-stages", "6"), ("--growth-stages", "2:1,4:1"), ("--growth-stages", "2:100u,4:"),
+     ("--growth-runs", "grown"), ("--growth-runs", "from-start,grown-up"), ("--updates", "3"), ("--heads", "0")],
+)  # fmt: skip
+def test_bad_option_is_named_with_its_value(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_options(["--corpus=text", f"{option}={value}"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert option in last
+    assert value.split(",")[-1] in last
 
 
-def test_wrapped_command_is_the_same_command() -> None:
-    command = "fairseq-train data-bin --adam-betas '(0.9, 0.98)' " + "--option value " * 30 + "> 'a file'"
-    lines = list(wrapped(command))
-    assert max(map(len, lines)) <= 120
-    assert "'(0.9, 0.98)'" in "".join(lines)
-    assert " ".join("\n".join(lines).replace("\\\n", "").split()) == command
+@pytest.mark.parametrize("name", PARTS)
+def test_trainings_of_a_part_differ_in_their_model_only(name: str) -> None:
+    commands = commands_of(name, parse_options(["--corpus=text", "--layers=4"]))
+    shared = set.intersection(*(set(command.split(" --")) for command in commands.values()))
+    assert {"criterion", "lr", "max-tokens", "max-update", "seed", "warmup-updates"} <= {
+        one.split()[0] for one in shared
+    }
+    for run, command in commands.items():
+        words = shlex.split(command)
+        assert words[words.index("--save-dir") + 1] == run
+        assert words.count("--encoder-layers") == (0 if "--growth-stages" in words else 1)
 
 
-def test_read_scores() -> None:
-    table = """
-    │          System │  BLEU (μ ± 95% CI)  │  chrF2 (μ ± 95% CI)  │
-    │ Baseline: a.hyp │  94.9 (94.9 ± 1.3)  │  97.3 (97.3 ± 0.7)   │
-    │           b.hyp │  86.2 (86.3 ± 2.2)  │  92.8 (92.9 ± 1.2)   │
-    │                 │    (p = 0.0010)*    │    (p = 0.2010)      │
- - BLEU       nrefs:1|bs:1000
- - chrF2      nrefs:1|bs:1000|nc:6
-"""
-    scores = read_scores(table, ["a", "b"])
-    assert scores["systems"]["a"]["BLEU"] == {"score": "94.9", "interval": "94.9 ± 1.3", "p": ""}
-    assert scores["systems"]["b"]["BLEU"] == {"score": "86.2", "interval": "86.3 ± 2.2", "p": "0.0010"}
-    assert scores["systems"]["b"]["chrF2"]["p"] == "0.2010"
-    assert scores["signatures"] == {"BLEU": "nrefs:1|bs:1000", "chrF2": "nrefs:1|bs:1000|nc:6"}
+def test_every_command_of_the_analysis_is_understood() -> None:
+    parser = build_parser()
+    for output, command in OUTPUTS.items():
+        words = shlex.split(command.format(target="de"))
+        assert words[0] == "fairseq-depthwise"
+        if words[1] == "generate":  # fairseq's own parser
+            assert output.removesuffix(".generated") in PARTS[ANALYSIS].runs
+        else:
+            assert parser.parse_args(words[1:]).run.__module__.endswith(words[1])

@@ -20,8 +20,7 @@ NOISE = {"unit_inputs": "identity,swap,mask,disorder", "unit_noise_rate": 1.0, "
     "options",
     [
         {}, {"encoder_units": 1}, {"encoder_units": 6, "relative_position_terms": "key"}, NOISE,
-        {**NOISE, "unit_sequential": True}, {**NOISE, "unit_sharing": "attention"}, {"unit_sharing": "attention"},
-        {**NOISE, "unit_sharing": "ffn"}, {"max_relative_positions": 0},
+        {**NOISE, "unit_sequential": True}, {"max_relative_positions": 0},
     ],
     ids=str,
 )  # fmt: skip

@@ -1,20 +1,15 @@
-"""Measuring fairseq models side by side: the same sentences, fairseq's own trainer and beam search, turn about.
+"""What benchmarks let models do: train and translate the same sentences through fairseq's own trainer and search.
 
-Nothing here knows which models are compared. A :class:`Side` is an architecture with its options; a work
+Nothing here knows which models are compared. A :class:`Side` is an architecture with its options; a workload
 (:class:`Training`, :class:`Decoding`) is built for one side and called with one batch.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import random
-import resource
-import statistics
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +44,7 @@ RECIPE = (
 
 
 def dictionary_of(size: int) -> Dictionary:
-    """A dictionary with ``size`` entries, fairseq's four special ones included."""
+    """Return a dictionary with ``size`` entries, fairseq's four special ones included."""
     dictionary = Dictionary()
     for number in range(size - len(dictionary)):
         dictionary.add_symbol(f"w{number}")
@@ -57,7 +52,7 @@ def dictionary_of(size: int) -> Dictionary:
 
 
 def corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
-    """Sentence pairs of random subwords whose lengths are like those of newstest; always the same ones."""
+    """Return sentence pairs of random subwords whose lengths are like those of newstest, always the same."""
     chance = random.Random(1)
     generator = torch.Generator().manual_seed(1)
     sources: list[torch.Tensor] = []
@@ -69,12 +64,12 @@ def corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
             tokens = torch.randint(dictionary.nspecial, len(dictionary), (count + 1,), generator=generator)
             tokens[-1] = dictionary.eos()
             side.append(tokens)
-    sizes = [[len(one) for one in side] for side in (sources, targets)]
+    sizes = [[len(tokens) for tokens in side] for side in (sources, targets)]
     return LanguagePairDataset(sources, sizes[0], dictionary, targets, sizes[1], dictionary, shuffle=False)
 
 
 def corpus_of_length(dictionary: Dictionary, length: int, sentences: int) -> LanguagePairDataset:
-    """Sentence pairs of random subwords, all with ``length`` tokens on both sides, the end of the sentence included."""
+    """Return sentence pairs of random subwords, all with ``length`` tokens on both sides, their end included."""
     generator = torch.Generator().manual_seed(1)
     sides = []
     for _ in range(2):
@@ -86,7 +81,7 @@ def corpus_of_length(dictionary: Dictionary, length: int, sentences: int) -> Lan
 
 
 def training_batches(dataset: LanguagePairDataset, tokens: int, number: int) -> list[Batch]:
-    """``number`` batches of about ``tokens`` target tokens, short sentences to long ones."""
+    """Return ``number`` batches of about ``tokens`` target tokens, short sentences to long ones."""
     groups: list[list[int]] = [[]]
     filled = 0
     for index in dataset.ordered_indices():
@@ -100,19 +95,20 @@ def training_batches(dataset: LanguagePairDataset, tokens: int, number: int) -> 
 
 
 def decoding_batches(dataset: LanguagePairDataset, sentences: int, number: int) -> list[Batch]:
-    """``number`` batches of ``sentences`` sentences of like length, short ones to long ones."""
+    """Return ``number`` batches of ``sentences`` sentences of like length, short ones to long ones."""
     order = [int(index) for index in dataset.ordered_indices()]
     groups = [order[begin : begin + sentences] for begin in range(0, len(order) - sentences + 1, sentences)]
     return _spread(dataset, groups, number)
 
 
 def _spread(dataset: LanguagePairDataset, groups: Sequence[Sequence[int]], number: int) -> list[Batch]:
-    """``number`` of the groups at even distances, collated by fairseq: sources padded left, targets right."""
+    """Return ``number`` of the groups at even distances, collated by fairseq: sources padded left, targets right."""
     chosen = [groups[(2 * place + 1) * len(groups) // (2 * number)] for place in range(number)]
     return [dataset.collater([dataset[index] for index in group]) for group in chosen]
 
 
 def on_device(batches: list[Batch], device: str) -> list[Batch]:
+    """Move batches to the device."""
     return [utils.move_to_cuda(batch) for batch in batches] if device == "cuda" else batches
 
 
@@ -127,7 +123,7 @@ class Side:
     options: tuple[str, ...] = ()
 
     def configuration(self, device: str, *, bf16: bool = False) -> Any:
-        """fairseq's configuration of a training run.
+        """Return fairseq's configuration of a training run.
 
         Raises:
             UserError: fairseq does not know an option or refuses its value.
@@ -152,7 +148,7 @@ class Training:
         cfg = side.configuration(device, bf16=precision == "bf16")
         task = TranslationTask(cfg.task, dictionary, dictionary)
         self.trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
-        self.trainer.cuda_env = None  # else every step ends with a reset of the peak that :func:`peak_memory` reads
+        self.trainer.cuda_env = None  # else every step ends with a reset of PyTorch's peak of memory
         self.trainer.begin_epoch(1)
 
     def __call__(self, batch: Batch) -> None:
@@ -161,7 +157,7 @@ class Training:
             raise UserError("the device has too little memory for a training step; give a lower --train-tokens")
 
     def unused_bytes(self) -> int:
-        """Memory of :func:`unused_copies`, what the optimizer keeps for them included; asked for after a step."""
+        """Return the bytes of :func:`unused_copies` after a step, those of their gradients and moments included."""
         unused = {id(parameter) for parameter in unused_copies(self.trainer.model)}
         optimizer = self.trainer.optimizer
         tensors = [parameter for parameter in self.trainer.model.parameters() if id(parameter) in unused]
@@ -169,8 +165,8 @@ class Training:
         pairs = zip(getattr(optimizer, "fp16_params", ()), getattr(optimizer, "fp32_params", ()), strict=True)
         tensors += [twin for parameter, twin in pairs if id(parameter) in unused]
         states = optimizer.optimizer.state
-        tensors += [one for tensor in tuple(tensors) for one in (tensor.grad, *states.get(tensor, {}).values())]
-        return sum(one.nbytes for one in tensors if isinstance(one, torch.Tensor))
+        tensors += [value for tensor in tuple(tensors) for value in (tensor.grad, *states.get(tensor, {}).values())]
+        return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
 
 
 class Decoding:
@@ -185,8 +181,10 @@ class Decoding:
         torch.manual_seed(1)
         cfg = side.configuration(device)
         self.task = TranslationTask(cfg.task, dictionary, dictionary)
-        self.model = self.task.build_model(cfg.model).to(device=device, dtype=TYPES[precision])
+        self.model = self.task.build_model(cfg.model).to(device=device, dtype=TYPES.get(precision))
         self.model.prepare_for_inference_(cfg)  # afterwards the model's eval() is fairseq's and returns None
+        if precision == "int8":
+            self._quantize()
         self.generators: dict[int, Any] = {}
         self.steps: list[int] = []
 
@@ -197,8 +195,14 @@ class Decoding:
         self.generators[beam].min_len = batch["net_input"]["src_tokens"].size(1)
         self.task.inference_step(self.generators[beam], [self.model], batch)
 
+    def _quantize(self) -> None:
+        """Replace the linear layers with those in int8."""
+        from fairseq_depthwise.serving.int8 import quantize
+
+        quantize([self.model])
+
     def _generator(self, beam: int) -> Any:
-        """fairseq's search with so many beams, which counts the decoder's steps."""
+        """Return fairseq's search with so many beams, which counts the decoder's steps."""
         settings = argparse.Namespace(beam=beam, max_len_a=1, max_len_b=0, min_len=1)
         generator = self.task.build_generator([self.model], settings)
         run_decoder = generator.model.forward_decoder
@@ -210,105 +214,20 @@ class Decoding:
         generator.model.forward_decoder = counted
         return generator
 
+    def encode(self, batch: Batch) -> None:
+        """Run the encoder alone."""
+        with torch.no_grad():
+            self.model.encoder(batch["net_input"]["src_tokens"], batch["net_input"]["src_lengths"])
+
     def unused_bytes(self) -> int:
-        """Memory of :func:`unused_copies`."""
+        """Return the bytes of :func:`unused_copies`."""
         return sum(parameter.nbytes for parameter in unused_copies(self.model))
 
 
 def unused_copies(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """The second copy of its weights that every encoder layer of stock fairseq registers and never reads.
+    """Return the second copy of its weights that every encoder layer of stock fairseq registers and never reads.
 
     The weights that it computes with belong to the modules within the layer, only the copies to the layer itself.
     """
     layers = (layer for layer in model.modules() if isinstance(layer, TransformerEncoderLayerBase))
     return [parameter for layer in layers for parameter in layer.parameters(recurse=False)]
-
-
-def parameter_count(side: Side, dictionary: Dictionary) -> int:
-    """Parameters of a side's model, shared ones once, without :func:`unused_copies`."""
-    cfg = side.configuration("cpu")
-    model = TranslationTask(cfg.task, dictionary, dictionary).build_model(cfg.model)
-    return sum(one.numel() for one in model.parameters()) - sum(one.numel() for one in unused_copies(model))
-
-
-# --- measuring ---------------------------------------------------------------------------------------------------
-
-
-def synchronise(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def alternate(
-    works: Mapping[str, Callable[[int], object]],
-    *,
-    rounds: int,
-    warm_up: int,
-    device: str,
-    say: Callable[[int, dict[str, float]], None],
-) -> dict[str, list[float]]:
-    """Seconds of each work in each round; entry i of every list was measured in round i.
-
-    Args:
-        works: name -> what is timed; it is given the number of the round.
-        rounds: rounds that count.
-        warm_up: rounds before them, numbered below 0.
-        device: waited for before and after each work.
-        say: told the number of each round and its seconds.
-    """
-    taken: dict[str, list[float]] = {name: [] for name in works}
-    names = list(works)
-    for number in range(-warm_up, rounds):
-        seconds = {}
-        # Rotate, so that no side always runs after the same other one.
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            synchronise(device)
-            begin = time.perf_counter()
-            works[name](number)
-            synchronise(device)
-            seconds[name] = time.perf_counter() - begin
-            if number >= 0:
-                taken[name].append(seconds[name])
-        say(number, seconds)
-    return taken
-
-
-def ratios(seconds: Mapping[str, list[float]], first: str, second: str) -> list[float]:
-    """How many times as long ``first`` took as ``second``, round by round."""
-    return [one / other for one, other in zip(seconds[first], seconds[second], strict=True)]
-
-
-def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, middle, high
-
-
-def peak_memory(build: Callable[[], Callable[[], object]], device: str) -> int:
-    """Bytes at the peak of building something and calling it twice, over what was in use before.
-
-    Twice, because the optimizer's state is made at the end of the first training step. On the CPU the process has to
-    be a fresh one: memory that an earlier measurement gave back to Python would not be counted.
-    """
-    gc.collect()
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-    else:
-        before = peak_of_process()
-    work = build()
-    work()
-    work()
-    synchronise(device)
-    return (torch.cuda.max_memory_allocated() if device == "cuda" else peak_of_process()) - before
-
-
-def peak_of_process() -> int:
-    """The most bytes that this process has had in memory."""
-    try:
-        # ru_maxrss begins with the size of the process that started this one; the kernel's own figure does not.
-        with open("/proc/self/status", encoding="ascii") as file:
-            return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        unit = 1 if sys.platform == "darwin" else 1024
-        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
