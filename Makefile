@@ -47,7 +47,7 @@ bench: $(READY)
 # First whether there is a GPU: without one the tests would run in Triton's interpreter, and say nothing about it.
 bench-gpu: $(READY)
 	$(BIN)/python benchmarks/bench.py --device cuda $(BENCH_full) --precisions bf16 --docs "$(BENCH_DOCS)"
-	$(BIN)/python -m pytest tests/modules/test_triton_kernels.py tests/modules/test_fused_cell.py
+	$(BIN)/python -m pytest tests/models/depthwise_lstm/kernels
 
 matrix:
 	$(PYTHON) tools/matrix.py

@@ -38,7 +38,7 @@ from program import run_program, tell, write_json
 from side_by_side import TYPES
 
 from fairseq_compat import UserError
-from fairseq_depthwise.analysis.figures import require_matplotlib
+from fairseq_depthwise.figures import require_matplotlib
 
 CHOICES = {"quick": QUICK, "all": tuple(ROWS)}
 

@@ -10,7 +10,7 @@ from bench_page import rates
 from bench_rows import BEAMS, DECODING, SDT, STOCK_PRE_NORM, TRAINING, Case
 from side_by_side import quartiles
 
-from fairseq_depthwise.analysis.figures import COLOURS, MARKERS, write_figure
+from fairseq_depthwise.figures import COLOURS, MARKERS, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,8 +22,8 @@ from program import run_program, tell, write_json
 from side_by_side import TYPES, alternate, peak_memory, quartiles, ratios
 
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell, DepthwiseState, Gates, HiddenNet
-from fairseq_depthwise.modules.fused_cell import KERNELS, choose_kernel
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState, Gates, HiddenNet
+from fairseq_depthwise.models.depthwise_lstm.kernels.fused_cell import KERNELS, choose_kernel
 from fairseq_depthwise.tables import markdown
 
 #: The section of the page that this program writes.

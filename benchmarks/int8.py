@@ -17,7 +17,7 @@ from fairseq.data import Dictionary
 from side_by_side import BEAM, Decoding, Side, alternate, corpus, decoding_batches, dictionary_of
 
 import fairseq_depthwise  # noqa: F401  # registers the models
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 from fairseq_depthwise import tables
 from fairseq_depthwise.serving.int8 import quantise
 

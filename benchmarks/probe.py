@@ -26,8 +26,8 @@ from program import run_program, tell, write_json
 from side_by_side import Batch, Side, alternate, corpus, dictionary_of, on_device, quartiles, ratios, training_batches
 
 import fairseq_depthwise  # noqa: F401  # registers the models
-from fairseq_depthwise.analysis.probe_fit import collect_moments, fits_of
-from fairseq_depthwise.models.linearized_transformer import (
+from fairseq_depthwise.analysis.probe.fit import collect_moments, fits_of
+from fairseq_depthwise.models.linearized.model import (
     SIDES,
     LinearizedTransformer,
     depths_of,

@@ -7,7 +7,7 @@ import re
 import traceback
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.open_file_limit import explain_too_many_open_files
+from fairseq_compat.process import explain_too_many_open_files
 
 #: How assertions of fairseq begin that say everything the user needs.
 OWN_SENTENCES = (

@@ -20,49 +20,58 @@ FAIRSEQ_VERSION = "0.12.2"
 
 #: Module -> the patches (files of ``fairseq_compat.patches``) that are put around its execution.
 PATCHES: dict[str, tuple[str, ...]] = {
-    "hydra.conf": ("dataclass_defaults",),
-    "fairseq": ("known_warnings",),
-    "fairseq.dataclass.configs": ("dataclass_defaults",),
-    "fairseq.models.transformer.transformer_config": ("dataclass_defaults",),
-    "fairseq.checkpoint_utils": ("safe_loading", "whole_checkpoints", "missing_checkpoints", "finite_parameters"),
-    "fairseq.file_utils": ("checked_archives",),
-    "fairseq.models.distributed_fairseq_model": ("processes_on_cpus", "unused_encoder_weights"),
-    "fairseq.tasks": ("recorded_languages",),
-    "fairseq.tasks.translation": ("languages_of_the_data",),
-    "fairseq.trainer": ("recorded_versions", "patience", "training_data_as_validation"),
-    "fairseq.nan_detector": ("reported_nan",),
-    "fairseq.utils": ("examples_as_user_dir",),
-    "fairseq.distributed.utils": ("broadcast_of_own_objects", "freed_memory"),
-    "fairseq.modules.transformer_layer": ("encoder_fast_path",),
-    "fairseq.models.transformer.transformer_encoder": ("encoder_fast_path",),
-    "fairseq.options": ("bf16_without_xla",),
-    "fairseq.logging.progress_bar": ("log_file_once",),
-    "fairseq.data.data_utils": ("numpy_aliases",),
-    "fairseq.data.indexed_dataset": ("open_files",),
-    "fairseq.data.fasta_dataset": ("fasta_without_shell",),
-    "fairseq.data.language_pair_dataset": ("numpy_aliases",),
-    "fairseq.data.multilingual.multilingual_data_manager": (
-        "data_of_both_directions",
-        "equal_dictionaries",
-        "directions_without_validation",
+    "hydra.conf": ("options.dataclass_defaults",),
+    "fairseq": ("options.known_warnings",),
+    "fairseq.dataclass.configs": ("options.dataclass_defaults",),
+    "fairseq.models.transformer.transformer_config": ("options.dataclass_defaults",),
+    "fairseq.checkpoint_utils": (
+        "checkpoints.safe_loading",
+        "checkpoints.whole_checkpoints",
+        "checkpoints.missing_checkpoints",
+        "checkpoints.finite_parameters",
     ),
-    "fairseq.data.token_block_dataset": ("numpy_aliases",),
-    "fairseq.data.encoders.subword_nmt_bpe": ("subword_codes",),
-    "fairseq.modules.dynamic_crf_layer": ("numpy_aliases",),
-    "fairseq_cli.score": ("sacrebleu_files", "sentence_bleu", "readable_errors"),
+    "fairseq.file_utils": ("checkpoints.checked_archives",),
+    "fairseq.models.distributed_fairseq_model": ("training.processes_on_cpus", "training.unused_encoder_weights"),
+    "fairseq.tasks": ("data.recorded_languages",),
+    "fairseq.tasks.translation": ("data.languages_of_the_data",),
+    "fairseq.trainer": (
+        "checkpoints.recorded_versions",
+        "training.patience",
+        "data.training_data_as_validation",
+    ),
+    "fairseq.nan_detector": ("training.reported_nan",),
+    "fairseq.utils": ("options.examples_as_user_dir",),
+    "fairseq.distributed.utils": ("training.broadcast_of_own_objects", "training.freed_memory"),
+    "fairseq.modules.transformer_layer": ("training.encoder_fast_path",),
+    "fairseq.models.transformer.transformer_encoder": ("training.encoder_fast_path",),
+    "fairseq.options": ("training.bf16_without_xla",),
+    "fairseq.logging.progress_bar": ("options.log_file_once",),
+    "fairseq.data.data_utils": ("options.numpy_aliases",),
+    "fairseq.data.indexed_dataset": ("training.open_files",),
+    "fairseq.data.fasta_dataset": ("data.fasta_without_shell",),
+    "fairseq.data.language_pair_dataset": ("options.numpy_aliases",),
+    "fairseq.data.multilingual.multilingual_data_manager": (
+        "data.data_of_both_directions",
+        "checkpoints.equal_dictionaries",
+        "data.directions_without_validation",
+    ),
+    "fairseq.data.token_block_dataset": ("options.numpy_aliases",),
+    "fairseq.data.encoders.subword_nmt_bpe": ("data.subword_codes",),
+    "fairseq.modules.dynamic_crf_layer": ("options.numpy_aliases",),
+    "fairseq_cli.score": ("data.sacrebleu_files", "data.sentence_bleu", "options.readable_errors"),
     **{
-        f"fairseq_cli.{command}": ("readable_errors",)
+        f"fairseq_cli.{command}": ("options.readable_errors",)
         for command in ("eval_lm", "generate", "hydra_train", "preprocess")
     },
-    "fairseq_cli.validate": ("readable_errors", "task_of_the_checkpoint"),
-    "fairseq_cli.interactive": ("interactive_lines", "readable_errors"),
+    "fairseq_cli.validate": ("options.readable_errors", "data.task_of_the_checkpoint"),
+    "fairseq_cli.interactive": ("data.interactive_lines", "options.readable_errors"),
     "fairseq_cli.train": (
-        "finished_runs",
-        "fp16_without_gpu",
-        "asynchronous_writes",
-        "assertions_left_out",
-        "one_training_per_folder",
-        "readable_errors",
+        "checkpoints.finished_runs",
+        "training.fp16_without_gpu",
+        "checkpoints.asynchronous_writes",
+        "options.assertions_left_out",
+        "training.one_training_per_folder",
+        "options.readable_errors",
     ),
 }
 
@@ -71,8 +80,8 @@ PACKAGES = {"fairseq", "fairseq_cli"}
 
 #: Words in the source of a module of these packages -> the patch that it gets for them.
 MENTIONED: dict[bytes, str] = {
-    b"eval": "literal_options",  # literal_eval, too
-    b"torch.load": "weights_only",
+    b"eval": "options.literal_options",  # literal_eval, too
+    b"torch.load": "checkpoints.weights_only",
 }
 
 #: (module, patch) pairs in the order in which they were applied in this process.

@@ -13,24 +13,21 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 from fairseq_depthwise.commands import (
     average,
     compare,
     doctor,
     export,
     fairseq_commands,
-    gates,
     grow,
     inspect,
     params,
-    probe,
     report,
     score,
-    similarity,
     translate,
-    units,
 )
+from fairseq_depthwise.commands.analysis import gates, probe, similarity, units
 from fairseq_depthwise.commands.parsers import SubcommandParser
 
 COMMANDS = (

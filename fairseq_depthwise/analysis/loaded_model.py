@@ -13,7 +13,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.saved_model import read_model
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,10 @@ def load_model(path: str, data: str, *, family: str | None = None) -> LoadedMode
     """
     if not os.path.isdir(utils.split_paths(data)[0]):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-    saved = read_model(path, family=family)
-    task = saved.task(data)
-    return LoadedModel(path, saved.architecture, saved.model(task, data), task, data)
+    checkpoint = Checkpoint(path)
+    checkpoint.require_family(family)
+    task = checkpoint.task(data)
+    return LoadedModel(path, checkpoint.architecture, checkpoint.model(task, data), task, data)
 
 
 class _FirstSentences(BaseWrapperDataset):

@@ -34,7 +34,7 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_depthwise.evaluation import averaging
+    from fairseq_depthwise.checkpoints import averaging
 
     output = output_file("--output", options.output, force=options.force)
     if options.last or options.best:

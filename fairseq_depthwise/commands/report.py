@@ -70,7 +70,7 @@ def _checked(options: argparse.Namespace) -> str | None:
     if not output.endswith((".html", ".htm")):
         raise UserError(f"--output {output}: the name must end in .html")
 
-    from fairseq_depthwise.analysis.figures import require_matplotlib
+    from fairseq_depthwise.figures import require_matplotlib
 
     require_matplotlib("--output")
     return output

@@ -170,10 +170,10 @@ def _require_files(options: argparse.Namespace) -> str | None:
 def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
     import torch
 
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
     from fairseq_depthwise.serving.argument_names import options_named
     from fairseq_depthwise.serving.beam_search import BeamOptions
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
-    from fairseq_depthwise.serving.saved_model import fairseq_warnings_only
     from fairseq_depthwise.serving.text_codec import TextOptions
 
     if options.threads:

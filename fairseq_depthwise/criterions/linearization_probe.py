@@ -17,8 +17,8 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.config import check_values, option
-from fairseq_depthwise.models.linearized_transformer import LinearizedTransformer
+from fairseq_depthwise.models.base.config import check_values, option
+from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 OBJECTIVES = ("distill", "task")
 

@@ -13,7 +13,7 @@ import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.evaluation.model_sizes import count_parameters, depths_in
+from fairseq_depthwise.checkpoints.sizes import count_parameters, depths_in
 from fairseq_depthwise.growth.resuming import last_epoch, stages_in
 from fairseq_depthwise.growth.stages import parse_stages
 

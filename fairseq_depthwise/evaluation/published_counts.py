@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-from fairseq_depthwise.evaluation.model_sizes import build_without_memory
+from fairseq_depthwise.checkpoints.sizes import build_without_memory
 
 #: "Rewiring the Transformer with Depth-Wise LSTMs", "Shallow-to-Deep Training for Neural Machine Translation", and
 #: "Multi-Unit Transformers for Neural Machine Translation".

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,39 +16,13 @@ from fairseq.models import (
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import UserError
 from fairseq_compat.finite import require_finite
-from fairseq_depthwise.growth.stock_transformer import names_of_sdt, options_of_sdt
-from fairseq_depthwise.models.config import EncoderDecoderConfig
-from fairseq_depthwise.models.stack_model import StackModel
-from fairseq_depthwise.models.vocabulary import placeholder_dictionary
-
-#: Options that a trained model's parameters mean the same without.
-_FREE = {
-    "_name",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "adaptive_softmax_dropout",
-    "encoder_layerdrop",
-    "decoder_layerdrop",
-    "encoder_embed_path",
-    "decoder_embed_path",
-    "max_source_positions",
-    "max_target_positions",
-    "checkpoint_activations",
-    "cuda_graphs",
-    "quant_noise_pq",
-    "quant_noise_pq_block_size",
-    "quant_noise_scalar",
-    "depthwise_kernel",
-    "depthwise_forget_bias",
-    "log_gates",
-    "inter_similarity_weight",
-}
-
-#: Parts that a model may have although the one it starts from had none: they are new then.
-_ADDABLE = {"encoder_block_size", "max_relative_positions"}
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt, options_of_sdt
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
+from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.models.base.vocabulary import placeholder_dictionary
 
 
 @dataclass(frozen=True)
@@ -88,15 +61,10 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
     Raises:
         UserError: the file is missing, damaged, not a checkpoint, or its model is none of these or has diverged.
     """
-    named = f"{option} {path}".strip()
-    if not os.path.isfile(path):
-        raise UserError(f"{named}: there is no such file; give the path of a checkpoint")
-    state = checkpoints.load_checkpoint(path, mapped=True)
-    given = checkpoints.options_in(state)
-    arch = given.get("_name") or given.get("arch")
+    checkpoint = Checkpoint(path, f"{option} {path}".strip())
+    named, arch, given, values = checkpoint.named, checkpoint.architecture, checkpoint.options(), checkpoint.parameters
+    updates = checkpoint.updates
     family = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
-    values: Mapping[str, Tensor] = state["model"]
-    updates = checkpoints.updates_in(state)
     require_finite(values.items(), named)
     if family is not None and issubclass(family, StackModel):
         config = options_class(arch).complete(SimpleNamespace(**given))
@@ -143,17 +111,18 @@ def require_same_kind(
             f"--growth-from {trained.path} holds a {_name_of(trained.family)}, and --arch is of the family "
             f"{_name_of(family)}; both must be of one family"
         )
-    free = _FREE | {f"{side}_layers" for side in sides}
+    free = {f"{side}_layers" for side in sides} | {"_name"}
     if trained.options.share_all_embeddings and wanted.share_all_embeddings:
         free.add("share_decoder_input_output_embed")  # is part of it; fairseq's transformer says both
     if not trained.options.max_relative_positions:
         free.add("relative_position_terms")  # of nothing
     differing = []
-    for name, value in vars(wanted).items():
-        there = getattr(trained.options, name)
-        if name in free or there == value or (name in _ADDABLE and not there):
-            continue
-        differing.append(f"--{name.replace('_', '-')} is {there} there and {value} here")
+    for field in fields(wanted):
+        before, now = getattr(trained.options, field.name), getattr(wanted, field.name)
+        changes = field.metadata.get("changes_parameters", True) and field.name not in free
+        added = field.metadata.get("addable") and not before
+        if changes and before != now and not added:
+            differing.append(f"--{field.name.replace('_', '-')} is {before} there and {now} here")
     if differing:
         raise UserError(f"--growth-from {trained.path}: {'; '.join(differing)}; a model is grown with its own options")
 

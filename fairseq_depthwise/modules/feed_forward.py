@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.packed_linear import pack
+from fairseq_depthwise.modules.linear.prepacked import pack
 
 #: Functions of :mod:`torch.nn.functional`.
 ACTIVATIONS = ("relu", "gelu")

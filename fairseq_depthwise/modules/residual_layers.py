@@ -9,10 +9,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.decoding_cache import StepCache
+from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.encoder_layer import EncoderLayer
 from fairseq_depthwise.modules.feed_forward import FeedForward
+from fairseq_depthwise.modules.stack import EncoderLayer
 
 
 class ResidualEncoderLayer(EncoderLayer):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.analysis.figures import titles_of
+from fairseq_depthwise.figures import titles_of
 from fairseq_depthwise.reports.event_files import event_files, read_events
 from fairseq_depthwise.reports.run_record import RunRecord
 from fairseq_depthwise.reports.training_log import read_log

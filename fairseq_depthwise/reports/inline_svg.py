@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from fairseq_depthwise.analysis.figures import COLOURS, MARKERS, save_figure
+from fairseq_depthwise.figures import COLOURS, MARKERS, save_figure
 from fairseq_depthwise.reports.curves import Chart, Curve
 
 if TYPE_CHECKING:

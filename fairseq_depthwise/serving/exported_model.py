@@ -17,12 +17,12 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.linearized_transformer import LinearizedTransformer
-from fairseq_depthwise.models.stack_model import StackModel
-from fairseq_depthwise.modules.decoding_cache import KeysValues
-from fairseq_depthwise.modules.depthwise_cell import DepthwiseLSTMCell
-from fairseq_depthwise.modules.encoder_layer import prepare_layers
-from fairseq_depthwise.modules.tensor_cache import TensorCache
+from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
+from fairseq_depthwise.models.linearized.model import LinearizedTransformer
+from fairseq_depthwise.modules.decoding.cache import KeysValues
+from fairseq_depthwise.modules.decoding.tensor_cache import TensorCache
+from fairseq_depthwise.modules.stack import prepare_layers
 
 #: How far a probability may be from the model's own.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}

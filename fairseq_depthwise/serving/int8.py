@@ -10,9 +10,9 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.quantization.scalar.modules import IntLinear
 from torch import nn
 
-from fairseq_depthwise.modules.packed_linear import PackedLinear
-from fairseq_depthwise.modules.quantized_linear import QuantizedLinear, QuantizedUnitLinear
-from fairseq_depthwise.modules.unit_linear import UnitLinear
+from fairseq_depthwise.modules.linear.batched import UnitLinear
+from fairseq_depthwise.modules.linear.prepacked import PackedLinear
+from fairseq_depthwise.modules.linear.quantized import QuantizedLinear, QuantizedUnitLinear
 
 _Product = QuantizedLinear | QuantizedUnitLinear
 

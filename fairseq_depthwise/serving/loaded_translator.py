@@ -15,14 +15,14 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.quantized_linear import require_quantized_products
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
+from fairseq_depthwise.modules.linear.quantized import require_quantized_products
 from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import first_task, has_language_token, languages_of, task_for
 from fairseq_depthwise.serving.int8 import Quantisation, quantise
-from fairseq_depthwise.serving.recorded_paths import checkpoint_files, data_folder
-from fairseq_depthwise.serving.saved_model import read_model
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 
 
@@ -133,16 +133,17 @@ class LoadedTranslator:
             require_quantized_products()
         self.files = checkpoint_files(model)
         first, *others = self.files
-        saved = read_model(first)
+        checkpoint = Checkpoint(first)
+        checkpoint.require_family()
         if data is not None and not os.path.isdir(data):
             raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-        self.data = data or data_folder(getattr(saved.cfg.task, "data", None), first)
-        self._task = first_task(saved, self.data, source_lang, target_lang)
+        self.data = data or data_folder(getattr(checkpoint.cfg.task, "data", None), first)
+        self._task = first_task(checkpoint, self.data, source_lang, target_lang)
         self._text = settings_for(
-            self.options.text, saved.cfg, self._task.source_dictionary, path=first, data=self.data
+            self.options.text, checkpoint.cfg, self._task.source_dictionary, path=first, data=self.data
         )
-        self.models = [saved.model(self._task, self.data)]
-        self.models += [read_model(path).model(self._task, self.data) for path in others]
+        self.models = [checkpoint.model(self._task, self.data)]
+        self.models += [Checkpoint(path).model(self._task, self.data) for path in others]
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
         self._directions: dict[tuple[str, str], _Direction] = {}
         self._direction(*self.languages)

@@ -13,7 +13,7 @@ from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 from omegaconf import DictConfig
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.recorded_paths import moved_file
+from fairseq_depthwise.checkpoints.recorded_paths import moved_file
 
 #: What ``--post-process`` of fairseq calls the subwords of each kind, and their mark in a dictionary.
 _SUBWORDS: dict[str, Callable[[str], bool]] = {

@@ -29,7 +29,7 @@ from systems import System
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import written_whole
 from fairseq_depthwise import tables
-from fairseq_depthwise.evaluation.averaging import last_checkpoints, require_one_depth
+from fairseq_depthwise.checkpoints.averaging import last_checkpoints, require_one_depth
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenise
 from fairseq_depthwise.evaluation.significance import paired_test, spread
 from fairseq_depthwise.evaluation.translations import read_lines, read_translations

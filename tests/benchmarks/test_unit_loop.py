@@ -11,7 +11,7 @@ from fairseq.models import MODEL_REGISTRY
 from tiny_models import FAMILIES, SOURCE, TARGET, task_of
 from unit_loop import LoopEncoderLayer
 
-from fairseq_depthwise.modules.unit_layers import MultiUnitEncoderLayer
+from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 
 NOISE = {"unit_inputs": "identity,swap,mask,disorder", "unit_noise_rate": 1.0, "encoder_units": 4}
 

@@ -28,9 +28,9 @@ from fairseq_compat import UserError
 from fairseq_depthwise.criterions.label_smoothed_cross_entropy_with_auxiliary import (
     LabelSmoothedCrossEntropyWithAuxiliaryCriterion,
 )
-from fairseq_depthwise.models.auxiliary_loss import AuxiliaryLoss
-from fairseq_depthwise.models.depthwise_lstm_transformer import DepthwiseLSTMTransformer
-from fairseq_depthwise.modules.similarity import inter_similarity_penalty
+from fairseq_depthwise.models.base.model import AuxiliaryLoss
+from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
+from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
 
 #: What is to follow each position of ``TARGET``.
 EXPECTED = torch.tensor([[6, 5, EOS, PAD], [9, 8, 7, EOS], [4, 11, EOS, PAD]])

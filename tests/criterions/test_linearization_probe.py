@@ -22,8 +22,8 @@ from fairseq_depthwise.criterions.linearization_probe import (
     LinearizationProbeCriterion,
     LinearizationProbeCriterionConfig,
 )
-from fairseq_depthwise.models.linearized_transformer import LinearizedTransformer
-from fairseq_depthwise.modules.depthwise_cell import DepthwiseState
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
+from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE = "depthwise_lstm_transformer"
 

@@ -25,7 +25,7 @@ def faults():
 
 """
 
-CALLED = "from fairseq_compat.freed_memory import keep_freed_memory; keep_freed_memory(); faults()"
+CALLED = "from fairseq_compat.process import keep_freed_memory; keep_freed_memory(); faults()"
 FAIRSEQ = """
 import fairseq_depthwise
 faults()

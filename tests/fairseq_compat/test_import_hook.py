@@ -94,8 +94,8 @@ def test_listed_patches_have_the_last_word() -> None:
     from fairseq import checkpoint_utils
     from fairseq.distributed import utils
 
-    assert checkpoint_utils.torch.load.__module__ == "fairseq_compat.patches.safe_loading"
-    assert utils.torch.load.__module__ == "fairseq_compat.patches.broadcast_of_own_objects"
+    assert checkpoint_utils.torch.load.__module__ == "fairseq_compat.patches.checkpoints.safe_loading"
+    assert utils.torch.load.__module__ == "fairseq_compat.patches.training.broadcast_of_own_objects"
 
 
 @pytest.mark.parametrize("found", ["0.10.2", "0.12.1", "1.0.0a0", None])
@@ -110,7 +110,7 @@ def test_other_release_of_fairseq_is_left_alone(found: str | None, monkeypatch: 
 
 
 def test_missing_module_stays_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(import_hook.PATCHES, "fairseq.no_such_module", ("numpy_aliases",))
+    monkeypatch.setitem(import_hook.PATCHES, "fairseq.no_such_module", ("options.numpy_aliases",))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         importlib.import_module("fairseq.no_such_module")
 
@@ -124,7 +124,7 @@ def test_second_install_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_listed_patch_is_there_and_every_patch_is_listed() -> None:
     folder = Path(import_hook.__file__).parent / "patches"
-    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    files = {f"{path.parent.name}.{path.stem}" for path in folder.glob("*/[a-z]*.py")}
     listed = {name for names in import_hook.PATCHES.values() for name in names} | set(import_hook.MENTIONED.values())
     assert listed == files
     assert all(importlib.util.find_spec(name) is not None for name in import_hook.PATCHES)

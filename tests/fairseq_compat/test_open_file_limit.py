@@ -7,9 +7,9 @@ import resource
 
 import pytest
 
-from fairseq_compat import open_file_limit
+from fairseq_compat import process as open_file_limit
 from fairseq_compat.explanations import explain
-from fairseq_compat.open_file_limit import allow_more_open_files, explain_too_many_open_files
+from fairseq_compat.process import allow_more_open_files, explain_too_many_open_files
 
 WORKER = "Caught OSError in DataLoader worker process 0.\nOriginal Traceback:\nOSError: [Errno 24] Too many open files"
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fairseq_compat.overlay import Overlay
+from fairseq_compat.patching import Overlay
 
 
 def test_replaced_names_are_the_given_ones_and_the_module_is_unchanged() -> None:

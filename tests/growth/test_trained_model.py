@@ -22,7 +22,7 @@ from fairseq_depthwise.growth.trained_model import (
     require_same_kind,
     require_same_shapes,
 )
-from fairseq_depthwise.models.config import EncoderDecoderConfig
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 
 
 def options_of(family: str, **options: Any) -> EncoderDecoderConfig:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_models import EOS, FAMILIES, PAD, SOURCE, TARGET, build_tiny
 
-from fairseq_depthwise.models.stack_model import StackModel
+from fairseq_depthwise.models.base.model import StackModel
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 

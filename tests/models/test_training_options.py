@@ -16,8 +16,8 @@ from second_reading import read_embedding, read_norm
 from tiny_models import FAMILIES, SOURCE, TARGET, build_tiny
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules import depthwise_cell
-from fairseq_depthwise.modules.depthwise_cell import DepthwiseState
+from fairseq_depthwise.models.depthwise_lstm import cell as depthwise_cell
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 from fairseq_depthwise.modules.quantization_noise import BlockNoise, add_block_noise
 
 every_family = pytest.mark.parametrize("family", FAMILIES)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.decoding_cache import DecodingCache
+from fairseq_depthwise.modules.decoding.cache import DecodingCache
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 WIDTH, HEADS = 8, 2

@@ -22,7 +22,7 @@ from train import all_commands, printed_command
 import fairseq_depthwise  # noqa: F401  # registers architectures and options
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.stages import parse_stages
-from fairseq_depthwise.models.config import EncoderDecoderConfig
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from recipes import RECIPES, system_of
 
 #: (recipes, systems, where it stands, settings): patterns of whole names; all papers' systems match some of them.

@@ -14,8 +14,8 @@ from tiny_models import SOURCE, TARGET, VARIANTS
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.quantized_linear import _engine_for, _overflows
-from fairseq_depthwise.modules.unit_linear import UnitLinear
+from fairseq_depthwise.modules.linear.batched import UnitLinear
+from fairseq_depthwise.modules.linear.quantized import _engine_for, _overflows
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.int8 import quantise
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions

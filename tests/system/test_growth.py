@@ -261,7 +261,7 @@ def test_depths_and_families_decode_together(
 def test_a_grown_model_is_used_like_any_other(
     run_command: RunCommand, copy_reverse_data: Path, whole: tuple[Path, str]
 ) -> None:
-    from fairseq_depthwise.models.sdt_transformer import SDTTransformer
+    from fairseq_depthwise.models.sdt.model import SDTTransformer
 
     folder, _ = whole
     model = SDTTransformer.from_pretrained(str(folder), "checkpoint_last.pt", str(copy_reverse_data))

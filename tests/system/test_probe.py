@@ -113,7 +113,7 @@ def test_task_through_the_maps_and_the_commands_that_decode(
     train: Callable[..., str], run_command: RunCommand, copy_reverse_data: Path, copy_reverse_text: Path,
     trained: Path, tmp_path: Path,
 ) -> None:  # fmt: skip
-    from fairseq_depthwise.models.linearized_transformer import LinearizedTransformer
+    from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
     plugin = Path(__file__).parents[2] / "fairseq_depthwise"
     log = train(

@@ -84,7 +84,7 @@ def test_interactive_with_subword_nmt_empty_and_long_lines(
 
 @pytest.mark.xdist_group("memorised")
 def test_from_pretrained_translates(memorised: Path, copy_reverse_data: Path, copy_reverse_text: Path) -> None:
-    from fairseq_depthwise.models.depthwise_lstm_transformer import DepthwiseLSTMTransformer
+    from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 
     sources, targets = ((copy_reverse_text / f"train.{side}").read_text().splitlines()[:8] for side in ("src", "tgt"))
     model = DepthwiseLSTMTransformer.from_pretrained(str(memorised), "checkpoint_last.pt", str(copy_reverse_data))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_compat.patches import asynchronous_writes, fp16_without_gpu
+from fairseq_compat.patches.checkpoints import asynchronous_writes
+from fairseq_compat.patches.training import fp16_without_gpu
 
 OPTIONS = ("fp16", "cpu", "tpu", "memory_efficient_fp16", "fp16_no_flatten_grads", "write_checkpoints_asynchronously")
 
@@ -51,7 +52,7 @@ def test_asynchronous_writes(there: bool, monkeypatch: pytest.MonkeyPatch) -> No
 
 CHECK = """
 from types import ModuleType, SimpleNamespace
-from fairseq_compat.patches.assertions_left_out import adjust
+from fairseq_compat.patches.options.assertions_left_out import adjust
 module = ModuleType("fairseq_cli.train")
 module.main = lambda cfg: print("trained")
 for _ in adjust(module): pass

@@ -1,0 +1,24 @@
+"""PyTorch 2.6 and newer refuse fairseq's checkpoints, older ones run whatever code is in them.
+
+Inside ``fairseq.checkpoint_utils``, ``torch.load`` becomes :func:`fairseq_compat.checkpoints.load`, which allows
+what a fairseq checkpoint needs and nothing else, on every PyTorch. The file is also checked to be a checkpoint of
+fairseq, which otherwise ends in ``KeyError: 'best_loss'``.
+"""
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+from fairseq_compat.patching import Overlay
+
+
+def adjust(module: Any) -> Iterator[None]:
+    yield
+
+    from fairseq_compat import checkpoints
+
+    def load(file: IO[bytes], map_location: Any = "cpu") -> Any:
+        state = checkpoints.load(file, map_location)
+        checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
+        return state
+
+    module.torch = Overlay(module.torch, load=load)

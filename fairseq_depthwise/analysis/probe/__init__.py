@@ -1,0 +1,1 @@
+"""The linearization probe."""

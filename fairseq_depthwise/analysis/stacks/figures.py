@@ -1,0 +1,136 @@
+"""Figures over the layers of stacks: similarities, and what depth-wise LSTM cells do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics, Spread
+from fairseq_depthwise.analysis.stacks.layer_similarity import LayerSimilarity
+from fairseq_depthwise.analysis.stacks.report import StackReport
+from fairseq_depthwise.figures import COLOURS, MARKERS, write_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+#: Field of a row -> title of its panel, or name of its line.
+_SIMILARITIES = {
+    "emb_similarity": "to the embedding",
+    "adjacent_similarity": "to the layer below",
+    "inter_similarity": "to the mean of the sentence",
+}
+_GATES = {"input_gate": "input gate", "forget_gate": "forget gate", "output_gate": "output gate"}
+_NORMS = {"cell_norm": "cell state", "output_norm": "output"}
+
+#: Where the colours come again, the lines are of the next kind.
+_DASHES = ("-", "--", ":", "-.")
+
+#: A line has at most about so many markers.
+_MARKERS_SHOWN = 12
+
+
+def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackReport[LayerSimilarity]]) -> None:
+    """Draw a panel for each similarity, with a line for each checkpoint, and a row of panels for each side.
+
+    Args:
+        path: of the figure.
+        titles: of the checkpoints.
+        reports: of the checkpoints, all of the same sides.
+    """
+    sides = list(reports[0].rows)
+    columns = max(1, min(len(titles), int(110 / (max(map(len, titles)) + 8))))  # of the legend
+
+    def draw(figure: Figure) -> None:
+        grid = figure.subplots(len(sides), len(_SIMILARITIES), squeeze=False)
+        for side, row in zip(sides, grid, strict=True):
+            for (measure, title), axes in zip(_SIMILARITIES.items(), row, strict=True):
+                lines = []
+                for number, report in enumerate(reports):
+                    found = [(one.layer, getattr(one, measure)) for one in report.rows[side]]
+                    lines.append(_draw_line(axes, [pair for pair in found if pair[1] is not None], number))
+                _finish(axes, title, f"{side} layer", "cosine similarity")
+        _draw_legend(figure, lines, titles, columns)
+
+    write_figure(path, (11.0, 3.2 * len(sides) + 0.25 * (1 + len(titles) // columns)), draw)
+
+
+def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport[CellStatistics]]) -> None:
+    """Draw the gates and, below, the norms of each side, one checkpoint below the other; bands are one deviation wide.
+
+    Args:
+        path: of the figure.
+        titles: of the checkpoints.
+        reports: of the checkpoints, all of the same sides.
+    """
+    sides = list(reports[0].rows)
+
+    def draw(figure: Figure) -> None:
+        bands = figure.subfigures(len(reports), 1, squeeze=False)[:, 0]
+        for band, title, report in zip(bands, titles, reports, strict=True):
+            band.suptitle(title, parse_math=False)
+            grid = band.subplots(2, len(sides), squeeze=False, height_ratios=(3, 2))
+            for side, (gates, norms) in zip(sides, grid.T, strict=True):
+                rows = report.rows[side]
+                two_cells = any(one.cell for one in rows)
+                label = "layer (halves: the cell between its attentions)" if two_cells else "layer"
+                lines = [
+                    _draw_spread(gates if field in _GATES else norms, rows, field, number)
+                    for number, field in enumerate((*_GATES, *_NORMS))
+                ]
+                _finish(gates, side, "", "gate")
+                gates.set_ylim(0, 1)
+                _finish(norms, "", label, "L2 norm")
+                norms.set_ylim(bottom=0)
+            _draw_legend(band, lines, [*_GATES.values(), *_NORMS.values()], len(lines))
+
+    write_figure(path, (max(1.0 + 4.5 * len(sides), 7.5), 5.4 * len(reports)), draw)
+
+
+def _draw_spread(axes: Axes, rows: Sequence[CellStatistics], field: str, number: int) -> Line2D:
+    """Mean over the cells as a line, which is returned, and mean plus and minus the deviation as a band."""
+    places = [one.layer - 0.5 if one.cell == "a" else one.layer for one in rows]
+    spreads: list[Spread] = [getattr(one, field) for one in rows]
+    line = _draw_line(axes, [(place, one.mean) for place, one in zip(places, spreads, strict=True)], number)
+    colour = COLOURS[number]
+    if len(places) == 1:  # a band of one point has no width
+        axes.errorbar(places, [spreads[0].mean], [spreads[0].deviation], color=colour, capsize=5 + 3 * number)
+        return line
+    low, high = ([one.mean + sign * one.deviation for one in spreads] for sign in (-1, 1))
+    axes.fill_between(places, low, high, color=colour, alpha=0.1, linewidth=0)
+    for edge in (low, high):
+        axes.plot(places, edge, color=colour, linewidth=0.7, linestyle=":")
+    return line
+
+
+def _draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) -> Line2D:
+    """Line ``number``, from 0, of a panel."""
+    (line,) = axes.plot(
+        *zip(*points, strict=True),
+        color=COLOURS[number % len(COLOURS)],
+        marker=MARKERS[number % len(MARKERS)],
+        linestyle=_DASHES[number // len(COLOURS) % len(_DASHES)],
+        markersize=4.5,
+        markevery=-(-len(points) // _MARKERS_SHOWN),
+    )
+    return line
+
+
+def _finish(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.grid(True)
+
+
+def _draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], columns: int) -> None:
+    """Below all panels. The names go in afterwards: a legend would read a ``$`` or a first ``_`` as its own."""
+    legend = figure.legend(lines, [str(number) for number in range(len(lines))], loc="outside lower center",
+        ncols=columns, frameon=False)  # fmt: skip
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)

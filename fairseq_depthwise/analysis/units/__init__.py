@@ -1,0 +1,1 @@
+"""How parallel units differ."""

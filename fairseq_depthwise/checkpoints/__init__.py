@@ -1,0 +1,1 @@
+"""Reading, averaging and describing checkpoints."""

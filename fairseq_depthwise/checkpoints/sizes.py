@@ -1,0 +1,127 @@
+"""How deep a model is and how many parameters it has, seen from a checkpoint or from an architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
+from fairseq.models.transformer import TransformerModel
+from torch import Tensor, nn
+
+from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
+from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.models.base.vocabulary import placeholder_dictionary
+
+StateDict = Mapping[str, Tensor]
+
+_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\..+")
+
+#: The tables of a family's model and of a stock Transformer, without the side.
+_TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
+
+
+class ParameterCount(NamedTuple):
+    """Sizes of a model in a checkpoint.
+
+    Attributes:
+        parameters: tied ones counted once, without ``unused_copies``.
+        unused_copies: the second copies of encoder weights that stock fairseq keeps and never reads.
+        ties_known: False where only the file says what is tied: one written on a GPU, or in half precision, holds tied
+            parameters as separate tensors, which are counted separately then.
+    """
+
+    parameters: int
+    unused_copies: int
+    ties_known: bool
+
+
+def depths_in(names: Iterable[str]) -> dict[str, int]:
+    """``encoder`` and ``decoder``, where a model with these names of parameters has layers there, -> how many."""
+    layers: dict[str, set[str]] = {}
+    for name in names:
+        if found := _LAYER.fullmatch(name):
+            layers.setdefault(found[1], set()).add(found[2])
+    return {side: len(layers[side]) for side in ("encoder", "decoder") if side in layers}
+
+
+def first_of_each_memory(values: StateDict) -> dict[str, str]:
+    """Each name -> the first name whose tensor is the same piece of memory."""
+    seen: dict[tuple[Any, ...], str] = {}
+    return {
+        name: seen.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype), name)
+        if tensor.numel()
+        else name
+        for name, tensor in values.items()
+    }
+
+
+def count_parameters(values: StateDict, options: Mapping[str, Any]) -> ParameterCount:
+    """Count the parameters of a model in a checkpoint; no tensor is read.
+
+    Which of them are one is known from the model that its options build, so that it does not matter how the file holds
+    them.
+
+    Args:
+        values: ``state["model"]``.
+        options: the model's.
+    """
+    same = _first_of_each_parameter(values, options)
+    distinct = {first: name for name, first in (same or first_of_each_memory(values)).items()}
+    counts = {True: 0, False: 0}
+    for name in distinct.values():
+        counts[is_unused_copy(name)] += values[name].numel()
+    return ParameterCount(counts[False], counts[True], ties_known=same is not None)
+
+
+def family_of(arch: str | None) -> type[BaseFairseqModel] | None:
+    """The class of an architecture's models; None where it is not registered."""
+    return ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
+
+
+def build_without_memory(
+    family: type[BaseFairseqModel], options: Mapping[str, Any], source_words: int, target_words: int
+) -> nn.Module:
+    """A model whose parameters have shapes and no values.
+
+    Args:
+        family: its class.
+        options: its options; those left out have their defaults.
+        source_words: size of the source dictionary.
+        target_words: size of the target dictionary; where it is the same, both are one.
+    """
+    source, target = placeholder_dictionary(source_words), placeholder_dictionary(target_words)
+    task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
+    with torch.device("meta"):
+        model: nn.Module = family.build_model(SimpleNamespace(**options), task)
+    return model
+
+
+def _first_of_each_parameter(values: StateDict, options: Mapping[str, Any]) -> dict[str, str] | None:
+    """Each parameter's name in a checkpoint -> the first name that it has in the model; None where nobody knows."""
+    family = family_of(options.get("_name") or options.get("arch"))
+    if family is None or not (issubclass(family, StackModel) or family is TransformerModel):
+        return None
+    tables = [values.get(f"{side}.{name}") for side in ("encoder", "decoder") for name in _TABLES]
+    words = [table.size(0) for table in tables if table is not None]
+    if len(words) != 2:
+        return None
+    built_options = {
+        **options,
+        **{f"{side}_layers": layers for side, layers in depths_in(values).items()},
+        "encoder_embed_path": None,
+        "decoder_embed_path": None,
+    }
+    try:
+        model = build_without_memory(family, built_options, *words)
+    except Exception:  # options of another version, about which a model's own code may complain in any way
+        return None
+    first_names: dict[int, str] = {}
+    return {
+        name: first_names.setdefault(id(parameter), name)
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if name in values
+    }

@@ -1,0 +1,1 @@
+"""Subcommands that analyse trained models."""

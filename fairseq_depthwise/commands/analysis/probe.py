@@ -1,0 +1,132 @@
+"""``probe``: what the non-linearity of each layer is worth."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from fairseq_compat import UserError
+from fairseq_depthwise.commands.parsers import add_forms, add_parser, positive_int
+from fairseq_depthwise.commands.progress import Progress as Bar
+
+
+def add_to(subcommands: Any) -> None:
+    parser = add_parser(
+        subcommands,
+        "probe",
+        run=run,
+        help="put a linear map in the place of each layer of a trained model, and measure what is lost",
+        example="fairseq-depthwise probe checkpoints/checkpoint_best.pt --data data-bin --output probe\n"
+        "  fairseq-depthwise probe depthwise.pt --data data-bin --output probe --compare transformer.pt",
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a model of ours, or fairseq's own transformer")
+    parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
+    parser.add_argument(
+        "--output", required=True, metavar="DIR",
+        help="folder of table, figure, maps, translations and checkpoints; the same command goes on where it stopped",
+    )  # fmt: skip
+    parser.add_argument("--compare", metavar="OTHER", help="another model of the same data, to stand beside it")
+    parser.add_argument(
+        "--layers", default="all", metavar="LIST", help="which ones, as encoder.1,decoder.6 (default: all)"
+    )
+    parser.add_argument(
+        "--probe-state", choices=("both", "pair", "output"), default="both",
+        help="what is mapped in the depth-wise LSTM model: output and cell, or the output alone (default: both)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens-used", type=_count, default=1_000_000, metavar="N",
+        help="target tokens to fit on, chosen at random; 0 takes all (default: 1000000)",
+    )  # fmt: skip
+    parser.add_argument("--train-subset", default="train", metavar="NAME", help="to fit on (default: train)")
+    parser.add_argument("--subset", default="test", metavar="NAME", help="to translate (default: test)")
+    parser.add_argument("--beam", type=positive_int, default=4, metavar="N", help="beam size (default: 4)")
+    parser.add_argument("--lenpen", type=float, default=0.6, metavar="X", help="length penalty (default: 0.6)")
+    parser.add_argument("--max-tokens", type=positive_int, default=4096, metavar="N", help="in a batch (default: 4096)")
+    parser.add_argument(
+        "--post-process", choices=("subword_nmt", "sentencepiece"),
+        help="what makes words of subwords (default: what the dictionary looks like)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metric", choices=("tokenized", "tokenized-lc", "compound-split", "sacrebleu", "chrf"), default="tokenized",
+        help="as in `fairseq-depthwise score`; sacrebleu for data that was not tokenised (default: tokenized)",
+    )  # fmt: skip
+    parser.add_argument("--tokenize", default="13a", metavar="NAME", help="sacreBLEU's tokenizer (default: 13a)")
+    parser.add_argument("--processes", type=positive_int, default=1, metavar="N", help="or GPUs (default: 1)")
+    parser.add_argument("--cpu", action="store_true", help="leave GPUs alone")
+    parser.add_argument("--no-checkpoints", action="store_true", help="do not write a checkpoint for each row")
+    parser.add_argument("--force", action="store_true", help="start again where DIR holds a probe with other settings")
+    add_forms(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from fairseq_compat.files import written_whole
+    from fairseq_compat.outputs import working_folder
+    from fairseq_depthwise.analysis.probe import report as probe_report
+    from fairseq_depthwise.analysis.probe.probe import ProbeOptions, Progress, prepare, probe
+    from fairseq_depthwise.analysis.probe.record import KIND
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
+    from fairseq_depthwise.figures import require_matplotlib, titles_of
+
+    class Telling(Progress):
+        def say(self, text: str) -> None:
+            print(text, file=sys.stderr)
+
+        def counter(self, unit: str, *, lines: int) -> Bar:
+            return Bar(unit, lines=lines)
+
+    require_matplotlib("probe")
+    checkpoints = [options.checkpoint, *([options.compare] if options.compare else [])]
+    if options.compare and os.path.realpath(options.compare) == os.path.realpath(options.checkpoint):
+        raise UserError(f"--compare {options.compare} is the model itself; give another one")
+    settings = ProbeOptions(
+        data=options.data,
+        layers=options.layers,
+        states=("pair", "output") if options.probe_state == "both" else (options.probe_state,),
+        train_subset=options.train_subset,
+        max_tokens_used=options.max_tokens_used,
+        max_tokens=options.max_tokens,
+        subset=options.subset,
+        beam=options.beam,
+        length_penalty=options.lenpen,
+        post_process=options.post_process,
+        metric=options.metric,
+        tokenize=options.tokenize,
+        checkpoints=not options.no_checkpoints,
+        processes=options.processes,
+        cpu=options.cpu,
+    )
+    working_folder("--output", options.output, KIND)
+    folders = (options.output, os.path.join(options.output, "compared"))
+    models = []
+    with fairseq_warnings_only():
+        ready = [prepare(path, settings) for path in checkpoints]
+        records = [one.open(folder, force=options.force) for one, folder in zip(ready, folders, strict=False)]
+        for one, record in zip(ready, records, strict=True):
+            print(f"probing {one.checkpoint}", file=sys.stderr)
+            models.append(probe(one, record, Telling()))
+
+    forms = {
+        "table.txt": probe_report.as_text(models),
+        "table.json": json.dumps(
+            {"data": options.data, "models": [probe_report.as_json(one) for one in models]}, indent=2
+        )
+        + "\n",
+        "table.csv": probe_report.as_csv(models),
+    }
+    for name, text in forms.items():
+        with written_whole(os.path.join(options.output, name)) as file:
+            file.write(text.encode())
+    for form in ("svg", "pdf", "png"):
+        probe_report.write_probe(os.path.join(options.output, f"figure.{form}"), models, titles_of(checkpoints))
+    print(forms["table.json" if options.json else "table.csv" if options.csv else "table.txt"], end="")
+    print(f"table and figure are in {options.output}", file=sys.stderr)
+    return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)

@@ -1,0 +1,37 @@
+"""``similarity``: how alike the outputs of a model's layers are."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fairseq_depthwise.commands.analysis.stack_reports import add_stack_options, write_stack_reports
+from fairseq_depthwise.commands.parsers import add_parser
+
+
+def add_to(subcommands: Any) -> None:
+    parser = add_parser(
+        subcommands,
+        "similarity",
+        run=run,
+        help="measure how alike the outputs of a model's layers are: to the embedding, to the layer below, and to the "
+        "mean of their sentence",
+        example="fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf\n"
+        "  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --csv",
+    )
+    models = "models of this plugin, or transformers of fairseq's"
+    add_stack_options(parser, models=models, side="encoder", drawn="the similarities")
+
+
+def run(options: argparse.Namespace) -> int:
+    from fairseq_depthwise.analysis.loaded_model import load_model
+    from fairseq_depthwise.analysis.stacks.figures import write_similarity
+    from fairseq_depthwise.analysis.stacks.layer_similarity import measure_similarity
+    from fairseq_depthwise.analysis.stacks.tables import similarity_table
+
+    return write_stack_reports(
+        options,
+        lambda path, sides: (load_model(path, options.data), measure_similarity),
+        as_text=similarity_table,
+        draw=write_similarity,
+    )

@@ -1,0 +1,1 @@
+"""Encoder, decoder and model that all families share."""

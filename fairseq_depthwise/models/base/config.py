@@ -1,0 +1,224 @@
+"""Options that every model family of this plugin has, and the check of their values.
+
+The configuration is flat: a field ``encoder_layers`` is the option ``--encoder-layers`` on the command line,
+``model.encoder_layers`` in a hydra file, and ``cfg.model.encoder_layers`` in a checkpoint.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Optional, TypeVar
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import register_model_architecture
+
+from fairseq_compat import UserError
+
+Config = TypeVar("Config", bound="EncoderDecoderConfig")
+
+
+def _range_in_words(at_least: float | None, below: float | None) -> str:
+    lower = None if at_least is None else f"at least {at_least:g}"
+    upper = None if below is None else f"below {below:g}"
+    return " and ".join(part for part in (lower, upper) if part)
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    below: float | None = None,
+    one_of: tuple[Any, ...] | None = None,
+    changes_parameters: bool = True,
+    addable: bool = False,
+) -> Any:
+    """Return a configuration field whose value is checked before a model is built.
+
+    Args:
+        default: its value where none is given.
+        help: for the command line.
+        at_least, below: ``at_least <= value < below``.
+        one_of: the only values.
+        changes_parameters: False where trained parameters mean the same with another value.
+        addable: a model may have this part although the one that it starts from has not (value 0).
+    """
+    allowed = f"one of {', '.join(map(str, one_of))}" if one_of else _range_in_words(at_least, below)
+    return field(
+        default=default,
+        metadata={
+            "help": f"{help} ({allowed})" if allowed else help,
+            "at_least": at_least,
+            "below": below,
+            "one_of": one_of,
+            "changes_parameters": changes_parameters,
+            "addable": addable,
+        },
+    )
+
+
+# fairseq reads these annotations at run time: no `from __future__ import annotations` here, and Optional[...] because
+# it does not know "... | None".
+@dataclass
+class EncoderDecoderConfig(FairseqDataclass):
+    """Sizes, dropouts, embeddings and positions of an encoder-decoder."""
+
+    encoder_embed_dim: int = option(512, "width of the encoder", at_least=2)
+    encoder_layers: int = option(6, "number of encoder layers", at_least=1)
+    encoder_attention_heads: int = option(8, "number of attention heads in the encoder", at_least=1)
+    decoder_embed_dim: int = option(512, "width of the decoder; must equal the encoder's", at_least=2)
+    decoder_layers: int = option(6, "number of decoder layers", at_least=1)
+    decoder_attention_heads: int = option(8, "number of attention heads in the decoder", at_least=1)
+
+    dropout: float = option(
+        0.1, "dropout of embeddings and sub-layer outputs", at_least=0, below=1, changes_parameters=False
+    )
+    attention_dropout: float = option(
+        0.0, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
+    )
+    activation_dropout: float = option(
+        0.0, "dropout inside the hidden or feed-forward nets", at_least=0, below=1, changes_parameters=False
+    )
+
+    share_decoder_input_output_embed: bool = option(False, "the output projection is the decoder's embedding table")
+    share_all_embeddings: bool = option(False, "one table for encoder, decoder and output (joined dictionary)")
+    encoder_embed_path: Optional[str] = option(  # noqa: UP045  # see above the class
+        None, "pre-trained encoder embeddings, a text file", changes_parameters=False
+    )
+    decoder_embed_path: Optional[str] = option(  # noqa: UP045  # see above the class
+        None, "pre-trained decoder embeddings, a text file", changes_parameters=False
+    )
+
+    max_source_positions: int = option(1024, "longest source sentence in tokens", at_least=1, changes_parameters=False)
+    max_target_positions: int = option(1024, "longest target sentence in tokens", at_least=1, changes_parameters=False)
+    encoder_learned_pos: bool = option(False, "learned positions in the encoder instead of sinusoids")
+    decoder_learned_pos: bool = option(False, "learned positions in the decoder instead of sinusoids")
+    no_token_positional_embeddings: bool = option(False, "no absolute positions")
+    no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
+
+    max_relative_positions: int = option(
+        0, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
+    )
+    relative_position_terms: str = option(
+        "key", "what relative positions act on: keys, or keys and values", one_of=("key", "key-value")
+    )
+
+    encoder_layerdrop: float = option(
+        0.0, "probability of skipping an encoder layer in training", at_least=0, below=1, changes_parameters=False
+    )
+    decoder_layerdrop: float = option(
+        0.0, "probability of skipping a decoder layer in training", at_least=0, below=1, changes_parameters=False
+    )
+    cuda_graphs: bool = option(
+        False, "in a beam search on a GPU, replay the decoder's steps as CUDA graphs", changes_parameters=False
+    )
+    checkpoint_activations: bool = option(
+        False, "recompute each layer in the backward pass to save memory", changes_parameters=False
+    )
+    quant_noise_pq: float = option(
+        0.0,
+        "iterative product quantization noise on the layers' linear maps",
+        at_least=0,
+        below=1,
+        changes_parameters=False,
+    )
+    quant_noise_pq_block_size: int = option(
+        8, "block size of the quantization noise", at_least=1, changes_parameters=False
+    )
+    quant_noise_scalar: float = option(0.0, "scalar quantization noise", at_least=0, below=1, changes_parameters=False)
+    adaptive_softmax_cutoff: Optional[str] = option(  # noqa: UP045  # see above the class
+        None, "comma-separated cutoffs of an adaptive softmax; needs --criterion adaptive_loss"
+    )
+    adaptive_softmax_dropout: float = option(
+        0.0, "dropout of the adaptive softmax's tails", at_least=0, below=1, changes_parameters=False
+    )
+    adaptive_softmax_factor: float = option(4.0, "how much narrower each tail of the adaptive softmax is", at_least=1)
+
+    @classmethod
+    def complete(cls: type[Config], given: Any) -> Config:
+        """An instance with the values of ``given`` where it has them and the defaults elsewhere.
+
+        Args:
+            given: what fairseq hands to ``build_model``: a DictConfig or a Namespace, perhaps from a checkpoint that
+                an older version wrote.
+
+        Raises:
+            UserError: a value is out of range or two values contradict each other; the message names the option.
+        """
+        values: dict[str, Any] = {}
+        for one in fields(cls):
+            found = getattr(given, one.name, None)
+            values[one.name] = one.default if found is None else found
+        config = cls(**values)
+        check_values(cls, config)
+        config.check()
+        return config
+
+    def check(self) -> None:
+        """Raise :class:`UserError` where values contradict each other; families add their own."""
+        for side in ("encoder", "decoder"):
+            width, heads = getattr(self, f"{side}_embed_dim"), getattr(self, f"{side}_attention_heads")
+            if width % heads:
+                raise UserError(
+                    f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {width}; "
+                    f"{_nearest_divisor(width, heads)} does"
+                )
+        if self.encoder_embed_dim != self.decoder_embed_dim:
+            raise UserError(
+                f"--encoder-embed-dim {self.encoder_embed_dim} and --decoder-embed-dim {self.decoder_embed_dim} "
+                "differ; the decoder attends to the encoder's output, so give both the same width"
+            )
+        if self.adaptive_softmax_cutoff and self.share_decoder_input_output_embed:
+            raise UserError(
+                f"--adaptive-softmax-cutoff {self.adaptive_softmax_cutoff} contradicts "
+                "--share-decoder-input-output-embed; an adaptive softmax has an output table of its own"
+            )
+        if self.share_all_embeddings and self.decoder_embed_path not in (None, self.encoder_embed_path):
+            raise UserError(
+                f"--decoder-embed-path {self.decoder_embed_path} contradicts --share-all-embeddings; "
+                "give the one table with --encoder-embed-path"
+            )
+
+
+def check_values(dataclass_of_options: Any, values: Any) -> None:
+    """Raise :class:`UserError` where a value (an attribute) is not what the dataclass's :func:`option` allows."""
+    for one in fields(dataclass_of_options):
+        _check_value(one, getattr(values, one.name))
+
+
+def _check_value(one: Field[Any], value: Any) -> None:
+    name = one.name.replace("_", "-")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"--{name} {value} is out of range; it must be finite")
+    at_least, below = one.metadata.get("at_least"), one.metadata.get("below")
+    if (at_least, below) != (None, None) and not isinstance(value, (int, float)):  # as a checkpoint may record it
+        raise UserError(f"--{name} {value!r} is not a number; it must be {_range_in_words(at_least, below)}")
+    if (at_least is not None and value < at_least) or (below is not None and value >= below):
+        raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")
+    one_of = one.metadata.get("one_of")
+    if one_of and value not in one_of:
+        raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
+
+
+def _nearest_divisor(width: int, heads: int) -> int:
+    return min((number for number in range(1, width + 1) if width % number == 0), key=lambda n: abs(n - heads))
+
+
+def both_sides(**sizes: int) -> dict[str, int]:
+    """``embed_dim=512`` to the options ``encoder_embed_dim`` and ``decoder_embed_dim``."""
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+
+
+def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register ``--arch MODEL_NAME`` for each preset: it sets those defaults and nothing else."""
+    for name, defaults in presets.items():
+        _register(model, f"{model}_{name}", defaults)
+
+
+def _register(model: str, arch: str, defaults: Mapping[str, Any]) -> None:
+    def set_defaults(args: Any) -> None:
+        for option, value in defaults.items():
+            if getattr(args, option, None) is None:
+                setattr(args, option, value)
+
+    register_model_architecture(model, arch)(set_defaults)

@@ -1,0 +1,259 @@
+"""The decoder that every family shares: embed, run a stack of layers, project.
+
+A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.stack`);
+:mod:`fairseq_depthwise.models.base.assembly` puts them together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import FairseqIncrementalDecoder
+from fairseq.modules import AdaptiveSoftmax
+from torch import Tensor, nn
+
+from fairseq_compat import UserError
+from fairseq_depthwise.modules.decoding.cache import DecodingCache, sentence_beams
+from fairseq_depthwise.modules.decoding.static_search import StaticSearch, StaticSteps
+from fairseq_depthwise.modules.embedding import TokenEmbedding
+from fairseq_depthwise.modules.linear.prepacked import pack
+from fairseq_depthwise.modules.stack import Connection, layers_to_run, run_layer
+
+#: Where what a search keeps lies in fairseq's incremental state.
+_CACHE = "fairseq_depthwise"
+
+
+class StackDecoder(FairseqIncrementalDecoder):
+    """Token embedding, a stack of decoder layers, and the projection to the vocabulary.
+
+    Args:
+        dictionary: target dictionary.
+        embedding: tokens to the stack's input.
+        layers: decoder layers, first to last.
+        connection: makes the first state and the output.
+        share_embedding: the output projection is the embedding table.
+        max_positions: longest target sentence.
+        layerdrop: probability of leaving out a layer in training.
+        adaptive_softmax: computes the output probabilities instead of an output projection.
+        checkpoint_activations: recompute each layer in the backward pass.
+        cuda_graphs: replay the steps of a beam search on a GPU as CUDA graphs.
+    """
+
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        embedding: TokenEmbedding,
+        layers: list[nn.Module],
+        connection: Connection,
+        share_embedding: bool,
+        max_positions: int,
+        layerdrop: float = 0.0,
+        adaptive_softmax: AdaptiveSoftmax | None = None,
+        checkpoint_activations: bool = False,
+        cuda_graphs: bool = False,
+    ) -> None:
+        super().__init__(dictionary)
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.layerdrop = layerdrop
+        self.connection = connection
+        self.longest = max_positions
+        self.checkpoint_activations = checkpoint_activations
+        self.cuda_graphs = cuda_graphs
+        self._static_steps = StaticSteps(self)
+        #: Read by fairseq's ``get_normalized_probs`` and by the criterion ``adaptive_loss``.
+        self.adaptive_softmax = adaptive_softmax
+        if adaptive_softmax is not None:
+            return
+        table = embedding.tokens.weight
+        self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
+        if share_embedding:
+            self.output_projection.weight = table
+        else:
+            nn.init.normal_(self.output_projection.weight, mean=0, std=table.size(1) ** -0.5)
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]],
+        incremental_state: dict[str, Any] | None = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        scored: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Next-token scores (B x T x V), or features (B x T x C) with ``features_only``.
+
+        Args:
+            prev_output_tokens: B x T, shifted by one as fairseq does it.
+            encoder_out: what :class:`StackEncoder` returns.
+            incremental_state: fairseq's decoding state; only the last position is computed then, and T is 1.
+            features_only: leave the output projection out.
+            full_context_alignment: no causal mask, for the alignment of a finished sentence.
+            alignment_layer: whose cross-attention is returned, counted from 0. Unless given: the last layer's when a
+                whole sentence is evaluated, none in training and in incremental decoding, where nobody reads it.
+            alignment_heads: average over the first so many heads; over all unless given.
+            src_lengths: not used.
+            return_all_hiddens: not used; the layers' outputs are always in ``inner_states``.
+            scored: B x T, True at M positions: only these are projected, and the scores are M x V.
+
+        Returns:
+            the scores, and ``{"attn": [B x T x S or None], "inner_states": [L + 1 times T x B x C]}``.
+        """
+        if incremental_state is not None and alignment_layer is None and not features_only:
+            search = self._static_search(incremental_state, encoder_out, prev_output_tokens)
+            if search is not None:
+                return search.step(prev_output_tokens[:, -1]), {"attn": [None], "inner_states": []}
+        features, extra = self.extract_features(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state=incremental_state,
+            full_context_alignment=full_context_alignment,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+        if scored is not None:
+            features = features[scored]
+        return (features if features_only else self.output_layer(features)), extra
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]],
+        incremental_state: dict[str, Any] | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As :meth:`forward` with ``features_only``."""
+        if alignment_layer is None and not self.training and incremental_state is None:
+            alignment_layer = len(self.layers) - 1
+        embedded = self.embedding(prev_output_tokens, incremental_state=incremental_state)
+        attend: dict[str, Any]
+        if incremental_state is None:
+            source, padding = _by_row(encoder_out)
+            self_padding = self._padding_to_hide(prev_output_tokens, full_context_alignment)
+            attend = {
+                "encoder_output": source,
+                "encoder_padding": padding,
+                "self_padding": self_padding,
+                "causal": not full_context_alignment,
+            }
+        else:
+            cache = self._cache(incremental_state, encoder_out, prev_output_tokens.size(0))
+            cache.begin_step()
+            attend = {"encoder_output": cache.source, "cache": cache}
+        output, inner_states, weights = self.run_layers(embedded, alignment_layer, **attend)
+        if weights is not None:
+            weights = weights[:alignment_heads].float().mean(dim=0)
+        return output.transpose(0, 1), {"attn": [weights], "inner_states": inner_states}
+
+    def run_layers(
+        self, embedded: Tensor, alignment_layer: int | None = None, **attend: Any
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """The stack's output, what the embedding and each layer gave, and attention weights.
+
+        Args:
+            embedded: T x B x C.
+            alignment_layer: whose cross-attention is returned, counted from 0; None for no layer's.
+            attend: what the layers take besides, such as the encoder's output.
+
+        Returns:
+            T x B x C, L + 1 times the same, and heads x B x T x S or None.
+        """
+        state = self.connection.initial_state(embedded)
+        inner_states = [embedded]
+        weights: Tensor | None = None
+        recompute = self.checkpoint_activations and self.training
+        for index, layer, kept in layers_to_run(self):
+            output = self.connection.layer_input(state, index)
+            if kept:
+                need_weights = index == alignment_layer
+                output, layer_weights = run_layer(
+                    layer, output, need_weights=need_weights, recompute=recompute, **attend
+                )
+                weights = layer_weights if need_weights else weights
+            state = self.connection.update(state, index, output)
+            inner_states.append(self.connection.representation(state))
+        return self.connection.output(state), inner_states, weights
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        """Features (B x T x C) to scores over the vocabulary (B x T x V); unchanged with an adaptive softmax."""
+        return features if self.adaptive_softmax is not None else self.output_projection(features)
+
+    def get_normalized_probs(
+        self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Any] | None = None
+    ) -> Tensor:
+        """(Log-)probabilities (B x T x V) from what :meth:`forward` returns.
+
+        Raises:
+            UserError: a criterion that does not know the adaptive softmax trains with it.
+        """
+        if self.adaptive_softmax is not None and self.training:
+            raise UserError("--adaptive-softmax-cutoff trains with --criterion adaptive_loss only")
+        probabilities: Tensor = super().get_normalized_probs(net_output, log_probs, sample)
+        return probabilities
+
+    def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+        """Follow the beam search: row n goes on from the old row ``new_order[n]``.
+
+        fairseq's own method looks for state in every module; here there is one.
+        """
+        if _CACHE in incremental_state:
+            incremental_state[_CACHE].reorder(new_order)
+
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq's hook before generation: lay out the weights once."""
+        if self.adaptive_softmax is None:
+            pack(self.output_projection)
+
+    def max_positions(self) -> int:
+        return self.longest
+
+    def _padding_to_hide(self, tokens: Tensor, sees_all: bool) -> Tensor | None:
+        """The padding (B x T) that self-attention could see, or None.
+
+        Padding on the right lies in the future of every real position, so the causal mask hides it already.
+        """
+        padding = tokens.eq(self.dictionary.pad())
+        reachable = padding if sees_all else padding[:, 0]
+        return padding if reachable.any() else None
+
+    @staticmethod
+    def _cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:
+        """What earlier steps left; made at the first."""
+        if _CACHE not in incremental_state:
+            output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+            order = encoder_out["rows"][0] if encoder_out["rows"] else torch.arange(rows, device=output.device)
+            incremental_state[_CACHE] = DecodingCache(output, padding if padding.any() else None, order)
+        cache: DecodingCache = incremental_state[_CACHE]
+        return cache
+
+    def _static_search(
+        self, incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], tokens: Tensor
+    ) -> StaticSearch | None:
+        """The search that is under way, or a new one; None where steps are not to be replayed."""
+        if _CACHE not in incremental_state:
+            if not (self.cuda_graphs and tokens.is_cuda and encoder_out["rows"]) or torch.is_grad_enabled():
+                return None
+            output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+            beams = sentence_beams(output.size(1), encoder_out["rows"][0])
+            if beams is None:
+                return None
+            incremental_state[_CACHE] = StaticSearch(self._static_steps, output, padding, beams)
+        search = incremental_state[_CACHE]
+        return search if isinstance(search, StaticSearch) else None
+
+
+def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
+    """The encoder's output (S x N x C) and padding (N x S, or None without any) for every row."""
+    output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+    for rows in encoder_out["rows"]:
+        output, padding = output.index_select(1, rows), padding.index_select(0, rows)
+    return output, padding if padding.any() else None

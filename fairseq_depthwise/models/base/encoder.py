@@ -1,0 +1,122 @@
+"""The encoder that every family shares: embed and run a stack of layers.
+
+A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.stack`);
+:mod:`fairseq_depthwise.models.base.assembly` puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import FairseqEncoder
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.embedding import TokenEmbedding
+from fairseq_depthwise.modules.stack import Connection, layers_to_run, prepare_layers, run_layer
+
+
+class StackEncoder(FairseqEncoder):
+    """Token embedding, a stack of encoder layers, and what the decoder attends to.
+
+    Args:
+        dictionary: source dictionary.
+        embedding: tokens to the stack's input.
+        layers: encoder layers (:class:`~fairseq_depthwise.modules.stack.EncoderLayer`), first to last.
+        connection: makes the first state and the output.
+        max_positions: longest source sentence.
+        layerdrop: probability of leaving out a layer in training.
+        checkpoint_activations: recompute each layer in the backward pass.
+    """
+
+    def __init__(
+        self,
+        *,
+        dictionary: Dictionary,
+        embedding: TokenEmbedding,
+        layers: list[nn.Module],
+        connection: Connection,
+        max_positions: int,
+        layerdrop: float = 0.0,
+        checkpoint_activations: bool = False,
+    ) -> None:
+        super().__init__(dictionary)
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.layerdrop = layerdrop
+        self.connection = connection
+        self.longest = max_positions
+        self.checkpoint_activations = checkpoint_activations
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+    ) -> dict[str, list[Tensor]]:
+        """Encode a batch.
+
+        Args:
+            src_tokens: B x T.
+            src_lengths: B; not used, padding is read from the tokens.
+            return_all_hiddens: also return the embedding's and every layer's output.
+
+        Returns:
+            fairseq's encoder output: ``encoder_out`` [T x B x C], ``encoder_padding_mask`` [B x T],
+            ``encoder_states`` [L + 1 times T x B x C] if asked for, ``src_lengths`` [B x 1]. ``rows`` is ours: empty,
+            or [N], which of the B sentences each row stands for; see :meth:`reorder_encoder_out`.
+        """
+        padding = src_tokens.eq(self.dictionary.pad())
+        layer_padding = padding if padding.any() else None
+        embedded = self.embedding(src_tokens)
+        prepared = prepare_layers(self.layers, embedded, layer_padding)
+        output, states = self.run_layers(embedded, layer_padding, prepared, keep_states=return_all_hiddens)
+        return {
+            "encoder_out": [output],
+            "encoder_padding_mask": [padding],
+            "encoder_embedding": [],
+            "encoder_states": states,
+            "src_tokens": [],
+            "rows": [],
+            "src_lengths": [padding.logical_not().sum(dim=1, keepdim=True, dtype=torch.int32)],
+        }
+
+    def run_layers(
+        self,
+        embedded: Tensor,
+        padding: Tensor | None,
+        prepared: Sequence[tuple[Tensor | None, ...]],
+        keep_states: bool = False,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The stack's output (T x B x C), and if asked for what the embedding and each layer gave (L + 1 such).
+
+        Args:
+            embedded: T x B x C.
+            padding: B x T, True at padding; None where there is none.
+            prepared: further arguments for each layer, from ``prepare_layers``.
+            keep_states: whether to keep the latter; otherwise none are returned.
+        """
+        state = self.connection.initial_state(embedded)
+        states = [embedded] if keep_states else []
+        recompute = self.checkpoint_activations and self.training
+        for index, layer, kept in layers_to_run(self):
+            output = below = self.connection.layer_input(state, index)
+            if kept:
+                output = run_layer(layer, below, padding, *prepared[index], recompute=recompute)
+            state = self.connection.update(state, index, output)
+            if keep_states:
+                states.append(self.connection.representation(state))
+        return self.connection.output(state), states
+
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
+        """Row n becomes the old row ``new_order[n]``; the beam search asks for it at every step.
+
+        The beams of a sentence share its encoder output, so nothing is copied: only the row numbers are kept, and the
+        decoder reads them.
+        """
+        rows = [one.index_select(0, new_order) for one in encoder_out["rows"]] or [new_order]
+        return {**encoder_out, "rows": rows}
+
+    def max_positions(self) -> int:
+        return self.longest

@@ -1,0 +1,88 @@
+"""The model that every family's is a subclass of: a stack that encodes, a stack that decodes, and auxiliary losses."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fairseq.models import FairseqEncoderDecoderModel
+from torch import Tensor
+
+from fairseq_compat import UserError
+
+
+class AuxiliaryLoss(NamedTuple):
+    """A penalty that a model offers to the criterion ``label_smoothed_cross_entropy_with_auxiliary``.
+
+    Attributes:
+        value: what is logged under its name; a scalar with a gradient.
+        weight: what the value is multiplied with, for each target token, before it is added to the summed translation
+            loss. The minimum then depends on neither the batch size, the accumulation nor the number of processes.
+        option: the option that sets the weight, for the message where a criterion leaves the loss out.
+    """
+
+    value: Tensor
+    weight: float
+    option: str = ""
+
+
+def take_auxiliary_losses(net_output: Any) -> dict[str, AuxiliaryLoss]:
+    """Take out of a model's output what it offers, name -> loss.
+
+    Models that are not ours return other things beside their scores, or None.
+    """
+    extra = net_output[1]
+    return extra.pop("auxiliary_losses", {}) if isinstance(extra, dict) else {}
+
+
+def refuse_auxiliary_losses(net_output: Any) -> None:
+    """Make sure that the criterion that trains has taken the losses out of the output.
+
+    Raises:
+        UserError: it has not, so that they would change nothing.
+    """
+    for name, loss in take_auxiliary_losses(net_output).items():
+        raise UserError(
+            f"{loss.option or name} {loss.weight:g} would change nothing: this criterion knows the translation loss "
+            "only; train with --criterion label_smoothed_cross_entropy_with_auxiliary"
+        )
+
+
+class StackModel(FairseqEncoderDecoderModel):
+    """A ``StackEncoder`` and a ``StackDecoder``."""
+
+    #: fairseq reads this where alignments are asked for: True makes it run the finished sentences once more for their
+    #: attention weights, instead of expecting the weights of every step of the beam search.
+    full_context_alignment = True
+
+    #: Whether :meth:`auxiliary_losses` reads the outputs of the encoder's layers.
+    reads_encoder_states = False
+
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Tensor | None, prev_output_tokens: Tensor, **options: Any
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Encode, decode, and compute what the model adds to the loss, as training and validation need it.
+
+        Args:
+            src_tokens: B x S.
+            src_lengths: B.
+            prev_output_tokens: B x T.
+            options: those of ``StackDecoder.forward``.
+
+        Returns:
+            what the decoder returns; its dictionary also has ``auxiliary_losses``. They are part of the output so that
+            PyTorch's data parallel wrapper finds the parameters that only they use.
+        """
+        encoder_out = self.encoder(src_tokens, src_lengths=src_lengths, return_all_hiddens=self.reads_encoder_states)
+        output, extra = self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
+        return output, {**extra, "auxiliary_losses": self.auxiliary_losses(encoder_out)}
+
+    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
+        """Name -> penalty; families that have some override this. ``encoder_out``: what the encoder returned."""
+        return {}
+
+    def get_targets(self, sample: dict[str, Any], net_output: tuple[Tensor, Any]) -> Tensor:
+        """The target tokens. Every criterion asks here, so that one which leaves auxiliary losses is refused here."""
+        if self.training:
+            refuse_auxiliary_losses(net_output)
+        targets: Tensor = sample["target"]
+        return targets

@@ -1,0 +1,91 @@
+"""Pre-norm stacks of layers with residual connections: what families with feed-forward nets are built from."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from fairseq_depthwise.models.base.assembly import build_attention
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option
+from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.modules.feed_forward import ACTIVATIONS, FeedForward
+from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
+from fairseq_depthwise.modules.stack import Connection
+
+
+@dataclass
+class ResidualConfig(EncoderDecoderConfig):
+    """Options of the feed-forward nets."""
+
+    encoder_ffn_embed_dim: int = option(2048, "width inside the encoder's feed-forward nets", at_least=1)
+    decoder_ffn_embed_dim: int = option(2048, "width inside the decoder's feed-forward nets", at_least=1)
+    activation_fn: str = option("relu", "activation of the feed-forward nets", one_of=ACTIVATIONS)
+
+
+class ResidualStacks:
+    """Builds the layers and connections of both stacks.
+
+    Args:
+        config: checked options.
+    """
+
+    #: Gain of the maps to queries, keys and values at first; this one is as if the three were one map.
+    input_gain = 2**-0.5
+
+    #: Whether relative positions have one table for keys and values.
+    one_position_table = False
+
+    def __init__(self, config: ResidualConfig) -> None:
+        self.config = config
+        self.width = config.encoder_embed_dim
+
+    def encoder_layers(self) -> list[nn.Module]:
+        """First to last."""
+        config = self.config
+        return [
+            ResidualEncoderLayer(
+                embed_dim=self.width,
+                self_attention=self._attention(config.encoder_attention_heads),
+                feed_forward=self._feed_forward(config.encoder_ffn_embed_dim),
+                dropout=config.dropout,
+            )
+            for _ in range(config.encoder_layers)
+        ]
+
+    def decoder_layers(self) -> list[nn.Module]:
+        """First to last."""
+        config = self.config
+        return [
+            ResidualDecoderLayer(
+                embed_dim=self.width,
+                self_attention=self._attention(config.decoder_attention_heads),
+                cross_attention=self._attention(config.decoder_attention_heads, attend_encoder=True),
+                feed_forward=self._feed_forward(config.decoder_ffn_embed_dim),
+                dropout=config.dropout,
+            )
+            for _ in range(config.decoder_layers)
+        ]
+
+    def encoder_connection(self) -> Connection:
+        return Connection(embed_dim=self.width)
+
+    def decoder_connection(self) -> Connection:
+        return Connection(embed_dim=self.width)
+
+    def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
+        attention = build_attention(
+            self.config, heads=heads, bias=True, attend_encoder=attend_encoder, one_table=self.one_position_table
+        )
+        for projection in (attention.query_projection, attention.key_projection, attention.value_projection):
+            nn.init.xavier_uniform_(projection.weight, gain=self.input_gain)
+            nn.init.zeros_(projection.bias)
+        nn.init.xavier_uniform_(attention.output_projection.weight)
+        nn.init.zeros_(attention.output_projection.bias)
+        return attention
+
+    def _feed_forward(self, hidden_dim: int) -> FeedForward:
+        return FeedForward(
+            embed_dim=self.width,
+            hidden_dim=hidden_dim,
+            activation=self.config.activation_fn,
+            activation_dropout=self.config.activation_dropout,
+        )

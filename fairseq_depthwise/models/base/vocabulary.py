@@ -1,0 +1,101 @@
+"""What a model has for each word of its dictionaries: embeddings and output probabilities."""
+
+from __future__ import annotations
+
+import functools
+
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.modules import AdaptiveSoftmax
+from torch import nn
+
+from fairseq_compat import UserError
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
+from fairseq_depthwise.modules.embedding import TokenEmbedding
+
+
+def build_embeddings(
+    config: EncoderDecoderConfig, source: Dictionary, target: Dictionary
+) -> tuple[TokenEmbedding, TokenEmbedding]:
+    """Source and target embedding, sharing one table with ``--share-all-embeddings``.
+
+    Raises:
+        UserError: one table is wanted for two different dictionaries.
+    """
+    source_table = _embedding_table(source, config.encoder_embed_dim, config.encoder_embed_path)
+    if config.share_all_embeddings:
+        if source != target:
+            raise UserError(
+                f"--share-all-embeddings needs one dictionary for both languages, and these have {len(source)} and "
+                f"{len(target)} entries; run fairseq-preprocess with --joined-dictionary"
+            )
+        target_table = source_table
+    else:
+        target_table = _embedding_table(target, config.decoder_embed_dim, config.decoder_embed_path)
+
+    def embedding(table: nn.Embedding, longest: int, learned: bool) -> TokenEmbedding:
+        return TokenEmbedding(
+            tokens=table,
+            max_positions=longest,
+            learned_positions=learned,
+            positions=not config.no_token_positional_embeddings,
+            scale=not config.no_scale_embedding,
+            dropout=config.dropout,
+        )
+
+    return (
+        embedding(source_table, config.max_source_positions, config.encoder_learned_pos),
+        embedding(target_table, config.max_target_positions, config.decoder_learned_pos),
+    )
+
+
+def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn.Embedding:
+    """Rows from N(0, 1/width), so that scaled by sqrt(width) they have unit variance; a zero row for padding."""
+    table = nn.Embedding(len(dictionary), width, padding_idx=dictionary.pad())
+    nn.init.normal_(table.weight, mean=0, std=width**-0.5)
+    nn.init.zeros_(table.weight[dictionary.pad()])
+    if path:
+        utils.load_embedding(utils.parse_embedding(path), dictionary, table)
+    return table
+
+
+@functools.cache
+def placeholder_dictionary(words: int) -> Dictionary:
+    """A dictionary of that size, for a model of which only the sizes matter; the same one for the same size."""
+    dictionary = Dictionary()
+    for number in range(words - len(dictionary)):
+        dictionary.add_symbol(f"word{number}")
+    return dictionary
+
+
+def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> AdaptiveSoftmax | None:
+    """fairseq's adaptive softmax over the target dictionary; None without ``--adaptive-softmax-cutoff``.
+
+    Raises:
+        UserError: the cutoffs are not growing numbers below the dictionary's size, or leave no width for a tail.
+    """
+    text = config.adaptive_softmax_cutoff
+    if not text:
+        return None
+    try:
+        cutoffs = [int(one) for one in text.split(",")]
+    except ValueError:
+        cutoffs = []
+    if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= len(target):
+        raise UserError(
+            f"--adaptive-softmax-cutoff {text} must be growing numbers between 1 and {len(target) - 1}, one less than "
+            "the size of the target dictionary, with commas between them"
+        )
+    narrowest = int(config.decoder_embed_dim // config.adaptive_softmax_factor ** len(cutoffs))
+    if narrowest < 1:
+        raise UserError(
+            f"--adaptive-softmax-factor {config.adaptive_softmax_factor:g} leaves no width for the last of the "
+            f"{len(cutoffs)} tails of --adaptive-softmax-cutoff {text}; give a lower factor or fewer cutoffs"
+        )
+    return AdaptiveSoftmax(
+        len(target),
+        config.decoder_embed_dim,
+        cutoffs,
+        config.adaptive_softmax_dropout,
+        factor=config.adaptive_softmax_factor,
+    )

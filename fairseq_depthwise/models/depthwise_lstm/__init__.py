@@ -1,0 +1,1 @@
+"""Layers connected by an LSTM over depth (Xu et al. 2024)."""

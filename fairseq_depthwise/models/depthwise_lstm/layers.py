@@ -1,0 +1,172 @@
+"""Encoder and decoder layers of the depth-wise LSTM Transformer: attention alone, connected by the cell.
+
+Source: "Rewiring the Transformer with Depth-Wise LSTMs", Sections 2.2 and 2.3, Figures 2 and 3. There is no residual
+connection and no feed-forward sub-layer; the cell takes over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseRNNCell, DepthwiseState
+from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.modules.decoding.cache import StepCache
+from fairseq_depthwise.modules.dropout import Dropout
+from fairseq_depthwise.modules.stack import Connection, EncoderLayer
+
+DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
+
+
+class DepthwiseEncoderLayer(EncoderLayer):
+    """Self-attention, then the cell (Figure 2).
+
+    Args:
+        self_attention: the attention over the sentence.
+        cell: connects this layer with the one below.
+        input_norm: normalises the attention's input; None in the first layer, whose input is the embedding.
+        dropout: dropout of the attention's output.
+    """
+
+    def __init__(
+        self,
+        *,
+        self_attention: MultiheadAttention,
+        cell: DepthwiseCell,
+        input_norm: nn.LayerNorm | None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.cell = cell
+        self.input_norm = input_norm
+        self.dropout = Dropout(dropout)
+
+    def forward(self, state: DepthwiseState, padding: Tensor | None) -> DepthwiseState:
+        """State below to state above (T x B x d each); ``padding``: B x T, True at padding."""
+        normalised = state.output if self.input_norm is None else self.input_norm(state.output)
+        attended, _ = self.self_attention(normalised, normalised, padding=padding)
+        return self.cell(self.dropout(attended), state)
+
+
+class DecoderMerge(NamedTuple):
+    """How a decoder layer's two attentions reach its last cell.
+
+    Attributes:
+        width: of what the cell reads of them, in multiples of d.
+        merge: self-attention's and cross-attention's output (T x B x d each) -> T x B x (width d).
+        two_cells: whether the self-attention's output goes through a cell of its own before (Figure 3 (b)).
+    """
+
+    width: int
+    merge: Callable[[Tensor, Tensor], Tensor]
+    two_cells: bool = False
+
+
+#: Values of ``--decoder-merge``.
+DECODER_MERGES = {
+    "add": DecoderMerge(1, lambda attended, crossed: attended + crossed),
+    "concat": DecoderMerge(2, lambda attended, crossed: torch.cat([attended, crossed], dim=-1)),
+    "two-cells": DecoderMerge(1, lambda attended, crossed: crossed, two_cells=True),
+}
+
+
+class DepthwiseDecoderLayer(nn.Module):
+    """Masked self-attention and cross-attention, and one cell (Figure 3 (a)) or two (Figure 3 (b)).
+
+    With one cell, the query of the cross-attention is the self-attention's output plus the layer's input, as in the
+    standard decoder layer; that sum is not what goes into the cell. With two, the first cell takes the
+    self-attention's output, its own output is the query, and the second takes the cross-attention's output; the cell
+    state runs through both.
+
+    Args:
+        self_attention: the attention over the target positions so far.
+        cross_attention: the attention over the encoder's output.
+        cell: connects this layer with the one below.
+        merge: what the cell reads of both attentions.
+        middle_cell: with two cells, the one between the attentions.
+        input_norm: normalizes the self-attention's input; None in the first layer.
+        query_norm: normalizes the cross-attention's query; None in the first layer.
+        dropout: dropout of each attention's output.
+    """
+
+    def __init__(
+        self,
+        *,
+        self_attention: MultiheadAttention,
+        cross_attention: MultiheadAttention,
+        cell: DepthwiseCell,
+        merge: DecoderMerge,
+        middle_cell: DepthwiseCell | None = None,
+        input_norm: nn.LayerNorm | None,
+        query_norm: nn.LayerNorm | None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if merge.two_cells != (middle_cell is not None):
+            raise ValueError("two cells are a merge of their own")
+        self.self_attention = self_attention
+        self.cross_attention = cross_attention
+        self.cell = cell
+        self.middle_cell = middle_cell
+        self.input_norm = input_norm
+        self.query_norm = query_norm
+        self.merge = merge
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        state: DepthwiseState,
+        encoder_output: Tensor,
+        *,
+        encoder_padding: Tensor | None = None,
+        self_padding: Tensor | None = None,
+        causal: bool = True,
+        cache: StepCache | None = None,
+        need_weights: bool = False,
+    ) -> tuple[DepthwiseState, Tensor | None]:
+        """State below to state above, and the cross-attention's weights (heads x B x T x S) where asked for.
+
+        Args:
+            state: T x B x d each.
+            encoder_output: S x B x d.
+            encoder_padding: B x S, True at padding.
+            self_padding: B x T, True at padding.
+            causal: False lets every position see all others (alignment of a finished sentence).
+            cache: in a step of a beam search, what the earlier steps left; T is 1 then, and the encoder's output is
+                read from there.
+            need_weights: whether to return weights.
+        """
+        # 1. Self-attention.
+        normalised = state.output if self.input_norm is None else self.input_norm(state.output)
+        attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal, cache=cache)
+        attended = self.dropout(attended)
+
+        # 2. Cross-attention.
+        if self.middle_cell is None:
+            query = attended + state.output
+        else:
+            state = self.middle_cell(attended, state)
+            query = state.output
+        if self.query_norm is not None:
+            query = self.query_norm(query)
+        crossed, weights = self.cross_attention(
+            query, encoder_output, padding=encoder_padding, cache=cache, need_weights=need_weights
+        )
+        crossed = self.dropout(crossed)
+
+        # 3. The cell.
+        return self.cell(self.merge.merge(attended, crossed), state), weights
+
+
+class DepthwiseConnection(Connection):
+    """The depth-wise LSTM's ends of the stack: ``Out_0 = Cell_0 =`` the embedding; a layer norm on top."""
+
+    def initial_state(self, embedded: Tensor) -> DepthwiseState:
+        return DepthwiseState(output=embedded, cell=embedded)
+
+    def representation(self, state: DepthwiseState) -> Tensor:
+        return state.output

@@ -1,0 +1,106 @@
+"""A layer of a trained model, and the linear map that can stand in for it.
+
+Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
+Depth-Wise LSTMs"), Section 4: what a layer's non-linearity is worth is measured by putting ``y = W x + b`` (Eq 12) in
+place of ``y = F(x)`` (Eq 11), where x is the layer's input and y its output.
+
+What layers pass on is one tensor (T x B x d), or in the depth-wise LSTM model the pair (Out, Cell), about which the
+paper says nothing. A pair is either one vector of 2d, or only Out is mapped and Cell is passed on as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
+
+#: What of a pair (Out, Cell) the map reads and gives.
+STATES = ("pair", "output")
+
+#: Called with a layer's input and output, T x B x width each.
+LayerObserver = Callable[[Tensor, Tensor], None]
+
+
+def mapped_part(state: Any, which: str = "pair") -> Tensor:
+    """What the map reads of a layer's state: T x B x d, or T x B x 2d for a pair as a whole."""
+    if not isinstance(state, DepthwiseState):
+        tensor: Tensor = state
+        return tensor
+    return torch.cat(state, dim=-1) if which == "pair" else state.output
+
+
+def with_mapped_part(state: Any, mapped: Tensor, which: str = "pair") -> Any:
+    """The state after a layer: ``state`` from below with ``mapped`` in place of what :func:`mapped_part` took."""
+    if not isinstance(state, DepthwiseState):
+        return mapped
+    if which == "pair":
+        return DepthwiseState(*mapped.chunk(2, dim=-1))
+    return DepthwiseState(output=mapped, cell=state.cell)
+
+
+class LinearizedLayer(nn.Module):
+    """Stands where ``intact`` stood and is called as it was: with the state below, then whatever else it takes.
+
+    Args:
+        intact: the trained layer.
+        width: d, or 2d for pairs.
+        which: one of ``STATES``; says nothing where the state is one tensor.
+        returned_besides: how many values the layer returns beside its state; a linear map has None for each, as it has
+            no attention weights to show.
+    """
+
+    #: Read by fairseq's encoder, of its first layer: do not take the fused path, which knows no other layers.
+    load_to_BT = False  # noqa: N815  # fairseq's name
+
+    def __init__(self, intact: nn.Module, *, width: int, which: str = "pair", returned_besides: int = 0) -> None:
+        super().__init__()
+        self.intact = intact
+        # The identity: what a residual layer is near to.
+        self.linear = nn.Linear(width, width)
+        nn.init.eye_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        self.which = which
+        self.returned_besides = returned_besides
+        #: Whether the map is used, or the layer as it was trained.
+        self.replaced = True
+        self.observer: LayerObserver | None = None
+
+    def forward(self, state: Any, *args: Any, **kwargs: Any) -> Any:
+        """The state below to what the layer returns."""
+        if self.observer is None and self.replaced:
+            output = with_mapped_part(state, self.linear(mapped_part(state, self.which)), self.which)
+            return (output, *[None] * self.returned_besides) if self.returned_besides else output
+        returned = self.intact(state, *args, **kwargs)
+        if self.observer is not None:
+            above = returned[0] if self.returned_besides else returned
+            self.observer(mapped_part(state, self.which), mapped_part(above, self.which))
+        return returned
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """fairseq's encoder asks its layers to rename what an old checkpoint has."""
+        upgrade = getattr(self.intact, "upgrade_state_dict_named", None)
+        if upgrade is not None:
+            upgrade(state_dict, f"{name}.intact")
+
+
+@contextmanager
+def observed(layers: Iterable[LinearizedLayer], observe: Callable[[int, Tensor, Tensor], None]) -> Iterator[None]:
+    """Within, the layers are as they were trained, and ``observe`` is shown what each of them does.
+
+    Args:
+        layers: to observe.
+        observe: called with a layer's place among them, its input and its output (T x B x width), padding and all.
+    """
+    watched = list(layers)
+    for place, layer in enumerate(watched):
+        layer.observer = lambda below, above, place=place: observe(place, below, above)
+    try:
+        yield
+    finally:
+        for layer in watched:
+            layer.observer = None

@@ -1,0 +1,300 @@
+"""A trained, frozen Transformer in which linear maps stand for some of the layers.
+
+Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
+Depth-Wise LSTMs"), Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the maps are
+trained; the checkpoint holds the whole model and its options, so it is decoded and averaged like any other, and the
+file it came from is not needed again.
+"""
+
+import json
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import FairseqEncoderDecoderModel, build_model, register_model
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.models.base.config import check_values, option
+from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
+from fairseq_depthwise.models.linearized.layer import STATES, LinearizedLayer, observed
+
+SIDES = ("encoder", "decoder")
+
+#: The architecture's name.
+ARCHITECTURE = "linearized_transformer"
+
+
+@dataclass
+class LinearizedTransformerConfig(FairseqDataclass):
+    """Options of ``linearized_transformer``."""
+
+    probe_path: Optional[str] = option(None, "checkpoint of the trained model")  # noqa: UP045  # read by fairseq
+    probe_layers: str = option(
+        "", "layers to replace, counted from 1: encoder.1,decoder.6, or all; after training they are all replaced"
+    )
+    probe_state: str = option(
+        "pair", "what a map of the depth-wise LSTM model reads and gives: the pair of output and cell, or the output "
+        "alone, with the cell passed on", one_of=STATES
+    )  # fmt: skip
+    probe_model: Optional[str] = option(  # noqa: UP045  # read by fairseq
+        None, "the trained model's options, as JSON; checkpoints have it, and need no --probe-path"
+    )
+
+
+@register_model(ARCHITECTURE, dataclass=LinearizedTransformerConfig)
+class LinearizedTransformer(FairseqEncoderDecoderModel):
+    """The encoder and decoder of a trained model, with a ``LinearizedLayer`` in each chosen place.
+
+    Args:
+        model: the trained model; it becomes part of this one.
+        names: of the layers, as ``encoder.1``.
+        which: ``--probe-state``.
+
+    Raises:
+        UserError: the model is of another kind.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str], which: str = "pair") -> None:
+        depths_of(model)  # refuses other kinds
+        super().__init__(model.encoder, model.decoder)
+        self.full_context_alignment = getattr(model, "full_context_alignment", False)
+        model.requires_grad_(False)
+        #: Name -> layer, in the order of ``names``; also a part of the encoder or the decoder.
+        self.linearized: dict[str, LinearizedLayer] = {}
+        vectors = 2 if which == "pair" and passes_pairs(model) else 1
+        widths = {side: vectors * width_of(model, side) for side in SIDES}
+        for name in names:
+            side, number = name.split(".")
+            layers, place = getattr(self, side).layers, int(number) - 1
+            # Attention weights, and in fairseq's own decoder the padding mask, are returned beside the state.
+            besides = 0 if side == "encoder" else 1 if isinstance(model, StackModel) else 2
+            layers[place] = LinearizedLayer(layers[place], width=widths[side], which=which, returned_besides=besides)
+            self.linearized[name] = layers[place]
+        self.eval()
+
+    @classmethod
+    def build_model(cls, cfg: LinearizedTransformerConfig, task: FairseqTask) -> "LinearizedTransformer":
+        """Build the trained model from ``--probe-path``; or, from a checkpoint, as one to be filled from there.
+
+        Raises:
+            UserError: an option is missing or wrong, or the checkpoint does not go with the data.
+        """
+        check_values(LinearizedTransformerConfig, cfg)
+        if cfg.probe_model:
+            model, name = build_inner(json.loads(cfg.probe_model), task), "the checkpoint"
+        else:
+            model, options = _read_trained(cfg.probe_path, task)
+            _record(cfg, json.dumps(options))
+            name = str(cfg.probe_path)
+        names = layers_named(cfg.probe_layers, depths_of(model), f"--probe-layers {cfg.probe_layers}", name)
+        if cfg.probe_state == "output" and not passes_pairs(model):
+            raise UserError(
+                f"--probe-state output: the layers of {name} pass on no cell, only one vector; leave it at pair"
+            )
+        return cls(model, names, cfg.probe_state)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor],  # noqa: UP045  # fairseq inspects signatures
+        prev_output_tokens: Tensor,
+        distill: bool = False,
+        **options: Any,
+    ) -> tuple[Optional[Tensor], dict[str, Any]]:  # noqa: UP045  # as above
+        """Encode and decode through the maps; or compare each of them with its layer.
+
+        Args:
+            src_tokens: B x S.
+            src_lengths: B.
+            prev_output_tokens: B x T.
+            distill: return no scores, but in the dictionary ``distilled``: name of a layer -> what its map gives and
+                what the layer gives (positions without padding x width each), all layers fed by the intact model.
+            options: those of the decoder.
+        """
+        if not distill:
+            encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
+            output: tuple[Tensor, dict[str, Any]] = self.decoder(
+                prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options
+            )
+            return output
+        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+
+        def keep(name: str, below: Tensor, above: Tensor) -> None:
+            pairs[name] = (below, above)
+
+        self.observe(src_tokens, src_lengths, prev_output_tokens, keep)
+        return None, {
+            "distilled": {name: (self.linearized[name].linear(below), above) for name, (below, above) in pairs.items()}
+        }
+
+    @torch.no_grad()
+    def observe(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None,
+        prev_output_tokens: Tensor,
+        take: Callable[[str, Tensor, Tensor], None],
+    ) -> None:
+        """Run the intact model, and hand over what goes into each chosen layer and what comes out.
+
+        Args:
+            src_tokens, src_lengths, prev_output_tokens: a batch, B x S, B and B x T.
+            take: called with the name of a layer, its input and its output, positions without padding x width each.
+        """
+        names = list(self.linearized)
+        real = {
+            "encoder": src_tokens.ne(self.encoder.dictionary.pad()).t(),
+            "decoder": prev_output_tokens.ne(self.decoder.dictionary.pad()).t(),
+        }
+
+        def select(place: int, below: Tensor, above: Tensor) -> None:
+            positions = real[names[place].partition(".")[0]]
+            take(names[place], below[positions], above[positions])
+
+        with observed(self.linearized.values(), select):
+            encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
+            if any(name.startswith("decoder") for name in names):
+                self.decoder(prev_output_tokens, encoder_out=encoder_out, features_only=True, src_lengths=src_lengths)
+
+    def take_map(self, name: str, weight: Tensor, bias: Tensor, which: str = "pair") -> None:
+        """Give a layer a map, W (width x width) and b (width), in the model's precision and on its device.
+
+        Args:
+            name: of the layer.
+            weight, bias: the map.
+            which: what of a pair it maps, of ``linearized_layer.STATES``.
+        """
+        layer = self.linearized[name]
+        old = layer.linear.weight
+        layer.which = which
+        layer.linear = nn.Linear(weight.size(1), weight.size(0), device=old.device, dtype=old.dtype)
+        with torch.no_grad():
+            layer.linear.weight.copy_(weight)
+            layer.linear.bias.copy_(bias)
+
+    def replace_only(self, name: str | None) -> None:
+        """Use the map of one layer and leave the others as they were trained; None replaces nothing."""
+        for other, layer in self.linearized.items():
+            layer.replaced = other == name
+
+    def train(self, mode: bool = True) -> "LinearizedTransformer":
+        """The frozen model stays in evaluation mode: its dropout would be noise in what the maps learn."""
+        super().train(False)
+        self.training = mode
+        return self
+
+
+def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a checkpoint's model, as far as JSON can hold them."""
+    options = {name: value for name, value in checkpoints.options_in(state).items() if _is_plain(value)}
+    options.setdefault("_name", options.get("arch"))
+    return options
+
+
+def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
+    """A trained model's architecture from its options, without its parameters."""
+    completed = {**options, "encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
+    grouped = any(isinstance(value, Mapping) for value in completed.values())  # by side, as in a hydra file
+    cfg = OmegaConf.create(completed) if grouped else Namespace(**completed)
+    model: nn.Module = build_model(cfg, task, from_checkpoint=True)
+    return model
+
+
+def depths_of(model: nn.Module) -> dict[str, int]:
+    """Side -> number of layers.
+
+    Raises:
+        UserError: the model is of no kind that is known here.
+    """
+    if not isinstance(model, StackModel | TransformerModelBase):
+        raise UserError(
+            f"a {type(model).__name__} cannot be linearized; only models of this plugin's families and fairseq's own "
+            "transformer can"
+        )
+    return {side: len(getattr(model, side).layers) for side in SIDES}
+
+
+def layers_named(text: str, depths: Mapping[str, int], option_text: str, name: str) -> list[str]:
+    """The names in ``encoder.1,decoder.6`` in the model's order, or all of them for ``all``.
+
+    Args:
+        text: what the user gave.
+        depths: layers of each side.
+        option_text: how to call it in an error.
+        name: of the model, for errors.
+
+    Raises:
+        UserError: there is none, or one that the model has not got.
+    """
+    known = [f"{side}.{number}" for side in SIDES for number in range(1, depths[side] + 1)]
+    if text.strip() == "all":
+        return known
+    given = [one.strip() for one in text.split(",") if one.strip()]
+    there = f"encoder.1 to encoder.{depths['encoder']} and decoder.1 to decoder.{depths['decoder']}"
+    if not given:
+        raise UserError(f"{option_text.strip()} names no layer; {name} has {there}")
+    for one in given:
+        if one not in known:
+            raise UserError(f"{option_text}: there is no layer {one}; {name} has {there}")
+    return [one for one in known if one in given]
+
+
+def passes_pairs(model: nn.Module) -> bool:
+    """Whether the model's layers pass on the pair (Out, Cell), or only one vector."""
+    layers: Any = model.get_submodule("encoder.layers")
+    return isinstance(layers[0], DepthwiseEncoderLayer)
+
+
+def width_of(model: nn.Module, side: str) -> int:
+    """d, the width of a stack."""
+    stack = getattr(model, side)
+    if isinstance(model, StackModel):
+        return int(stack.embedding.tokens.embedding_dim)
+    layer = stack.layers[0]
+    return int(getattr(layer, "intact", layer).embed_dim)
+
+
+def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[str, Any]]:
+    """The model with its parameters, and its options as far as JSON can hold them."""
+    if not path:
+        raise UserError("--arch linearized_transformer needs --probe-path, the checkpoint of the trained model")
+    if not os.path.isfile(path):
+        raise UserError(f"--probe-path {path}: there is no such file; give the path of a checkpoint")
+    state = checkpoints.load_checkpoint(path)
+    options = plain_options(state)
+    if options["_name"] == ARCHITECTURE:
+        raise UserError(f"--probe-path {path} holds a linearized model; give the trained model itself")
+    model = build_inner(options, task)
+    try:
+        model.load_state_dict(state["model"], strict=True)
+    except RuntimeError as error:
+        detail = " ".join(line.strip() for line in str(error).splitlines()[1:2]).rstrip(".")
+        raise UserError(
+            f"--probe-path {path} does not go with the data: {detail}; give the data it was trained with"
+        ) from error
+    return model, options
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _record(cfg: Any, text: str) -> None:
+    """Put the options where checkpoints are written from; fairseq builds models from a copy of its configuration."""
+    cfg.probe_model = text
+    whole = cfg._get_parent() if isinstance(cfg, DictConfig) else None
+    if whole is not None and "model" in whole:
+        whole.model.probe_model = text

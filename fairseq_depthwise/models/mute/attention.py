@@ -1,0 +1,89 @@
+"""Self-attention of several parallel units as one: the sentences of all units are the sentences of one batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.attention import attend, hiding_mask
+from fairseq_depthwise.modules.dropout import Dropout
+from fairseq_depthwise.modules.linear.batched import UnitLinear
+from fairseq_depthwise.modules.relative_positions import RelativePositions
+
+
+class UnitAttention(nn.Module):
+    """Multi-head self-attention of each unit over a sentence, with biases (the SelfAttn_i of Equation 8).
+
+    Args:
+        units: number of attentions; 1 is one that all units share.
+        embed_dim: d.
+        heads: heads of each unit.
+        dropout: dropout of the attention weights.
+        relative_positions: tables for so many units.
+    """
+
+    def __init__(
+        self,
+        *,
+        units: int,
+        embed_dim: int,
+        heads: int,
+        dropout: float = 0.0,
+        relative_positions: RelativePositions | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = Dropout(dropout)
+        self.query_projection = UnitLinear(units=units, in_features=embed_dim, out_features=embed_dim)
+        self.key_projection = UnitLinear(units=units, in_features=embed_dim, out_features=embed_dim)
+        self.value_projection = UnitLinear(units=units, in_features=embed_dim, out_features=embed_dim)
+        self.output_projection = UnitLinear(units=units, in_features=embed_dim, out_features=embed_dim)
+        self.relative_positions = relative_positions
+
+    def forward(
+        self, inputs: Tensor, padding: Tensor | None, *, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend within each unit.
+
+        Args:
+            inputs: U x T x B x d, with U = 1 where all units read the same.
+            padding: B x T, True at padding.
+            need_weights: also return the attention weights, which the fused kernel does not give.
+
+        Returns:
+            U x T x B x d, where U is 1 if the units share inputs and attention; and the weights (U x heads x B x T x
+            T), or None where nobody computed them.
+        """
+        # 1. Project and split into heads: U x T x B x d -> (U B) x heads x T x head_dim.
+        queries = self._split(self.query_projection(inputs))
+        keys = self._split(self.key_projection(inputs))
+        values = self._split(self.value_projection(inputs))
+
+        # 2. Attend.
+        units = queries.size(0) // inputs.size(2)
+        if padding is not None:
+            padding = padding.repeat(units, 1)
+        rows = None
+        if self.relative_positions is not None:
+            positions = torch.arange(inputs.size(1), device=inputs.device)
+            rows = self.relative_positions.rows(positions, positions)
+        attended, weights = attend(
+            queries,
+            keys,
+            values,
+            mask=hiding_mask(queries, keys, padding, causal=False),
+            dropout=self.dropout,
+            relative_positions=self.relative_positions,
+            rows=rows,
+            need_weights=need_weights,
+        )
+
+        # 3. Join the heads: (U B) x heads x T x head_dim -> U x T x B x d.
+        joined = attended.unflatten(0, (units, -1)).permute(0, 3, 1, 2, 4).flatten(3)
+        if weights is not None:
+            weights = weights.unflatten(0, (units, -1)).transpose(1, 2)
+        return self.output_projection(joined), weights
+
+    def _split(self, projected: Tensor) -> Tensor:
+        """U x T x B x d to (U B) x heads x T x head_dim."""
+        return projected.unflatten(-1, (self.heads, -1)).permute(0, 2, 3, 1, 4).flatten(0, 1)

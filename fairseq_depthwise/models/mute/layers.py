@@ -1,0 +1,150 @@
+"""The encoder layer of the Multi-Unit Transformer: parallel units of attention and feed-forward, summed.
+
+Source: "Multi-Unit Transformers for Neural Machine Translation", Section 3, and the authors' program where the text
+leaves layer norms and residual connections open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_depthwise.models.mute.attention import UnitAttention
+from fairseq_depthwise.models.mute.noise import UnitInputs
+from fairseq_depthwise.models.mute.order import UnitOrder, coefficients
+from fairseq_depthwise.modules.dropout import Dropout
+from fairseq_depthwise.modules.linear.batched import UnitLayerNorm, UnitLinear
+from fairseq_depthwise.modules.stack import EncoderLayer
+
+
+class UnitFeedForward(nn.Module):
+    """``W_2 activation(W_1 LN(x))`` of each unit, with biases: FFN_i of Equation 9 and the norm before it.
+
+    Args:
+        units: number of nets; 1 is one that all units share.
+        embed_dim: d.
+        hidden_dim: width between the two maps.
+        activation: a function of :mod:`torch.nn.functional`.
+        activation_dropout: dropout after the activation.
+    """
+
+    def __init__(
+        self, *, units: int, embed_dim: int, hidden_dim: int, activation: str = "relu", activation_dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.norm = UnitLayerNorm(units=units, embed_dim=embed_dim)
+        self.first = UnitLinear(units=units, in_features=embed_dim, out_features=hidden_dim)
+        self.second = UnitLinear(units=units, in_features=hidden_dim, out_features=embed_dim)
+        self.activation = activation
+        self.activation_dropout = Dropout(activation_dropout)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """U x T x B x d to U x T x B x d."""
+        activated = getattr(F, self.activation)(self.first(self.norm(values)))
+        output: Tensor = self.second(self.activation_dropout(activated))
+        return output
+
+
+class MultiUnitEncoderLayer(EncoderLayer):
+    """The I units of a layer, all of them in one batched computation (Equations 8 to 18)::
+
+        n   = LN(x)                            one norm for all units
+        n_i = Bias_i(n)                        noise in training; the residual stays clean
+        s_i = x + SelfAttn_i(n_i)
+        F_i = s_i + FFN_i(LN_i(s_i))
+        out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``unit_order``)
+
+    Args:
+        units: I.
+        embed_dim: d.
+        self_attention: attention of all units, or the one that they share.
+        feed_forward: nets of all units, or the one that they share.
+        inputs: what each unit reads.
+        order: their learned order; None adds them up side by side.
+        dropout: dropout of each sub-layer's output.
+    """
+
+    #: With these linear layers 0 and these weights as in a new layer it passes on what it reads; with an order, nearly.
+    branch_ends = ("self_attention.output_projection", "feed_forward.second")
+    branch_weights = ("unit_weights",)
+
+    def __init__(
+        self,
+        *,
+        units: int,
+        embed_dim: int,
+        self_attention: UnitAttention,
+        feed_forward: UnitFeedForward,
+        inputs: UnitInputs,
+        order: UnitOrder | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.self_attention_norm = nn.LayerNorm(embed_dim)
+        self.inputs = inputs
+        self.self_attention = self_attention
+        self.feed_forward = feed_forward
+        self.order = order
+        #: alpha (Equation 10); with an order, of its places (Equation 15).
+        self.unit_weights = nn.Parameter(torch.full((units,), 1 / units))
+        self.dropout = Dropout(dropout)
+
+    @classmethod
+    def prepare(
+        cls, layers: Sequence[MultiUnitEncoderLayer], embedded: Tensor, padding: Tensor | None
+    ) -> list[tuple[Tensor | None, ...]]:
+        """The noise of each layer, rows U x T x B or None, and how much each unit's output counts, I."""
+        length, batch = embedded.size(0), embedded.size(1)
+        rows = [layer.inputs.draw(length, batch, padding, embedded.device) for layer in layers]
+        return list(zip(rows, coefficients_of(layers), strict=True))
+
+    def forward(
+        self,
+        stream: Tensor,
+        padding: Tensor | None,
+        rows: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """T x B x d to T x B x d.
+
+        Args:
+            stream: T x B x d.
+            padding: B x T, True at padding.
+            rows: from :meth:`prepare`; None for no noise.
+            weights: c, from :meth:`prepare`; computed here unless given.
+        """
+        # 1. Attention: U x T x B x d, with U = 1 while nothing tells the units apart.
+        inputs = self.inputs(self.self_attention_norm(stream), rows)
+        attended, _ = self.self_attention(inputs, padding)
+        attended = stream + self.dropout(attended)
+
+        # 2. Feed-forward: I x T x B x d, or 1 for a single unit.
+        outputs = attended + self.dropout(self.feed_forward(attended))
+
+        # 3. The weighted sum.
+        return weighted_sum(self.coefficients() if weights is None else weights, outputs)
+
+    def coefficients(self) -> Tensor:
+        """How much each unit's output counts, I."""
+        (own,) = coefficients_of([self])
+        return own
+
+
+def coefficients_of(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
+    """How much each unit's output counts in each layer, I; all of them have an order or none has."""
+    orders = [layer.order for layer in layers if layer.order is not None]
+    if not orders:
+        return [layer.unit_weights for layer in layers]
+    return list(coefficients(orders, torch.stack([layer.unit_weights for layer in layers])))
+
+
+def weighted_sum(weights: Tensor, outputs: Tensor) -> Tensor:
+    """``sum_i c_i F_i`` (T x B x d) for c (I) and F (I x T x B x d); under autocast as precise as the outputs."""
+    first, *others = weights.to(outputs.dtype).unbind()
+    total = outputs[0] * first
+    for output, weight in zip(outputs[1:], others, strict=True):
+        total = torch.addcmul(total, output, weight)
+    return total

@@ -1,0 +1,108 @@
+"""The deep pre-norm Transformer that shallow-to-deep training grows: blocks of layers, sparsely connected.
+
+Source: "Shallow-to-Deep Training for Neural Machine Translation". The encoder's layers form blocks that read a learned
+sum over all blocks below (``modules/connections.py``), self-attention has relative positions on its keys, and the
+decoder is the ordinary one. Growing it: the task ``translation_layer_growth``. See ``docs/shallow_to_deep.md``.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.models import register_model
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_compat import UserError
+from fairseq_depthwise.models.base.assembly import assemble
+from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
+from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
+from fairseq_depthwise.models.sdt.connection import BlockConnection
+from fairseq_depthwise.models.sdt.presets import PRESETS
+from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
+from fairseq_depthwise.modules.stack import Connection
+
+
+@dataclass
+class SDTTransformerConfig(ResidualConfig):
+    """Options of ``sdt_transformer``; the paper's dropout is 0.1 everywhere."""
+
+    attention_dropout: float = option(
+        0.1, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
+    )
+    activation_dropout: float = option(
+        0.1, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
+    )
+    encoder_block_size: int = option(
+        6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0, addable=True
+    )
+    max_relative_positions: int = option(
+        8, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
+    )
+    inter_similarity_weight: float = option(
+        0.0,
+        "weight of the penalty on representations that differ from their sentence's mean; needs --criterion "
+        "label_smoothed_cross_entropy_with_auxiliary",
+        at_least=0,
+        changes_parameters=False,
+    )
+
+    def check(self) -> None:
+        super().check()
+        layers, block = self.encoder_layers, self.encoder_block_size
+        if block and layers % block:
+            possible = ", ".join(str(number) for number in range(1, layers + 1) if layers % number == 0)
+            raise UserError(
+                f"--encoder-layers {layers} is not a multiple of --encoder-block-size {block}; block sizes that fit "
+                f"are {possible}, or 0 for no connections"
+            )
+
+
+@register_model("sdt_transformer", dataclass=SDTTransformerConfig)
+class SDTTransformer(StackModel):
+    """Pre-norm encoder with block connections, pre-norm decoder."""
+
+    #: Weight of the penalty on low inter-similarity.
+    inter_similarity_weight = 0.0
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: FairseqTask) -> "SDTTransformer":
+        """Build the model for a task's dictionaries.
+
+        Raises:
+            UserError: an option is out of range or contradicts another.
+        """
+        config = SDTTransformerConfig.complete(cfg)
+        model = cls(*assemble(config, task, BlockStacks(config)))
+        model.inter_similarity_weight = config.inter_similarity_weight
+        model.reads_encoder_states = config.inter_similarity_weight > 0
+        return model
+
+    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
+        """The regulariser of "Reg-6L" (Section 6.3), where it has a weight."""
+        if not self.inter_similarity_weight:
+            return {}
+        layers = encoder_out["encoder_states"][1:]
+        penalty = inter_similarity_penalty(layers, encoder_out["encoder_padding_mask"][0])
+        loss = AuxiliaryLoss(penalty, self.inter_similarity_weight, "--inter-similarity-weight")
+        return {"inter_similarity_penalty": loss}
+
+
+class BlockStacks(ResidualStacks):
+    """Residual stacks whose encoder has block connections.
+
+    Args:
+        config: checked options.
+    """
+
+    def __init__(self, config: SDTTransformerConfig) -> None:
+        super().__init__(config)
+        self.block_size = config.encoder_block_size
+
+    def encoder_connection(self) -> Connection:
+        if not self.block_size:
+            return super().encoder_connection()
+        return BlockConnection(embed_dim=self.width, layers=self.config.encoder_layers, block_size=self.block_size)
+
+
+register_presets("sdt_transformer", PRESETS)

@@ -1,0 +1,1 @@
+"""What a beam search keeps between its steps."""

@@ -1,0 +1,1 @@
+"""Linear layers: batched over units, prepacked for inference, quantized."""

@@ -1,0 +1,212 @@
+"""The map in closed form: against least squares, on data that is hard for sums, and in parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments, LinearFit
+
+WIDTH = 5
+
+
+def normal(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def random_map() -> tuple[Tensor, Tensor]:
+    return normal(WIDTH, WIDTH, seed=2), normal(WIDTH, seed=3)
+
+
+def moments_of(
+    below: Tensor, above: Tensor, *, sizes: int = 16, precision: torch.dtype = torch.float64
+) -> LayerMoments:
+    moments = LayerMoments(below.size(1), precision=precision)
+    for x, y in zip(below.split(sizes), above.split(sizes), strict=True):
+        moments.add(x, y)
+    return moments
+
+
+def curved(count: int = 200) -> tuple[Tensor, Tensor]:
+    """A layer that is far from linear."""
+    below = normal(count, WIDTH)
+    weight, bias = random_map()
+    return below, (below @ weight.t() + bias).tanh() + 0.3 * below.square()
+
+
+def least_squares(below: Tensor, above: Tensor) -> Tensor:
+    """W and b side by side, with PyTorch's solver on all data at once."""
+    ones = torch.ones(len(below), 1, dtype=below.dtype)
+    return torch.linalg.lstsq(torch.cat([below, ones], dim=1), above, driver="gelsd").solution.t()
+
+
+def error_of(fit: LinearFit, below: Tensor, above: Tensor) -> float:
+    """What applying the map gives."""
+    layer = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
+    layer.load_state_dict({"weight": fit.weight, "bias": fit.bias})
+    return nn.functional.mse_loss(layer(below), above).item()
+
+
+@pytest.mark.parametrize("sizes", [1, 7, 200])
+def test_a_linear_layer_is_recovered(sizes: int) -> None:
+    below, (weight, bias) = normal(200, WIDTH), random_map()
+    fit = moments_of(below, below @ weight.t() + bias, sizes=sizes).fit()
+    torch.testing.assert_close(fit.weight, weight, rtol=0, atol=1e-6)
+    torch.testing.assert_close(fit.bias, bias, rtol=0, atol=1e-6)
+    assert fit.unexplained < 1e-12
+    assert fit.positions == 200
+
+
+def test_products_in_single_precision_recover_it_nearly() -> None:
+    """The ridge moves W by 1e-5 of itself; 1e-7 of rounding, times the condition of the data, is less."""
+    below, (weight, bias) = normal(500, WIDTH), random_map()
+    above = below @ weight.t() + bias
+    fit = moments_of(below.float(), above.float(), precision=torch.float32).fit()
+    torch.testing.assert_close(fit.weight, weight, rtol=0, atol=1e-4)
+    torch.testing.assert_close(fit.bias, bias, rtol=0, atol=1e-4)
+    assert fit.unexplained < 1e-6
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32])
+def test_sixteen_bits_are_taken_in(precision: torch.dtype) -> None:
+    below, above = (one.to(torch.bfloat16) for one in curved())
+    fit = moments_of(below, above, precision=precision).fit()
+    expected = least_squares(below.double(), above.double())
+    torch.testing.assert_close(torch.cat([fit.weight, fit.bias[:, None]], dim=1), expected, rtol=0, atol=1e-4)
+
+
+def test_it_is_the_least_squares_solution() -> None:
+    below, above = curved()
+    fit = moments_of(below, above).fit()
+    torch.testing.assert_close(
+        torch.cat([fit.weight, fit.bias[:, None]], dim=1), least_squares(below, above), rtol=0, atol=1e-7
+    )
+    without = moments_of(below, above).fit(ridge=0)
+    assert without.error == pytest.approx(fit.error, rel=1e-9)
+    torch.testing.assert_close(
+        torch.cat([without.weight, without.bias[:, None]], dim=1), least_squares(below, above), rtol=0, atol=1e-12
+    )
+
+
+def test_error_and_unexplained_are_those_of_the_map() -> None:
+    below, above = curved()
+    fit = moments_of(below, above).fit()
+    assert fit.error == pytest.approx(error_of(fit, below, above), rel=1e-9)
+    variance = (above - above.mean(dim=0)).square().mean().item()
+    assert fit.unexplained == pytest.approx(fit.error / variance, rel=1e-9)
+    assert 0.1 < fit.unexplained < 1
+
+
+def test_an_output_that_has_nothing_to_do_with_the_input() -> None:
+    fit = moments_of(normal(2000, WIDTH), normal(2000, WIDTH, seed=9) + 4).fit()
+    assert 0.99 < fit.unexplained < 1
+    torch.testing.assert_close(fit.bias, torch.full((WIDTH,), 4.0, dtype=torch.float64), rtol=0, atol=0.2)
+
+
+def test_a_constant_output() -> None:
+    fit = moments_of(normal(40, WIDTH), torch.full((40, WIDTH), 2.5, dtype=torch.float64)).fit()
+    assert (fit.error, fit.unexplained) == (0, 0)
+    torch.testing.assert_close(fit.bias, torch.full((WIDTH,), 2.5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("sizes", [8, 64])
+def test_features_of_very_different_scales_and_large_means(sizes: int) -> None:
+    scales = torch.tensor([1e-6, 1e-3, 1.0, 1e3, 1e6], dtype=torch.float64)
+    below, (weight, bias) = normal(300, WIDTH) * scales + 1e3 * scales, random_map()
+    above = below / scales @ weight.t() + bias
+    fit = moments_of(below, above, sizes=sizes).fit()
+    torch.testing.assert_close(fit.weight * scales, weight, rtol=0, atol=1e-6)
+    assert fit.error == pytest.approx(error_of(fit, below, above), abs=1e-9)
+
+
+def test_large_means_in_single_precision() -> None:
+    """Products that were centred afterwards would have lost all of it: the mean is 1000 deviations."""
+    below, (weight, bias) = (normal(400, WIDTH) + 1000).float(), random_map()
+    above = (below.double() @ weight.t() + bias).float()
+    fit = moments_of(below, above, precision=torch.float32).fit()
+    torch.testing.assert_close(fit.weight, weight, rtol=0, atol=2e-3)
+    assert error_of(fit, below.double(), above.double()) < 1e-5
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32])
+def test_features_that_do_not_vary_get_no_weight(precision: torch.dtype) -> None:
+    """0.1 has no end in binary: the mean of many is another number, which must not count as variation."""
+    below, above = curved()
+    below[:, 1] = 0.1
+    below[:, 3] = 0.0
+    fit = moments_of(below.to(precision), above.to(precision), sizes=7, precision=precision).fit()
+    assert fit.weight[:, [1, 3]].abs().max() < 1e-3
+    rest = least_squares(below[:, [0, 2, 4]], above)
+    torch.testing.assert_close(fit.weight[:, [0, 2, 4]], rest[:, :3], rtol=0, atol=1e-4)
+
+
+def test_equal_features_share_a_weight() -> None:
+    """Below the first layer of the depth-wise LSTM model the output and the cell are both the embedding."""
+    half, above = normal(100, WIDTH), normal(100, 2 * WIDTH, seed=4)
+    fit = moments_of(torch.cat([half, half], dim=1), above).fit()
+    torch.testing.assert_close(fit.weight[:, :WIDTH], fit.weight[:, WIDTH:], rtol=0, atol=1e-5)
+    whole = least_squares(half, above)
+    torch.testing.assert_close(2 * fit.weight[:, :WIDTH], whole[:, :WIDTH], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_fewer_positions_than_features(count: int) -> None:
+    below, above = curved(count)
+    fit = moments_of(below, above, sizes=2).fit()
+    assert fit.weight.isfinite().all()
+    assert error_of(fit, below, above) < 1e-6
+    # Of all maps without an error, it is one with small weights.
+    assert fit.weight.abs().max() < 20
+
+
+def test_parts_and_empty_batches_make_no_difference() -> None:
+    below, above = curved()
+    whole = moments_of(below, above, sizes=200)
+    parts = [moments_of(below[cut], above[cut]) for cut in (slice(0, 3), slice(3, 3), slice(3, 150), slice(150, 200))]
+    merged = LayerMoments(WIDTH)
+    merged.add(below[:0], above[:0])
+    for part in parts:
+        merged.merge(part)
+    assert merged.count == whole.count == 200
+    for name in ("mean", "products", "squares"):
+        torch.testing.assert_close(getattr(merged, name), getattr(whole, name), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(merged.fit().weight, whole.fit().weight, rtol=0, atol=1e-10)
+
+
+def test_inputs_are_left_alone() -> None:
+    below, above = curved()
+    copies = below.clone(), above.clone()
+    moments = moments_of(below, above, sizes=200)
+    other = moments_of(below, above, sizes=200)
+    moments.merge(other)
+    assert torch.equal(below, copies[0])
+    assert torch.equal(above, copies[1])
+    assert other.count == 200
+
+
+def test_the_first_features_alone() -> None:
+    below, above = curved()
+    whole = moments_of(below, above)
+    part = whole.of_first(2)
+    expected = moments_of(below[:, :2], above[:, :2])
+    torch.testing.assert_close(part.fit().weight, expected.fit().weight, rtol=0, atol=1e-12)
+    assert part.fit().error == pytest.approx(expected.fit().error)
+    before = whole.fit()
+    part.add(below[:, :2] + 1, above[:, :2] - 1)  # it is another object
+    assert whole.fit().error == before.error
+    assert torch.equal(whole.fit().weight, before.weight)
+
+
+def test_nothing_to_fit() -> None:
+    with pytest.raises(ValueError, match="no position was seen"):
+        LayerMoments(WIDTH).fit()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_is_not_finite_is_refused(value: float, side: int) -> None:
+    data = curved()
+    data[side][3, 1] = value
+    with pytest.raises(ValueError, match="input or output is not finite"):
+        moments_of(*data).fit()

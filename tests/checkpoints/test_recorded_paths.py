@@ -1,0 +1,79 @@
+"""Which files a model stands for, and where they are found that were moved since the training."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairseq_compat import UserError
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder, moved_file
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a checkpoint and data, and another as the current one."""
+    folder = tmp_path / "run"
+    for name in ("checkpoints", "data-bin"):
+        (folder / name).mkdir(parents=True)
+    (folder / "checkpoints" / "checkpoint_best.pt").touch()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return folder
+
+
+def test_files_and_folders(run: Path) -> None:
+    best = str(run / "checkpoints" / "checkpoint_best.pt")
+    assert checkpoint_files(best) == [best]
+    assert checkpoint_files(str(run / "checkpoints")) == [best]
+    assert checkpoint_files(f"{best}{os.pathsep}{run / 'checkpoints'}") == [best, best]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], "has no checkpoint_best.pt, nor any other file that ends in .pt; give a checkpoint"),
+        (["b.pt", "a.pt", "x.log"], "has no checkpoint_best.pt; it has a.pt, b.pt: give one of them"),
+        ([f"{n}.pt" for n in range(7)], "it has 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more: give one of them"),
+    ],
+)
+def test_folder_without_the_best(names: list[str], said: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(UserError) as error:
+        checkpoint_files(str(tmp_path))
+    assert str(error.value).endswith(said)
+
+
+@pytest.mark.parametrize(("model", "said"), [("no.pt", "no.pt does not exist"), ("", "an empty name in it")])
+def test_no_file(model: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        checkpoint_files(model)
+
+
+def test_data_is_where_it_was_or_above_the_checkpoint(run: Path) -> None:
+    checkpoint = str(run / "checkpoints" / "checkpoint_best.pt")
+    assert data_folder("data-bin", checkpoint) == str(run / "data-bin")
+    assert data_folder("run/data-bin", checkpoint) == str(run / "data-bin")
+    assert data_folder(f"data-bin{os.pathsep}shard2", checkpoint) == str(run / "data-bin")
+    assert data_folder(str(run / "data-bin"), "best.pt") == str(run / "data-bin")
+    Path("data-bin").mkdir()
+    assert data_folder("data-bin", checkpoint) == "data-bin"
+
+
+@pytest.mark.parametrize("recorded", ["other-bin", "/gone/data-bin", None])
+def test_data_is_nowhere(recorded: str | None, run: Path) -> None:
+    with pytest.raises(UserError, match=r"best\.pt .*with --data$"):
+        data_folder(recorded, str(run / "checkpoints" / "checkpoint_best.pt"))
+
+
+def test_files_are_also_in_or_beside_the_data(run: Path) -> None:
+    checkpoint, data = str(run / "checkpoints" / "checkpoint_best.pt"), str(run / "data-bin")
+    with pytest.raises(UserError, match=r"--bpe-codes /gone/codes, and no such file is here or beside the data"):
+        moved_file("/gone/codes", checkpoint, data, "--bpe-codes")
+    (run / "codes").touch()
+    assert moved_file("/gone/codes", checkpoint, data, "--bpe-codes") == str(run / "codes")
+    (run / "data-bin" / "codes").touch()
+    assert moved_file("/gone/codes", checkpoint, data, "--bpe-codes") == str(run / "data-bin" / "codes")
+    assert moved_file("codes", checkpoint, "elsewhere", "--bpe-codes") == str(run / "codes")

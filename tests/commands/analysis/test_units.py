@@ -1,0 +1,198 @@
+"""``fairseq-depthwise units``: three forms of one result, figures, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from figure_files import figure_in
+from tiny_checkpoints import tiny_checkpoint
+from unit_checkpoints import SENTENCES, unit_checkpoint, unit_data, unit_model
+
+from fairseq_compat import checkpoints
+from fairseq_depthwise.models.mute.order import penalty
+
+DIVERSITIES = ("attention_positions", "attention_outputs", "feed_forward_outputs")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return unit_data(tmp_path_factory.mktemp("units") / "data-bin", test=SENTENCES[::-1], empty=[])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def mute(folder: Path) -> str:
+    return unit_checkpoint(folder)
+
+
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> str:
+    return unit_checkpoint(folder, "shared.pt", unit_sharing="attention", encoder_layers=3)
+
+
+def test_forms_agree(
+    mute: str, shared: str, data: str, printed: Callable[..., str], document: Callable[..., Any]
+) -> None:
+    command = ["units", mute, shared, "--data", data]
+    documents = document(*command)["checkpoints"]
+    lines = list(csv.DictReader(io.StringIO(printed(*command, "--csv"))))
+    texts = printed(*command).split("\n\n")
+    for path, found, text in zip((mute, shared), documents, texts, strict=True):
+        assert (found["checkpoint"], found["units"], found["subset"]) == (path, 4, "valid")
+        assert found["sentences"] == len(SENTENCES)
+        of_this = [line for line in lines if line["checkpoint"] == path]
+        rows = [line.split() for line in text.splitlines()[3:]]
+        for layer, line, row in zip([*found["layers"], found["mean"]], of_this, rows, strict=True):
+            values = [layer[name] for name in DIVERSITIES]
+            assert [line[name] for name in DIVERSITIES] == ["" if value is None else str(value) for value in values]
+            assert row[:4] == [line["layer"], *("-" if value is None else f"{value:.3f}" for value in values)]
+            if "weights" in layer:
+                assert [float(line[f"weight_{unit}"]) for unit in range(1, 5)] == layer["weights"]
+                assert row[4:] == [f"{weight:.3f}" for weight in layer["weights"]]
+                assert layer["coefficients"] == layer["weights"]
+                assert (layer["order"], layer["distance"], layer["penalty"]) == (None, None, None)
+        for name in DIVERSITIES:
+            values = [layer[name] for layer in found["layers"]]
+            assert found["mean"][name] == (None if None in values else pytest.approx(sum(values) / len(values)))
+    assert documents[1]["mean"]["attention_positions"] is None
+    assert documents[1]["mean"]["feed_forward_outputs"] is not None
+
+
+def test_batches_subset_limit_and_pairs(mute: str, data: str, document: Callable[..., Any]) -> None:
+    def found(*options: object) -> Any:
+        (one,) = document("units", mute, "--data", data, *options)["checkpoints"]
+        return one
+
+    whole = found()
+    for options in (["--max-tokens", 1], ["--max-tokens", 12], ["--max-tokens", 20], ["--subset", "test"]):
+        other = found(*options)
+        assert other["mean"] == pytest.approx(whole["mean"], rel=1e-5)
+        assert other["tokens"] == whole["tokens"]
+    few = found("--max-sentences", 2)
+    assert (few["sentences"], few["tokens"]) == (2, 7)
+    for one, other in zip(whole["layers"], found("--include-self")["layers"], strict=True):
+        for name in DIVERSITIES[:2]:
+            assert other[name] == pytest.approx(2.718281828459045**-0.25 * one[name] ** 0.75)
+        # With the residual in it, units have more in common.
+        assert other[DIVERSITIES[2]] < 0.95 * 2.718281828459045**-0.25 * one[DIVERSITIES[2]] ** 0.75
+
+
+@pytest.mark.parametrize("at_inference", ["soft", "hard"])
+def test_learned_order(
+    at_inference: str, tmp_path: Path, data: str, printed: Callable[..., str], document: Callable[..., Any]
+) -> None:
+    options = {"unit_sequential": True, "permutation_at_inference": at_inference}
+    path, model = unit_checkpoint(tmp_path, **options), unit_model(**options)
+    (summary,) = document("units", path, "--data", data)["checkpoints"]
+    for layer, found in zip(model.encoder.layers, summary["layers"], strict=True):
+        assert sorted(found["order"]) == [1, 2, 3, 4]
+        assert found["order"] == [unit + 1 for unit in layer.order.order()]
+        assert found["distance"] == pytest.approx(layer.order.distance())
+        assert found["penalty"] == pytest.approx(penalty(layer.order.matrix()).item())
+        assert found["weights"] == layer.unit_weights.tolist()
+        # The definition of the weights of places, once more: alpha_j counts 1/j for each unit up to place j.
+        of_places = [sum(found["weights"][j] / (j + 1) for j in range(k, 4)) for k in range(4)]
+        if at_inference == "hard":
+            expected = [of_places[found["order"].index(unit)] for unit in range(1, 5)]
+        else:
+            expected = (layer.order.matrix() @ torch.tensor(of_places)).tolist()
+        assert found["coefficients"] == pytest.approx(expected, rel=1e-5)
+    first = summary["layers"][0]
+    row = printed("units", path, "--data", data).splitlines()[3].split()
+    assert row[4:12] == [f"{weight:.3f}" for weight in (*first["weights"], *first["coefficients"])]
+    assert row[12:] == [*map(str, first["order"]), f"{first['distance']:.3f}", f"{first['penalty']:.3f}"]
+    line = next(csv.DictReader(io.StringIO(printed("units", path, "--data", data, "--csv"))))
+    assert (line["order"], line["penalty"]) == (" ".join(map(str, first["order"])), str(first["penalty"]))
+
+
+def test_learned_order_without_scipy(
+    tmp_path: Path, data: str, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    assert "scipy" in refusal("units", unit_checkpoint(tmp_path, unit_sequential=True), "--data", data)
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_figures(suffix: str, mute: str, shared: str, tmp_path: Path, data: str, printed: Callable[..., str]) -> None:
+    weights, attention = tmp_path / f"weights.{suffix}", tmp_path / f"attention.{suffix}"
+    command = ["units", mute, shared, "--data", data, "--output", weights]
+    command += ["--sentence-index", 2, "--attention-output", attention]
+    printed(*command)
+    before = {path: figure_in(path) for path in (weights, attention)}
+    if suffix == "svg":
+        for text in ("w5", "&lt;/s&gt;", "unit 4", "mute.pt, layer 2", "shared.pt, layer 3"):
+            assert f">{text}<" in before[attention].decode()
+        for text in ("mute.pt", "shared.pt"):
+            assert f">{text}<" in before[weights].decode()
+        # It is the same again.
+        weights.write_bytes(b"old")
+        printed(*command, "--force")
+        assert {path: path.read_bytes() for path in before} == before
+    assert set(tmp_path.iterdir()) == {weights, attention}
+
+
+def test_figures_of_a_learned_order_and_of_odd_names(tmp_path: Path, data: str, printed: Callable[..., str]) -> None:
+    folder = tmp_path / "$a$"
+    folder.mkdir()
+    paths = [unit_checkpoint(tmp_path, encoder_units=2), unit_checkpoint(folder, unit_sequential=True)]
+    weights, attention = tmp_path / "weights.svg", tmp_path / "attention.svg"
+    sentence = ["--sentence", "w1 w2 $x$", "--layer", 1, "--attention-output", attention]
+    printed("units", *paths, "--data", data, "--output", weights, *sentence)
+    for text in (">mute.pt<", ">$a$/mute.pt<", ">place<"):
+        assert text in weights.read_text()
+    for text in ("$a$/mute.pt, layer 1", "&lt;unk&gt;"):
+        assert text in attention.read_text()
+
+
+def test_figures_without_matplotlib(
+    mute: str, tmp_path: Path, data: str, printed: Callable[..., str], refusal: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    sentence = refusal("units", mute, "--data", data, "--output", tmp_path / "weights.png")
+    assert "--output" in sentence
+    assert "matplotlib" in sentence
+    assert printed("units", mute, "--data", data)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("{mute} --data {folder}", "{folder}/dict.src.txt"),
+        ("{other} --data {data}", "{other} holds a model of the architecture sdt_transformer"),
+        ("{mute} {single} --data {data}", "{single} has one unit"),
+        ("{mute} --data {larger}", "--data {larger}: the source dictionary has 14"),
+        ("{mute} --data {data} --layer 1", "--layer is for --attention-output"),
+        ("{mute} --data {data} --sentence a", "--sentence is for --attention-output"),
+        ("{mute} --data {data} --attention-output a.png", "--attention-output a.png"),
+        ("{mute} --data {data} --output {folder}/figure.bmp", "--output {folder}/figure.bmp"),
+        ("{drawn} --sentence-index 7", "--sentence-index 7 is out of range; --subset valid of {data}"),
+        ("{drawn} --sentence-index -1", "--sentence-index -1"),
+        ("{drawn} --sentence SPACE", "--sentence is empty"),
+        ("{drawn} --sentence w1 --layer 3", "--layer 3 is out of range; the encoder of {mute} has 2"),
+        ("{drawn} --sentence w1 --output {figure}", "--output and --attention-output are both {figure}"),
+    ],
+)
+def test_refused(words: str, named: str, mute: str, tmp_path: Path, data: str, refusal: Callable[..., str]) -> None:
+    checkpoints.save(tiny_checkpoint()[0], tmp_path / "other.pt")
+    figure = tmp_path / "attention.png"
+    known = {
+        "folder": tmp_path, "data": data, "mute": mute, "other": tmp_path / "other.pt", "figure": figure,
+        "larger": unit_data(tmp_path / "larger", entries=14),
+        "single": unit_checkpoint(tmp_path, "single.pt", encoder_units=1),
+        "drawn": f"{mute} --data {data} --attention-output {figure}",
+    }  # fmt: skip
+    given = [" " if word == "SPACE" else word for word in words.format(**known).split()]
+    assert refusal("units", *given).startswith(named.format(**known))
+    assert not figure.exists()

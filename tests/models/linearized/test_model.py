@@ -1,0 +1,284 @@
+"""A trained model with linear maps in it: every family and fairseq's own, whole and step by step, frozen, saved."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.sequence_generator import SequenceGenerator
+from probe_checkpoints import KINDS, checkpoint_of, data_in, model_and_options
+from tiny_models import PAD, SOURCE, TARGET, task_of
+from torch import Tensor, nn
+
+from fairseq_compat import checkpoints
+from fairseq_depthwise.analysis.probe.checkpoint import write_linearized
+from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
+from fairseq_depthwise.models.linearized.model import LinearizedTransformer, depths_of, layers_named
+
+DEPTHWISE = "depthwise_lstm_transformer"
+
+#: Of finite differences.
+STEP = 1e-3
+
+#: What is linearized, and what of its layers' states is mapped.
+CASES = [(kind, "pair") for kind in KINDS] + [(DEPTHWISE, "output")]
+
+every_case = pytest.mark.parametrize(("kind", "which"), CASES)
+
+
+def linearized(kind: str, layers: str = "all", which: str = "pair", **options: Any) -> LinearizedTransformer:
+    """With maps of random numbers near to the identity, in float64."""
+    trained = model_and_options(kind, **options)[0]
+    names = layers_named(layers, depths_of(trained), "--probe-layers", kind)
+    model = LinearizedTransformer(trained, names, which).double()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for layer in model.linearized.values():
+            for parameter in layer.linear.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return model
+
+
+def frozen(kind: str) -> nn.Module:
+    """The trained model; PyTorch multiplies in another order where a gradient may be asked for."""
+    return model_and_options(kind)[0].requires_grad_(False)
+
+
+def vectors_of(state: Any) -> Tensor:
+    return torch.cat(state, dim=-1) if isinstance(state, DepthwiseState) else state
+
+
+def translate(model: nn.Module, **options: Any) -> list[list[list[int]]]:
+    generator = SequenceGenerator([model], task_of().target_dictionary, max_len_b=8, **options)
+    sample = {"net_input": {"src_tokens": SOURCE, "src_lengths": SOURCE.ne(PAD).sum(1)}}
+    return [[one["tokens"].tolist() for one in beams] for beams in generator.generate([model], sample)]
+
+
+# --- what is computed ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_replacements_it_is_the_trained_model(kind: str) -> None:
+    trained = frozen(kind).double()
+    model = linearized(kind)
+    model.replace_only(None)
+    with torch.no_grad():
+        expected = trained(SOURCE, None, TARGET)[0]
+        found, extra = model(SOURCE, None, TARGET)
+        assert torch.equal(found, expected)
+        assert set(extra) >= {"attn", "inner_states"}
+        model.replace_only("encoder.1")
+        assert not torch.allclose(model(SOURCE, None, TARGET)[0], expected)
+
+
+@every_case
+def test_maps_stand_where_the_layers_stood(kind: str, which: str) -> None:
+    """Of the trained model, made anew with hooks that put ``W x + b`` in place of what two layers return."""
+    model = linearized(kind, "encoder.2,decoder.1", which)
+    trained = model_and_options(kind)[0].double()
+
+    def put(layer: nn.Module, linear: nn.Linear) -> None:
+        def hook(_: nn.Module, inputs: tuple[Any, ...], returned: Any) -> Any:
+            below = inputs[0]
+            if which == "output":
+                above: Any = DepthwiseState(below.output @ linear.weight.t() + linear.bias, below.cell)
+            else:
+                above = vectors_of(below) @ linear.weight.t() + linear.bias
+                if isinstance(below, DepthwiseState):
+                    above = DepthwiseState(*above.chunk(2, dim=-1))
+            return (above, *returned[1:]) if type(returned) is tuple else above
+
+        layer.register_forward_hook(hook)
+
+    put(trained.encoder.layers[1], model.linearized["encoder.2"].linear)
+    put(trained.decoder.layers[0], model.linearized["decoder.1"].linear)
+    torch.testing.assert_close(model(SOURCE, None, TARGET)[0], trained(SOURCE, None, TARGET)[0])
+
+
+@every_case
+@pytest.mark.parametrize("layers", ["decoder.1", "decoder.2", "all"])
+def test_step_by_step_is_all_at_once(kind: str, which: str, layers: str) -> None:
+    """With beams that are exchanged on the way."""
+    model = linearized(kind, layers, which)
+    beams = torch.tensor([0, 0, 1, 1, 2, 2])
+    target = TARGET[beams].clone()
+    target[1::2, 1] = 7  # the second beams differ
+    with torch.no_grad():
+        encoded = model.encoder.reorder_encoder_out(model.encoder(SOURCE, src_lengths=SOURCE.ne(PAD).sum(1)), beams)
+        state: dict[str, Any] = {}
+        for t in range(2):
+            step = model.decoder(target[:, : t + 1], encoded, incremental_state=state)[0]
+            torch.testing.assert_close(step[:, 0], model.decoder(target[:, : t + 1], encoded)[0][:, t])
+        order = torch.tensor([1, 1, 3, 2, 5, 4])
+        target, encoded = target[order], model.encoder.reorder_encoder_out(encoded, order)
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        step = model.decoder(target[:, :3], encoded, incremental_state=state)[0]
+        torch.testing.assert_close(step[:, 0], model.decoder(target[:, :3], encoded)[0][:, 2])
+
+
+@every_case
+def test_a_sentence_does_not_depend_on_the_padding(kind: str, which: str) -> None:
+    model = linearized(kind, "all", which)
+    model.replace_only("encoder.1")
+    for replaced in (True, False):
+        for layer in model.linearized.values():
+            layer.replaced = replaced or layer.replaced
+        with torch.no_grad():
+            whole = model(SOURCE, SOURCE.ne(PAD).sum(1), TARGET)[0]
+            alone = model(SOURCE[:1, 2:], torch.tensor([3]), TARGET[:1, :3])[0]
+        torch.testing.assert_close(whole[:1, :3], alone)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_observed_is_what_the_layers_do(kind: str) -> None:
+    """Real positions only, and all layers fed by the trained model, whatever is replaced."""
+    model, trained = linearized(kind), model_and_options(kind)[0].double()
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
+    model.observe(SOURCE, None, TARGET, lambda name, below, above: seen.__setitem__(name, (below, above)))
+    assert list(seen) == list(model.linearized)
+
+    expected: dict[str, tuple[Tensor, Tensor]] = {}
+    for side, tokens in (("encoder", SOURCE), ("decoder", TARGET)):
+        for number, layer in enumerate(getattr(trained, side).layers, 1):
+
+            def keep(
+                _: nn.Module, inputs: Any, returned: Any, name: str = f"{side}.{number}", tokens: Tensor = tokens
+            ) -> None:
+                above = returned[0] if type(returned) is tuple else returned
+                # Sentence by sentence, position by position.
+                rows = [(t, b) for t in range(tokens.size(1)) for b in range(tokens.size(0)) if tokens[b, t] != PAD]
+                expected[name] = tuple(  # type: ignore[assignment]  # two of them, which mypy cannot count
+                    torch.stack([vectors_of(state)[row] for row in rows]) for state in (inputs[0], above)
+                )
+
+            layer.register_forward_hook(keep)
+    trained(SOURCE, None, TARGET)
+    for name, (below, above) in expected.items():
+        torch.testing.assert_close(seen[name], (below, above), msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_an_encoder_layer_alone_needs_no_decoder() -> None:
+    model = linearized(DEPTHWISE, "encoder.1")
+    model.decoder.forward = None  # type: ignore[assignment]  # calling it must fail
+    model.observe(SOURCE, None, TARGET, lambda *_: None)
+
+
+@every_case
+def test_beam_search(kind: str, which: str) -> None:
+    model = linearized(kind, "all", which).float()
+    found = translate(model, beam_size=3)
+    assert [len(beams) for beams in found] == [3, 3, 3]
+    model.replace_only(None)
+    assert translate(model, beam_size=3) == translate(model_and_options(kind)[0], beam_size=3)
+
+
+# --- what is trained -------------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_only_the_maps_are_trained(kind: str, which: str) -> None:
+    model = linearized(kind, "encoder.1,decoder.2", which).train()
+    trainable = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert sorted(trainable) == [
+        f"{side}.layers.{place}.linear.{part}"
+        for side, place in (("decoder", 1), ("encoder", 0))
+        for part in ("bias", "weight")
+    ]
+    model(SOURCE, None, TARGET)[0].square().mean().backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is not None) == (name in trainable), name
+        assert parameter.grad is None or parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_through_the_frozen_layers(kind: str) -> None:
+    """Of one weight of a map below all others, by finite differences."""
+    model = linearized(kind, "encoder.1").train()
+    weight = model.linearized["encoder.1"].linear.weight
+
+    def loss() -> Tensor:
+        return model(SOURCE, None, TARGET)[0].log_softmax(-1)[..., 5].mean()
+
+    loss().backward()
+    with torch.no_grad():
+        values = []
+        for step in (STEP, -2 * STEP):
+            weight[2, 3] += step
+            values.append(loss().item())
+    assert weight.grad is not None
+    # fairseq's own attention has its softmax in float32, so that smaller steps are lost in it.
+    assert weight.grad[2, 3].item() == pytest.approx((values[0] - values[1]) / (2 * STEP), rel=2e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_frozen_part_stays_in_evaluation_mode(kind: str) -> None:
+    noisy: dict[str, Any] = {"dropout": 0.5, "attention_dropout": 0.5, "activation_dropout": 0.5}
+    if kind == "mute_transformer":
+        noisy |= {"unit_noise_rate": 1.0, "unit_inputs": "identity,swap,disorder"}
+    model = linearized(kind, "encoder.1", **noisy)
+    expected = model(SOURCE, None, TARGET)[0]
+    assert model.train() is model
+    assert model.training
+    assert torch.equal(model(SOURCE, None, TARGET)[0], expected)
+    model.eval()
+    assert not model.training
+
+
+# --- precision -------------------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_low_precision(kind: str, which: str) -> None:
+    model = linearized(kind, "encoder.1", which).float()
+    with torch.no_grad():
+        expected = model(SOURCE, None, TARGET)[0].softmax(-1)
+        model.to(torch.bfloat16)
+        found = model(SOURCE, None, TARGET)[0].float().softmax(-1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.06)
+    model.take_map("encoder.1", *(one.double() for one in model.linearized["encoder.1"].linear.parameters()), which)
+    assert model.linearized["encoder.1"].linear.weight.dtype == torch.bfloat16
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_a_checkpoint_needs_neither_the_trained_file_nor_an_option(kind: str, which: str, tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, kind)
+    expected = linearized(kind, "decoder.2", which).float()
+    linear = expected.linearized["decoder.2"].linear
+    fit = LinearFit(linear.weight.double(), linear.bias.double(), 0.0, 0.0, 1)
+    written = tmp_path / "linearized.pt"
+    write_linearized(path, str(written), "decoder.2", which if kind == DEPTHWISE else "", fit)
+    Path(path).unlink()
+    data = data_in(tmp_path / "data-bin")
+    (model,), saved, task = checkpoint_utils.load_model_ensemble_and_task([str(written)], arg_overrides={"data": data})
+    assert isinstance(model, LinearizedTransformer)
+    assert not model.training
+    assert saved.model._name == "linearized_transformer"
+    assert len(task.source_dictionary) == 12
+    with torch.no_grad():
+        assert torch.equal(model(SOURCE, None, TARGET)[0], expected(SOURCE, None, TARGET)[0])
+    # The checkpoint has nothing that the model would not save itself.
+    assert set(checkpoints.load_checkpoint(written)["model"]) == set(model.state_dict())
+
+
+@every_case
+def test_built_from_a_path(kind: str, which: str, tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, kind)
+    before = Path(path).read_bytes()
+    options = {"probe_path": path, "probe_layers": " decoder.1, encoder.2,decoder.1", "probe_state": which}
+    model = LinearizedTransformer.build_model(
+        Namespace(_name="linearized_transformer", probe_model=None, **options), task_of()
+    )
+    assert list(model.linearized) == ["encoder.2", "decoder.1"]
+    trained = frozen(kind)
+    model.replace_only(None)
+    with torch.no_grad():
+        assert torch.equal(model(SOURCE, None, TARGET)[0], trained(SOURCE, None, TARGET)[0])
+    assert Path(path).read_bytes() == before

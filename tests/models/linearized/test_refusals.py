@@ -1,0 +1,94 @@
+"""``--arch linearized_transformer``: what it refuses, in a sentence."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
+from probe_checkpoints import checkpoint_of
+from tiny_models import task_of
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.analysis.probe.checkpoint import write_linearized
+from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.models.linearized.model import LinearizedTransformer
+
+DEPTHWISE = "depthwise_lstm_transformer"
+
+
+def build(**options: Any) -> LinearizedTransformer:
+    """As ``fairseq-train`` does."""
+    values = {
+        "_name": "linearized_transformer",
+        "probe_path": None,
+        "probe_layers": "all",
+        "probe_state": "pair",
+        "probe_model": None,
+        **options,
+    }
+    return LinearizedTransformer.build_model(Namespace(**values), task_of())
+
+
+def other_architecture(folder: Path, name: str) -> str:
+    """A checkpoint of a model of fairseq's that is no Transformer."""
+    args = Namespace(arch=name, _name=name, criterion="cross_entropy")
+    ARCH_CONFIG_REGISTRY[name](args)
+    for option in ("encoder_embed_dim", "decoder_embed_dim", "decoder_out_embed_dim", "encoder_hidden_size"):
+        setattr(args, option, 8)
+    if name == "lstm":
+        args.decoder_hidden_size = 8
+    else:
+        args.encoder_layers = args.decoder_layers = "[(8, 3)] * 2"
+    args.max_source_positions = args.max_target_positions = 32
+    model = MODEL_REGISTRY[name].build_model(args, task_of())
+    torch.save({"args": args, "cfg": None, "model": model.state_dict()}, folder / f"{name}.pt")
+    return str(folder / f"{name}.pt")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "--arch linearized_transformer needs --probe-path, the checkpoint of the trained model"),
+        ({"probe_path": "{folder}/none.pt"}, "--probe-path {folder}/none.pt: there is no such file; give the path"),
+        ({"probe_path": "{depthwise}", "probe_layers": ""}, "--probe-layers names no layer; {depthwise} has encoder.1"),
+        (
+            {"probe_path": "{depthwise}", "probe_layers": "encoder.1,encoder.4"},
+            "--probe-layers encoder.1,encoder.4: there is no layer encoder.4; {depthwise} has encoder.1 to encoder.3 "
+            "and decoder.1 to decoder.3",
+        ),
+        ({"probe_path": "{depthwise}", "probe_layers": "encoder.0"}, "there is no layer encoder.0"),
+        ({"probe_path": "{depthwise}", "probe_layers": "3"}, "there is no layer 3"),
+        ({"probe_path": "{depthwise}", "probe_state": "cell"}, "--probe-state cell"),
+        ({"probe_path": "{stock}", "probe_state": "output"}, "--probe-state output: the layers of {stock} pass on no"),
+        ({"probe_path": "{linearized}"}, "--probe-path {linearized} holds a linearized model; give the trained model"),
+        ({"probe_path": "{smaller}"}, "--probe-path {smaller} does not go with the data: "),
+        ({"probe_path": "{fconv}"}, "a FConvModel cannot be linearized; only models of this plugin's families"),
+        ({"probe_path": "{lstm}"}, "a LSTMModel cannot be linearized; only models of this plugin's families"),
+    ],
+)
+def test_bad_options_are_one_sentence(options: dict[str, str], said: str, tmp_path: Path) -> None:
+    known = {"folder": str(tmp_path)}
+    needed = options.get("probe_path", "").strip("{}")
+    if needed == "depthwise":
+        known[needed] = checkpoint_of(tmp_path, DEPTHWISE)
+    elif needed in ("fconv", "lstm"):
+        known[needed] = other_architecture(tmp_path, needed)
+    elif needed == "linearized":
+        fit = LinearFit(torch.eye(32), torch.zeros(32), 0.0, 0.0, 1)
+        known[needed] = str(tmp_path / "linearized.pt")
+        write_linearized(checkpoint_of(tmp_path, DEPTHWISE), known[needed], "encoder.1", "pair", fit)
+    elif needed == "stock":
+        known[needed] = checkpoint_of(tmp_path, "transformer")
+    elif needed == "smaller":
+        known[needed] = str(tmp_path / "smaller.pt")
+        state = checkpoints.load_checkpoint(checkpoint_of(tmp_path, DEPTHWISE))
+        state["model"] = {name: value[:9] if len(value) == 12 else value for name, value in state["model"].items()}
+        torch.save(state, known[needed])
+    with pytest.raises(UserError) as error:
+        build(**{name: value.format(**known) for name, value in options.items()})
+    assert said.format(**known) in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,310 @@
+"""Layers of units against a reading unit by unit: values, gradients, padding, noise; the parts that they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from second_reading_mute import Reading, read_encoder_layer, read_unit_attention, read_unit_linear, read_unit_norm
+from torch import Tensor, nn
+
+from fairseq_depthwise.models.mute.attention import UnitAttention
+from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer, UnitFeedForward
+from fairseq_depthwise.models.mute.noise import UnitInputs
+from fairseq_depthwise.models.mute.order import UnitOrder
+from fairseq_depthwise.modules.linear.batched import UnitLayerNorm, UnitLinear
+from fairseq_depthwise.modules.relative_positions import RelativePositions
+
+WIDTH, HEADS, HIDDEN, FAR, LENGTH = 4, 2, 6, 1, 4
+
+#: B x T, as fairseq pads sources.
+PADDING = torch.tensor([[True, False, False, False], [True, True, True, False], [False] * 4])
+
+#: For each unit the positions whose inputs are read, T of them for each sentence; 4 is the mask.
+ROWS = torch.tensor(
+    [
+        [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]],
+        [[0, 3, 2, 1], [0, 1, 2, 3], [1, 0, 2, 3]],
+        [[0, 2, 3, 1], [0, 1, 2, 3], [0, 3, 1, 2]],
+        [[0, 1, 4, 3], [0, 1, 2, 4], [4, 1, 2, 3]],
+    ]
+)
+
+every_sharing = pytest.mark.parametrize("sharing", ["none", "attention", "ffn"])
+every_number_of_units = pytest.mark.parametrize(
+    ("units", "sharing"), [(1, "none"), *((units, s) for units in (2, 3, 4) for s in ("none", "attention", "ffn"))]
+)
+sequential_or_not = pytest.mark.parametrize("sequential", [False, True], ids=["sum", "sequential"])
+noisy_or_not = pytest.mark.parametrize("noisy", [False, True], ids=["clean", "noisy"])
+
+
+def build_layer(
+    units: int, sharing: str = "none", sequential: bool = False, terms: str | None = "key-value"
+) -> MultiUnitEncoderLayer:
+    """Every parameter random, so that none can be forgotten; every unit's noise may be a mask."""
+    torch.manual_seed(1)
+    attentions, nets = (1 if sharing == shared else units for shared in ("attention", "ffn"))
+    tables = None
+    if terms:
+        tables = RelativePositions(
+            head_dim=WIDTH // HEADS,
+            max_distance=FAR,
+            value_term=terms == "key-value",
+            one_table=True,
+            units=attentions,
+        )
+    layer = MultiUnitEncoderLayer(
+        units=units,
+        embed_dim=WIDTH,
+        self_attention=UnitAttention(units=attentions, embed_dim=WIDTH, heads=HEADS, relative_positions=tables),
+        feed_forward=UnitFeedForward(units=nets, embed_dim=WIDTH, hidden_dim=HIDDEN, activation="gelu"),
+        inputs=UnitInputs(noises=["mask"] * units, embed_dim=WIDTH, noise_rate=1.0),
+        order=UnitOrder(units=units) if sequential else None,
+    )
+    for name, parameter in layer.named_parameters():
+        if name == "order.raw":
+            nn.init.uniform_(parameter)
+        else:
+            nn.init.normal_(parameter, mean=0.2)
+    return layer.double()
+
+
+def given(terms: str | None) -> Reading:
+    return Reading(heads=HEADS, max_distance=FAR if terms else 0, on_values=terms == "key-value", activation="gelu")
+
+
+def rows_of(units: int) -> Tensor:
+    """U x T x B."""
+    return ROWS[-units:].transpose(1, 2)
+
+
+def randn(*shape: int, seed: int = 2) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def read(
+    layer: nn.Module, stream: Tensor, padding: Tensor | None, rows: Tensor | None, terms: str | None
+) -> list[Tensor]:
+    """Of every sentence its real positions' output."""
+    outputs = []
+    for b in range(stream.size(1)):
+        first = 0 if padding is None else int(padding[b].sum())
+        noise = None
+        if rows is not None:
+            noise = [[None if t == LENGTH else t - first for t in unit[first:, b].tolist()] for unit in rows]
+        outputs.append(read_encoder_layer(layer, stream[first:, b], given(terms), noise))
+    return outputs
+
+
+def gradients(output: Tensor, stream: Tensor, layer: nn.Module, of_all: bool = True) -> dict[str, Tensor]:
+    """Of a sum whose terms have different weights, by every parameter but the order's, whose gradient goes straight.
+
+    ``of_all``: every parameter must take part; otherwise it has a gradient of zeros.
+    """
+    names, leaves = zip(*((n, p) for n, p in layer.named_parameters() if n != "order.raw"), strict=True)
+    loss = (output * randn(*output.shape, seed=7)).sum()
+    found = torch.autograd.grad(loss, (stream, *leaves), materialize_grads=not of_all)
+    return dict(zip(("stream", *names), found, strict=True))
+
+
+# --- the equations ---------------------------------------------------------------------------------------------------
+
+
+@every_number_of_units
+@sequential_or_not
+@noisy_or_not
+@pytest.mark.parametrize("padding", [None, PADDING], ids=["full", "padded"])
+@pytest.mark.parametrize("terms", ["key-value", "key", None])
+def test_a_layer_is_the_equations(
+    units: int, sharing: str, sequential: bool, noisy: bool, padding: Tensor | None, terms: str | None
+) -> None:
+    """Values and gradients."""
+    layer, stream = build_layer(units, sharing, sequential, terms), randn(LENGTH, 3, WIDTH).requires_grad_()
+    rows = rows_of(units) if noisy else None
+    output = layer(stream, padding, rows)
+    assert output.shape == stream.shape
+    real = torch.cat([output[slice(None) if padding is None else ~padding[b], b] for b in range(3)])
+    expected = torch.cat(read(layer, stream, padding, rows, terms))
+    torch.testing.assert_close(real, expected, rtol=1e-9, atol=1e-9)
+    expected_gradients = gradients(expected, stream, layer, of_all=False)
+    for name, gradient in gradients(real, stream, layer).items():
+        torch.testing.assert_close(gradient, expected_gradients[name], rtol=1e-9, atol=1e-9, msg=name)
+
+
+@every_sharing
+@sequential_or_not
+def test_gradients(sharing: str, sequential: bool) -> None:
+    layer = build_layer(2, sharing, sequential)
+    named = [(name, one) for name, one in layer.named_parameters() if name != "order.raw"]
+    padding = torch.tensor([[False, False], [True, False]])
+    rows = torch.tensor([[[1, 0], [0, 1]], [[0, 0], [2, 1]]])
+
+    def compute(stream: Tensor, *values: Tensor) -> Tensor:
+        replaced = {name: value for (name, _), value in zip(named, values, strict=True)}
+        return torch.func.functional_call(layer, replaced, (stream, padding, rows))[~padding.T]
+
+    leaves = [parameter.detach().clone().requires_grad_() for _, parameter in named]
+    assert torch.autograd.gradcheck(compute, (randn(2, 2, WIDTH).requires_grad_(), *leaves))
+
+
+@every_sharing
+@sequential_or_not
+@noisy_or_not
+def test_padding_and_neighbours_change_nothing(sharing: str, sequential: bool, noisy: bool) -> None:
+    layer, stream, rows = build_layer(4, sharing, sequential), randn(LENGTH, 3, WIDTH), rows_of(4)
+    with torch.no_grad():
+        batched = layer(stream, PADDING, rows if noisy else None)
+        assert batched.isfinite().all()
+        for b in range(3):
+            first = int(PADDING[b].sum())
+            # The mask's number is the sentence's length, whatever it is.
+            alone = layer(stream[first:, b : b + 1], None, rows[:, first:, b : b + 1] - first if noisy else None)
+            torch.testing.assert_close(batched[first:, b : b + 1], alone, rtol=1e-9, atol=1e-9)
+
+
+@every_sharing
+@sequential_or_not
+@pytest.mark.parametrize("terms", ["key-value", "key", None])
+def test_bfloat16_is_near_float32(sharing: str, sequential: bool, terms: str | None) -> None:
+    layer, stream = build_layer(4, sharing, sequential, terms).float(), randn(LENGTH, 3, WIDTH).float()
+    with torch.no_grad():
+        expected = layer(stream, PADDING, rows_of(4))[~PADDING.T]
+        output = layer.bfloat16()(stream.bfloat16(), PADDING, rows_of(4))[~PADDING.T]
+    assert output.dtype == torch.bfloat16
+    assert (output.float() - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+# --- what is dropped -------------------------------------------------------------------------------------------------
+
+
+class Factors(nn.Module):
+    """Stands in for a layer's dropout: the n-th value it gets is multiplied by the n-th factor."""
+
+    def __init__(self, *factors: float) -> None:
+        super().__init__()
+        self.factors = list(factors)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.factors.pop(0) * values
+
+
+@every_sharing
+def test_what_each_sub_layer_returns_is_dropped(sharing: str) -> None:
+    """And neither the stream nor anything else: as if the last maps were so much larger."""
+    layer, other, stream = build_layer(3, sharing), build_layer(3, sharing), randn(LENGTH, 2, WIDTH)
+    layer.dropout = Factors(2.0, 3.0)
+    with torch.no_grad():
+        for factor, linear in ((2.0, other.self_attention.output_projection), (3.0, other.feed_forward.second)):
+            linear.weight *= factor
+            linear.bias *= factor
+        torch.testing.assert_close(layer(stream, None, None), other(stream, None, None))
+    assert layer.dropout.factors == []
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_units_that_start_alike_drop_different_entries(units: int) -> None:
+    """Where units share their attention and their inputs, its output and what is dropped of it are one too."""
+    torch.manual_seed(1)
+    layer = build_layer(3, "none" if units == 3 else "attention")
+    layer.dropout.probability = 0.5
+    seen: list[Tensor] = []
+    layer.feed_forward.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    stream = randn(LENGTH, 2, WIDTH)
+    layer.train()(stream, None, None)
+    assert seen[0].shape == (units, LENGTH, 2, WIDTH)
+    dropped = seen[0] == stream
+    assert dropped.any()
+    assert units == 1 or not torch.equal(dropped[0], dropped[1])
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("maps", "inputs"), [(1, 1), (1, 3), (3, 1), (3, 3)])
+def test_linear_maps_and_norms_of_units(maps: int, inputs: int) -> None:
+    torch.manual_seed(1)
+    linear = UnitLinear(units=maps, in_features=4, out_features=5).double()
+    norm = UnitLayerNorm(units=maps, embed_dim=4).double()
+    for parameter in (linear.bias, norm.weight, norm.bias):
+        nn.init.normal_(parameter)
+    values = randn(inputs, 2, 3, 4)
+    with torch.no_grad():
+        mapped, normalised = linear(values), norm(values)
+        assert mapped.shape == (max(maps, inputs), 2, 3, 5)
+        assert normalised.shape == (max(maps, inputs), 2, 3, 4)
+        for i in range(max(maps, inputs)):
+            for b in range(3):
+                x = values[i % inputs, :, b]
+                torch.testing.assert_close(mapped[i, :, b], read_unit_linear(linear, i, x))
+                torch.testing.assert_close(normalised[i, :, b], read_unit_norm(norm, i, x))
+
+
+def test_every_unit_is_initialised_by_itself() -> None:
+    """By the sizes of its own map, not by those of all units together."""
+    torch.manual_seed(1)
+    linear = UnitLinear(units=8, in_features=30, out_features=70)
+    end = (6 / 100) ** 0.5
+    assert not linear.bias.any()
+    for one in linear.weight:
+        assert 0.95 * end < one.abs().max() <= end
+    tables = RelativePositions(head_dim=64, max_distance=17, value_term=True, units=8)
+    for table in tables.parameters():
+        for one in table:
+            assert 0.95 * (6 / 99) ** 0.5 < one.abs().max() <= (6 / 99) ** 0.5
+
+
+@pytest.mark.parametrize("inputs", [1, 3])
+@pytest.mark.parametrize("units", [1, 3])
+@pytest.mark.parametrize("terms", ["key-value", "key", None])
+def test_attention_weights_do_not_change_the_output(inputs: int, units: int, terms: str | None) -> None:
+    attention = build_layer(units, terms=terms).self_attention
+    values = randn(inputs, LENGTH, 3, WIDTH)
+    with torch.no_grad():
+        output, weights = attention(values, PADDING, need_weights=True)
+        torch.testing.assert_close(output, attention(values, PADDING)[0])
+        number = max(inputs, units)
+        assert weights.shape == (number, HEADS, 3, LENGTH, LENGTH)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(number, HEADS, 3, LENGTH, dtype=torch.float64))
+        assert not weights[..., PADDING[:, None].expand(3, LENGTH, LENGTH)].any()
+        for i in range(number):
+            expected = read_unit_attention(attention, i, values[i % inputs, :, 2], given(terms))
+            torch.testing.assert_close(output[i, :, 2], expected)
+
+
+def test_a_new_layer_is_the_mean_of_its_units() -> None:
+    """The weights start at 1/I."""
+    options: dict[str, Any] = {"units": 4, "embed_dim": WIDTH}
+    layer = MultiUnitEncoderLayer(
+        **options,
+        self_attention=UnitAttention(**options, heads=HEADS),
+        feed_forward=UnitFeedForward(**options, hidden_dim=HIDDEN),
+        inputs=UnitInputs(noises=["identity"] * 4, embed_dim=WIDTH, noise_rate=0.85),
+    )
+    assert layer.coefficients().tolist() == [0.25] * 4
+
+
+@pytest.mark.parametrize("sequential", [False, True], ids=["sum", "sequential"])
+def test_autocast_leaves_the_stream_as_precise_as_it_was(sequential: bool) -> None:
+    """As in the residual layers: only products are in 16 bits."""
+    layer = build_layer(3, sequential=sequential).float()
+    stream = randn(4, 2, WIDTH).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = layer(stream, None)
+        weights = layer.coefficients()
+    assert output.dtype == torch.float32
+    torch.testing.assert_close(weights, layer.coefficients(), rtol=0, atol=0)
+
+
+def test_all_layers_of_a_stack_are_prepared_as_each_by_itself() -> None:
+    layers = [build_layer(3, sequential=True), build_layer(3, sequential=True)]
+    with torch.no_grad():
+        layers[1].order.raw.mul_(torch.rand(3, 3))
+    stream = randn(4, 2, WIDTH)
+    prepared = MultiUnitEncoderLayer.prepare(layers, stream, None)
+    for layer, (noise, weights) in zip(layers, prepared, strict=True):
+        torch.testing.assert_close(weights, layer.coefficients())
+        assert noise is not None
+        assert noise.shape == (3, 4, 2)
+        torch.testing.assert_close(layer(stream, None, noise, weights), layer(stream, None, noise))
+    assert not torch.equal(prepared[0][0], prepared[1][0])

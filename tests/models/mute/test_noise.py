@@ -1,0 +1,322 @@
+"""Noise of the units' inputs: what is drawn against all outcomes and their probabilities; when it is drawn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from fairseq_depthwise.models.mute import noise as unit_noise
+from fairseq_depthwise.models.mute.noise import Draw, Sentences, UnitInputs, disorder, identity, mask, swap
+
+CPU = torch.device("cpu")
+
+#: How often each kind of sentence is drawn.
+COPIES = 20_000
+
+#: (padding on the left, real tokens, padding on the right) of sentences that are one batch.
+BATCHES = [
+    [(0, 1, 0)],
+    [(0, 2, 0), (1, 1, 0), (0, 1, 1), (2, 0, 0)],
+    [(0, 3, 0), (1, 2, 0), (0, 2, 1), (2, 1, 0), (0, 1, 2)],
+    [(0, 7, 0), (2, 5, 0), (0, 4, 3), (1, 4, 2), (4, 3, 0), (0, 3, 4), (5, 2, 0), (0, 1, 6), (7, 0, 0)],
+]
+every_batch = pytest.mark.parametrize("batch", BATCHES, ids=["1 wide", "2 wide", "3 wide", "7 wide"])
+
+#: What a sentence's positions read, and how probable that is.
+Outcomes = dict[tuple[int, ...], float]
+
+
+def padding_of(*sentences: tuple[int, int, int]) -> Tensor:
+    """B x T."""
+    return torch.tensor([[True] * left + [False] * real + [True] * right for left, real, right in sentences])
+
+
+def draw(seed: int = 1) -> Draw:
+    return Draw(torch.Generator().manual_seed(seed), CPU)
+
+
+# --- all outcomes ----------------------------------------------------------------------------------------------------
+
+
+def naive_swap(real: int) -> Iterator[tuple[dict[int, int], float]]:
+    """What changes, and how probable that is: the first position is uniform, and so is its partner in reach."""
+    for first in range(real):
+        partners = [t for t in range(real) if 1 <= abs(t - first) <= 3]
+        for second in partners:
+            yield {first: second, second: first}, 1 / real / len(partners)
+        if not partners:
+            yield {}, 1 / real
+
+
+def naive_disorder(real: int) -> Iterator[tuple[dict[int, int], float]]:
+    """Three neighbours, or all of a shorter sentence, in any order."""
+    width = min(real, 3)
+    begins, orders = range(real - width + 1), list(itertools.permutations(range(width)))
+    for begin in begins:
+        for order in orders:
+            changes = {begin + place: begin + old for place, old in enumerate(order)}
+            yield changes, 1 / len(begins) / len(orders)
+
+
+def naive_mask(real: int, number: int) -> Iterator[tuple[dict[int, int], float]]:
+    """One position is masked."""
+    for t in range(real):
+        yield {t: number}, 1 / real
+    if real == 0:
+        yield {}, 1.0
+
+
+def naive_masks(real: int, number: int, rate: float) -> Iterator[tuple[dict[int, int], float]]:
+    """Every position is masked or not by itself."""
+    for chosen in itertools.product([False, True], repeat=real):
+        probability = math.prod(rate if one else 1 - rate for one in chosen)
+        yield {t: number for t, one in enumerate(chosen) if one}, probability
+
+
+def assert_distributed(rows: Tensor, left: int, length: int, changes: Iterator[tuple[dict[int, int], float]]) -> None:
+    """Every row of ``rows`` (N x T) is an outcome, and each comes as often as it should, to 5 standard deviations.
+
+    ``changes`` counts from the first real position; a number of T or more is the mask's. Whatever does not change, as
+    padding never does, stays.
+    """
+    expected: Outcomes = defaultdict(float)
+    for changed, probability in changes:
+        outcome = list(range(length))
+        for place, old in changed.items():
+            outcome[left + place] = old if old >= length else left + old
+        expected[tuple(outcome)] += probability
+    assert sum(expected.values()) == pytest.approx(1)
+    counts = Counter(map(tuple, rows.tolist()))
+    assert set(counts) <= set(expected)
+    for outcome, probability in expected.items():
+        deviation = math.sqrt(len(rows) * probability * (1 - probability))
+        assert abs(counts[outcome] - len(rows) * probability) <= 5 * deviation + 1e-6, outcome
+
+
+def assert_each_distributed(
+    batch: list[tuple[int, int, int]],
+    noise: Callable[[Sentences, Draw], Tensor],
+    changes: Callable[[int], Iterator[tuple[dict[int, int], float]]],
+) -> None:
+    """Every kind of sentence of a mixed batch."""
+    padding = padding_of(*batch).repeat(COPIES, 1)
+    rows = noise(Sentences(padding), draw())
+    assert rows.shape == padding.shape
+    for number, (left, real, right) in enumerate(batch):
+        assert_distributed(rows[number :: len(batch)], left, left + real + right, changes(real))
+
+
+@every_batch
+def test_swap_exchanges_two_positions_that_are_near(batch: list[tuple[int, int, int]]) -> None:
+    assert_each_distributed(batch, swap, lambda real: naive_swap(real) if real else iter([({}, 1.0)]))
+
+
+@every_batch
+def test_disorder_changes_a_window_of_three(batch: list[tuple[int, int, int]]) -> None:
+    assert_each_distributed(batch, disorder, naive_disorder)
+
+
+@every_batch
+def test_mask_hides_one_position(batch: list[tuple[int, int, int]]) -> None:
+    length = sum(batch[0])
+    assert_each_distributed(
+        batch, lambda sentences, draw: mask(sentences, draw, 0.0), lambda real: naive_mask(real, length)
+    )
+
+
+@every_batch
+@pytest.mark.parametrize("rate", [0.1, 0.6])
+def test_mask_hides_each_position_with_its_rate(batch: list[tuple[int, int, int]], rate: float) -> None:
+    length = sum(batch[0])
+    assert_each_distributed(
+        batch, lambda sentences, draw: mask(sentences, draw, rate), lambda real: naive_masks(real, length, rate)
+    )
+
+
+@every_batch
+def test_identity_changes_nothing(batch: list[tuple[int, int, int]]) -> None:
+    sentences = Sentences(padding_of(*batch))
+    assert identity(sentences, draw()).tolist() == [list(range(sum(batch[0])))] * len(batch)
+
+
+# --- what holds for every draw ---------------------------------------------------------------------------------------
+
+
+def long_batch() -> Tensor:
+    """Sentences of 0 to 30 tokens, padded left, right, and on both sides; B x 30."""
+    kinds = [(left, real, 30 - left - real) for real in range(31) for left in {0, (30 - real) // 2, 30 - real}]
+    return padding_of(*kinds).repeat(100, 1)
+
+
+@pytest.mark.parametrize("noise", [swap, disorder])
+def test_rows_are_a_permutation_and_padding_stays(noise: Callable[[Sentences, Draw], Tensor]) -> None:
+    padding = long_batch()
+    rows, here = noise(Sentences(padding), draw()), torch.arange(30).expand(padding.shape)
+    assert torch.equal(rows.sort(dim=1).values, here)
+    assert torch.equal(rows[padding], here[padding])
+
+
+def test_long_sentences_are_swapped_up_to_both_ends() -> None:
+    padding = long_batch()
+    rows, lengths = swap(Sentences(padding), draw()), padding.logical_not().sum(1)
+    moves = rows - torch.arange(30)
+    assert torch.equal((moves != 0).sum(1), torch.where(lengths > 1, 2, 0))
+    assert set(moves.abs().unique().tolist()) == {0, 1, 2, 3}
+    full = moves[lengths == 30]
+    assert full[:, 0].any()
+    assert full[:, -1].any()
+
+
+def test_windows_of_disorder_reach_both_ends() -> None:
+    padding = padding_of((0, 30, 0), (9, 21, 0), (0, 21, 9)).repeat(500, 1)
+    rows = disorder(Sentences(padding), draw())
+    moved = rows != torch.arange(30)
+    for place in (0, 29):
+        assert moved[0::3, place].any()
+    assert moved[1::3, 9].any()
+    assert moved[2::3, 20].any()
+    assert set(moved.sum(1).tolist()) == {0, 2, 3}
+
+
+def test_mask_hides_one_real_position_of_every_sentence() -> None:
+    padding = long_batch()
+    masked = mask(Sentences(padding), draw(), 0.0) == 30
+    assert not (masked & padding).any()
+    assert torch.equal(masked.sum(1), padding.logical_not().sum(1).clamp(max=1))
+
+
+# --- when it is drawn ------------------------------------------------------------------------------------------------
+
+
+def build_inputs(*noises: str, noise_rate: float = 1.0, mask_rate: float = 0.0) -> UnitInputs:
+    torch.manual_seed(1)
+    return UnitInputs(noises=noises, embed_dim=4, noise_rate=noise_rate, mask_rate=mask_rate)
+
+
+ALL_NOISES = ("identity", "swap", "mask", "disorder")
+
+
+def rows_of(inputs: UnitInputs, seed: int, length: int = 9, batch: int = 5, padding: Tensor | None = None) -> Tensor:
+    torch.manual_seed(seed)
+    rows = inputs.draw(length, batch, padding, CPU)
+    assert rows is not None
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("noises", "noise_rate", "training"),
+    [(ALL_NOISES, 1.0, False), (ALL_NOISES, 0.0, True), (("identity",) * 3, 1.0, True)],
+    ids=["evaluation", "rate 0", "identity only"],
+)
+def test_nothing_is_drawn_where_there_is_no_noise(noises: tuple[str, ...], noise_rate: float, training: bool) -> None:
+    inputs = build_inputs(*noises, noise_rate=noise_rate).train(training)
+    state = torch.get_rng_state()
+    assert inputs.draw(9, 5, None, CPU) is None
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("noise_rate", [0.85, 0.3])
+def test_noise_is_on_as_often_as_the_rate_says(noise_rate: float) -> None:
+    inputs = build_inputs(*ALL_NOISES, noise_rate=noise_rate)
+    times = 1500
+    on = sum(inputs.draw(3, 1, None, CPU) is not None for _ in range(times))
+    assert abs(on / times - noise_rate) < 5 * math.sqrt(noise_rate * (1 - noise_rate) / times)
+
+
+def test_it_is_on_for_all_units_or_for_none_and_each_draws_its_own() -> None:
+    inputs = build_inputs("mask", "mask", "mask", noise_rate=0.5)
+    found = [inputs.draw(30, 4, None, CPU) for _ in range(50)]
+    on = [rows for rows in found if rows is not None]
+    assert 0 < len(on) < 50
+    for rows in on:
+        assert rows.shape == (3, 30, 4)
+        assert torch.equal((rows == 30).sum(1), torch.ones(3, 4, dtype=torch.long))
+        assert not torch.equal(rows[0], rows[1])
+
+
+def test_each_unit_has_its_noise() -> None:
+    rows = rows_of(build_inputs(*ALL_NOISES), seed=1, length=30, batch=40)
+    here = torch.arange(30)[:, None].expand(30, 40)
+    changed = (rows != here).sum(1)
+    assert not changed[0].any()
+    assert (changed[1] == 2).all()
+    assert torch.equal(rows[2] == 30, rows[2] != here)
+    assert (changed[2] == 1).all()
+    assert set(changed[3].tolist()) == {0, 2, 3}
+
+
+def test_padding_is_heard() -> None:
+    padding = padding_of((7, 2, 0), (0, 1, 8)).repeat(20, 1)
+    rows = rows_of(build_inputs(*ALL_NOISES, mask_rate=0.5), seed=1, batch=40, padding=padding)
+    here = torch.arange(9)[:, None].expand(9, 40)
+    assert torch.equal(rows[:, padding.T], here[padding.T].expand(4, -1))
+
+
+def test_no_padding_is_padding_nowhere() -> None:
+    inputs = build_inputs(*ALL_NOISES)
+    nowhere = torch.zeros(5, 9, dtype=torch.bool)
+    assert torch.equal(rows_of(inputs, seed=1), rows_of(inputs, seed=1, padding=nowhere))
+
+
+def test_the_seed_and_the_rank_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = build_inputs(*ALL_NOISES)
+    first = rows_of(inputs, seed=1)
+    assert torch.equal(rows_of(inputs, seed=1), first)
+    assert not torch.equal(rows_of(inputs, seed=2), first)
+    monkeypatch.setattr(unit_noise, "_rank", lambda: 1)
+    other = rows_of(inputs, seed=1)
+    assert not torch.equal(other, first)
+    assert torch.equal(rows_of(inputs, seed=1), other)
+
+
+def test_ranks_take_as_much_from_torchs_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the noise is on or off: what is drawn after it is alike in all processes."""
+    inputs = build_inputs(*ALL_NOISES, noise_rate=0.5)
+    after = set()
+    on = set()
+    for rank in range(10):
+        monkeypatch.setattr(unit_noise, "_rank", lambda rank=rank: rank)
+        torch.manual_seed(1)
+        on.add(inputs.draw(9, 5, None, CPU) is not None)
+        after.add(float(torch.rand(())))
+    assert on == {False, True}
+    assert len(after) == 1
+
+
+# --- what the units read ---------------------------------------------------------------------------------------------
+
+
+def test_units_read_the_rows() -> None:
+    inputs, values = build_inputs("swap", "mask"), torch.randn(3, 2, 4)
+    rows = torch.tensor([[[0, 2], [1, 1], [2, 0]], [[3, 0], [1, 1], [2, 3]]])
+    read = inputs(values, rows)
+    assert read.shape == (2, 3, 2, 4)
+    for unit, position, sentence in itertools.product(range(2), range(3), range(2)):
+        row = int(rows[unit, position, sentence])
+        expected = inputs.mask_vector if row == 3 else values[row, sentence]
+        assert torch.equal(read[unit, position, sentence], expected)
+
+
+def test_without_rows_all_units_read_the_same() -> None:
+    values = torch.randn(3, 2, 4)
+    for inputs in (build_inputs("swap", "mask"), build_inputs("swap", "mask").eval(), build_inputs("swap")):
+        assert torch.equal(inputs(values, None), values[None])
+
+
+def test_the_mask_vector_takes_part_in_every_training_forward() -> None:
+    """Its gradient is zero where nothing is masked; nothing reaches it in evaluation."""
+    inputs = build_inputs("identity", "mask")
+    inputs(torch.randn(3, 2, 4), None).sum().backward()
+    assert torch.equal(inputs.mask_vector.grad, torch.zeros(4))
+    assert not inputs.eval()(torch.randn(3, 2, 4), None).requires_grad
+
+
+def test_only_masks_have_a_vector() -> None:
+    assert build_inputs("identity", "swap", "disorder").mask_vector is None
+    assert [name for name, _ in build_inputs("mask", "mask").named_parameters()] == ["mask_vector"]

@@ -1,0 +1,308 @@
+"""The order of units: the matrix, its penalty, its gradient, and that it becomes a permutation."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from second_reading_mute import read_penalty, read_permutation, read_projection, read_sequence
+from torch import Tensor
+
+from fairseq_compat import UserError
+from fairseq_depthwise.models.mute.order import UnitOrder, accumulated, nearest_permutation, penalty, project
+
+every_number_of_units = pytest.mark.parametrize("units", [2, 3, 4, 8])
+
+
+def uniform(units: int, low: float, high: float = 1.0, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return low + (high - low) * torch.rand(units, units, generator=generator, dtype=torch.float64)
+
+
+def permutation_of(*places: int) -> Tensor:
+    """Unit i is at place ``places[i]``."""
+    return torch.eye(len(places), dtype=torch.float64)[list(places)]
+
+
+def raw_with(change: str, units: int) -> Tensor:
+    raw = uniform(units, 0.1)
+    if change == "a zero row":
+        raw[1] = 0
+    if change == "a negative column":
+        raw[:, 0] = -1
+    if change == "nothing above zero":
+        raw -= 2
+    return raw
+
+
+# --- the matrix ------------------------------------------------------------------------------------------------------
+
+
+@every_number_of_units
+@pytest.mark.parametrize("low", [0.0, -1.0], ids=["positive", "of both signs"])
+def test_the_matrix_is_the_naive_one(units: int, low: float) -> None:
+    """Rows sum to 1 whatever the parameter is."""
+    for seed in range(5):
+        raw = uniform(units, low, seed=seed)
+        matrix = project(raw)
+        expected = torch.tensor(read_projection(raw.tolist()), dtype=torch.float64)
+        torch.testing.assert_close(matrix, expected, rtol=1e-9, atol=1e-12)
+        assert (matrix >= 0).all()
+        torch.testing.assert_close(matrix.sum(1), torch.ones(units, dtype=torch.float64))
+
+
+@every_number_of_units
+@pytest.mark.parametrize("change", ["nothing", "a zero row", "a negative column", "nothing above zero"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_rows_and_columns_sum_to_one(units: int, change: str, dtype: torch.dtype) -> None:
+    """In float32 or more, whatever the parameter's precision."""
+    for seed in range(5):
+        raw = (raw_with(change, units) * uniform(units, 0.3, seed=seed)).to(dtype)
+        matrix = project(raw)
+        assert matrix.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        assert matrix.min() >= 0
+        for dim in (0, 1):
+            assert (matrix.sum(dim) - 1).abs().max() < 1e-3
+
+
+@every_number_of_units
+def test_a_permutation_is_itself(units: int) -> None:
+    for places in itertools.islice(itertools.permutations(range(units)), 0, None, 5040 if units == 8 else 1):
+        expected = permutation_of(*places)
+        # What is added to every entry stays: a thousandth of the mean.
+        torch.testing.assert_close(project(expected), expected, rtol=0, atol=1e-3)
+        torch.testing.assert_close(project(0.3 * expected - 0.01), expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("units", [4, 8])
+def test_columns_sum_to_one_where_half_of_the_entries_are_clipped(units: int) -> None:
+    chance = torch.Generator().manual_seed(1)
+    raw = torch.rand(500, units, units, generator=chance, dtype=torch.float64)
+    raw[torch.rand(raw.shape, generator=chance) < 0.5] *= -1
+    matrices = project(raw)
+    torch.testing.assert_close(matrices.sum(2), torch.ones(500, units, dtype=torch.float64))
+    off = (matrices.sum(1) - 1).abs()
+    assert off.max() < 0.03
+    assert off.median() < 1e-3
+
+
+def test_a_new_matrix_is_nearly_uniform_and_not_quite() -> None:
+    """Uniform is a saddle; two layers' matrices differ."""
+    torch.manual_seed(1)
+    first, second = UnitOrder(units=4), UnitOrder(units=4)
+    for order in (first, second):
+        assert (order.matrix() - 0.25).abs().max() < 0.03
+        assert order.raw.unique().numel() == 16
+    assert not torch.equal(first.raw, second.raw)
+
+
+def test_saved_and_loaded_is_the_same_matrix(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    order, other = UnitOrder(units=4), UnitOrder(units=4)
+    torch.save(order.state_dict(), tmp_path / "order.pt")
+    other.load_state_dict(torch.load(tmp_path / "order.pt"))
+    assert torch.equal(other.matrix(), order.matrix())
+    assert list(order.state_dict()) == ["raw"]
+
+
+# --- what it does ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("units", [1, 2, 3, 4, 8])
+def test_accumulated_weights_are_the_formula(units: int) -> None:
+    weights = uniform(units, -1.0)[0]
+    expected = [sum(float(weights[j]) / (j + 1) for j in range(k, units)) for k in range(units)]
+    torch.testing.assert_close(accumulated(weights).tolist(), expected)
+
+
+@every_number_of_units
+def test_one_sum_is_permuting_accumulating_and_summing(units: int) -> None:
+    """Equations 14 to 16 one after the other."""
+    order = UnitOrder(units=units).double()
+    torch.nn.init.uniform_(order.raw)
+    weights, outputs = uniform(units, -1.0)[0], uniform(units, -1.0, seed=2)
+    expected = read_sequence(read_projection(order.raw.tolist()), weights, list(outputs))
+    torch.testing.assert_close(order(weights) @ outputs, expected)
+
+
+def test_it_says_which_unit_is_where() -> None:
+    """Unit 0 at place 2 is: at place 2 there is unit 0."""
+    order = UnitOrder(units=4)
+    order.raw.data = permutation_of(2, 0, 3, 1).float()
+    assert order.order() == [1, 3, 0, 2]
+    assert order.distance() < 2e-3
+    order.raw.data = 0.7 * order.raw.data + 0.1
+    assert order.order() == [1, 3, 0, 2]
+    # Four entries are 0.8 / 1.1, the others 0.1 / 1.1.
+    assert order.distance() == pytest.approx((4 * (0.3 / 1.1) ** 2 + 12 * (0.1 / 1.1) ** 2) ** 0.5, rel=1e-2)
+
+
+@pytest.mark.parametrize("units", [2, 3, 4, 5])
+def test_the_nearest_permutation_is_that_of_all(units: int) -> None:
+    for seed in range(20):
+        matrix = project(uniform(units, -0.5, seed=seed))
+        assert nearest_permutation(matrix).tolist() == read_permutation(matrix.tolist())
+
+
+def test_without_scipy_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(UserError) as error:
+        UnitOrder(units=4, at_inference="hard").eval()(torch.ones(4))
+    assert str(error.value) == "the learned order needs scipy; pip install 'fairseq-depthwise[analysis]'"
+
+
+def test_a_hard_order_is_for_evaluation() -> None:
+    torch.manual_seed(1)
+    soft, hard = UnitOrder(units=4), UnitOrder(units=4, at_inference="hard")
+    hard.load_state_dict(soft.state_dict())
+    weights = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    assert torch.equal(hard(weights), soft(weights))
+    hard.eval()
+    torch.testing.assert_close(hard(weights), nearest_permutation(soft.matrix()) @ accumulated(weights))
+    assert torch.equal(soft.eval()(weights), soft.train()(weights))
+    torch.testing.assert_close(hard.matrix(), soft.matrix())
+
+
+def test_before_generation_a_hard_order_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    soft, hard = UnitOrder(units=3), UnitOrder(units=3, at_inference="hard")
+    hard.raw.data = permutation_of(1, 2, 0).float()
+    soft.make_generation_fast_("encoder.layers.0.order")
+    assert caplog.messages == []
+    hard.make_generation_fast_("encoder.layers.1.order")
+    assert caplog.messages == ["encoder.layers.1.order: units in the order 3 1 2, 0.0014 from the learned matrix"]
+
+
+# --- the penalty -----------------------------------------------------------------------------------------------------
+
+
+@every_number_of_units
+def test_the_penalty_is_the_equation(units: int) -> None:
+    for seed in range(10):
+        matrix = uniform(units, -0.5, seed=seed)
+        assert penalty(matrix).item() == pytest.approx(read_penalty(matrix.tolist()))
+
+
+def test_the_penalty_is_greatest_where_all_are_alike() -> None:
+    assert penalty(torch.full((4, 4), 0.25)).item() == pytest.approx(4.0)
+    for places in itertools.permutations(range(4)):
+        assert penalty(project(permutation_of(*places))).item() == pytest.approx(0.0, abs=1e-2)
+        assert penalty(permutation_of(*places)).item() == 0
+
+
+# --- the gradient ----------------------------------------------------------------------------------------------------
+
+
+def gradients(raw: Tensor, upstream: Tensor) -> Tensor:
+    """What the parameter gets for a gradient of the matrix."""
+    raw = raw.clone().requires_grad_()
+    (project(raw) * upstream).sum().backward()
+    assert raw.grad is not None
+    return raw.grad
+
+
+@every_number_of_units
+def test_what_the_projection_would_undo_is_not_in_the_gradient(units: int) -> None:
+    """Otherwise it is the matrix's gradient: a term of the row and one of the column are missing."""
+    upstream = uniform(units, -1.0, seed=5)
+    found = gradients(uniform(units, 0.1), upstream)
+    missing = upstream - found
+    centre = missing - missing.mean(0, keepdim=True) - missing.mean(1, keepdim=True) + missing.mean()
+    torch.testing.assert_close(centre, torch.zeros_like(centre))
+    assert missing.abs().max() > 0.01
+
+
+@every_number_of_units
+def test_the_same_for_all_of_a_row_or_a_column_is_nothing(units: int) -> None:
+    """As the penalty's gradient is where all entries are alike."""
+    alike = torch.full((units, units), 1 / units)
+    for upstream in (torch.ones(units, units), torch.rand(units, 1).expand(units, units)):
+        torch.testing.assert_close(gradients(alike, upstream), torch.zeros(units, units), rtol=0, atol=1e-6)
+        torch.testing.assert_close(gradients(alike, upstream.T), torch.zeros(units, units), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.1])
+def test_entries_at_zero_go_up_but_not_down(value: float) -> None:
+    raw = uniform(4, 0.1)
+    raw[0, 1] = raw[2, 3] = value
+    upstream = torch.zeros(4, 4, dtype=torch.float64)
+    upstream[0, 1], upstream[2, 3] = 1.0, -1.0
+    found = gradients(raw, upstream)
+    assert found[0, 1] == 0
+    expected = torch.zeros(4, 4, dtype=torch.float64)
+    expected[2, 3] = -1.0
+    torch.testing.assert_close(found, expected, rtol=0, atol=3e-3)
+
+
+def test_entries_at_zero_leave_the_others_gradient_within_rows_and_columns() -> None:
+    raw, upstream = uniform(4, 0.1), uniform(4, -1.0, seed=5)
+    raw[0, 1] = raw[2, 3] = -0.1
+    missing = (upstream - gradients(raw, upstream))[raw > 0]
+    # Of the row and the column of each entry: the least squares of what is missing leave nothing.
+    rows, columns = (raw > 0).nonzero(as_tuple=True)
+    terms = torch.cat([torch.eye(4)[rows], torch.eye(4)[columns]], dim=1).double()
+    fitted = terms @ (torch.linalg.pinv(terms) @ missing)
+    torch.testing.assert_close(fitted, missing)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_has_the_parameters_precision(dtype: torch.dtype) -> None:
+    raw = uniform(4, 0.1).to(dtype)
+    assert gradients(raw, torch.ones(4, 4)).dtype == dtype
+
+
+# --- becoming a permutation ------------------------------------------------------------------------------------------
+
+OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+}
+every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS)
+
+#: Weights of four places that tell all of them apart.
+WEIGHTS = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+
+
+def train(order: UnitOrder, optimizer: str, loss: Callable[[UnitOrder], Tensor], steps: int = 300) -> None:
+    stepper = OPTIMIZERS[optimizer]([order.raw])
+    for _ in range(steps):
+        stepper.zero_grad()
+        loss(order).backward()
+        stepper.step()
+
+
+def assert_is_a_permutation(matrix: Tensor) -> None:
+    largest = torch.zeros_like(matrix).scatter(1, matrix.argmax(1, keepdim=True), 1.0)
+    assert sorted(matrix.argmax(1).tolist()) == list(range(len(matrix)))
+    torch.testing.assert_close(matrix, largest, rtol=0, atol=0.02)
+
+
+@every_number_of_units
+@every_optimizer
+def test_the_penalty_makes_a_permutation(units: int, optimizer: str) -> None:
+    torch.manual_seed(2)
+    order = UnitOrder(units=units)
+    train(order, optimizer, lambda order: penalty(order.matrix()))
+    assert_is_a_permutation(order.matrix().detach())
+
+
+@every_optimizer
+@pytest.mark.parametrize("places", [(0, 1, 2, 3), (2, 0, 3, 1), (3, 2, 1, 0)])
+def test_a_loss_finds_the_order_that_it_needs(optimizer: str, places: tuple[int, ...]) -> None:
+    """The layer should return the sum of known outputs in the order ``places``; the penalty does the rest."""
+    torch.manual_seed(1)
+    order, outputs = UnitOrder(units=4).double(), torch.randn(4, 64, dtype=torch.float64)
+    wanted = (permutation_of(*places) @ accumulated(WEIGHTS)) @ outputs
+
+    def loss(order: UnitOrder) -> Tensor:
+        return (order(WEIGHTS) @ outputs - wanted).square().mean() * 10 + 0.05 * penalty(order.matrix())
+
+    train(order, optimizer, loss)
+    matrix = order.matrix().detach()
+    assert_is_a_permutation(matrix)
+    assert matrix.argmax(1).tolist() == list(places)

@@ -1,0 +1,116 @@
+"""Inter-Sim against a second reading with loops over layers, sentences and positions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from fairseq_depthwise.models.sdt.similarity import inter_similarity, inter_similarity_of, inter_similarity_penalty
+
+LAYERS, LONGEST, WIDTH = 3, 5, 4
+
+#: B x T: padding left, none, right, and a sentence of one token.
+PADDING = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 1, 1], [1, 1, 1, 1, 0]]).bool()
+
+
+def layer_outputs(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """L times T x B x C, with something in the padding too."""
+    generator = torch.Generator().manual_seed(3)
+    states = torch.randn(LAYERS, LONGEST, len(PADDING), WIDTH, generator=generator, dtype=torch.float64) + 0.3
+    return list(states.to(dtype))
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    product = sum(a * b for a, b in zip(one, other, strict=True))
+    return product / math.sqrt(sum(a * a for a in one) * sum(b * b for b in other))
+
+
+def read_similarities(state: Tensor, padding: Tensor) -> list[float]:
+    """The similarity of each real position of a batch, sentence by sentence."""
+    found = []
+    for b in range(state.size(1)):
+        sentence = [state[t, b].tolist() for t in range(state.size(0)) if not padding[b, t]]
+        mean = [sum(column) / len(sentence) for column in zip(*sentence, strict=True)]
+        found += [cosine(position, mean) for position in sentence]
+    return found
+
+
+def test_is_the_second_reading() -> None:
+    states = layer_outputs()
+    layers = [sum(one) / len(one) for one in (read_similarities(state, PADDING) for state in states)]
+    for state, read in zip(states, layers, strict=True):
+        assert inter_similarity_of(state, PADDING).item() == pytest.approx(read, rel=1e-12)
+    assert inter_similarity(states, PADDING).item() == pytest.approx(sum(layers) / LAYERS, rel=1e-12)
+    assert inter_similarity_penalty(states, PADDING).item() == pytest.approx(1 - sum(layers) / LAYERS, rel=1e-12)
+
+
+def test_no_mask_is_a_mask_without_padding() -> None:
+    states = layer_outputs()
+    torch.testing.assert_close(inter_similarity(states), inter_similarity(states, torch.zeros_like(PADDING)))
+
+
+@pytest.mark.parametrize("in_padding", [0.0, 1e6, math.nan])
+def test_a_batch_is_its_sentences(in_padding: float) -> None:
+    """Each sentence counts by its length, whatever lies in the padding."""
+    state = layer_outputs()[0]
+    filled = state.masked_fill(PADDING.T[:, :, None], in_padding)
+    total = sum(inter_similarity_of(state[~PADDING[b], b : b + 1]) * (~PADDING[b]).sum() for b in range(state.size(1)))
+    torch.testing.assert_close(inter_similarity_of(filled, PADDING), total / (~PADDING).sum())
+
+
+def test_one_token_is_its_sentence() -> None:
+    state = layer_outputs()[0][:1]
+    torch.testing.assert_close(inter_similarity_of(state), torch.ones((), dtype=torch.float64))
+
+
+def test_equal_and_opposite_positions() -> None:
+    direction = torch.tensor([1.0, 2.0, -1.0])
+    along = torch.tensor([1.0, 5.0, 2.0])
+    equal = (along[:, None] * direction)[:, None]
+    assert inter_similarity_penalty([equal]).item() == pytest.approx(0, abs=1e-6)
+    # Two to one against: the mean is on the side of the two.
+    along[1] = -1.0
+    assert inter_similarity_of((along[:, None] * direction)[:, None]).item() == pytest.approx(1 / 3)
+
+
+def test_zero_vectors_and_empty_sentences_are_finite() -> None:
+    state = layer_outputs()[0]
+    state[:, 1] = 0  # a whole sentence
+    state[2, 2] = 0  # one position
+    padding = PADDING.clone()
+    padding[0] = True
+    state.requires_grad_()
+    value = inter_similarity_of(state, padding)
+    value.backward()
+    assert value.isfinite()
+    assert state.grad.isfinite().all()
+    assert (state.grad[padding.T] == 0).all()
+
+
+def test_gradient() -> None:
+    states = [state.requires_grad_() for state in layer_outputs()]
+    assert torch.autograd.gradcheck(lambda *states: inter_similarity_penalty(states, PADDING), states)
+    assert torch.autograd.gradcheck(lambda *states: inter_similarity_penalty(states), states)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_is_computed_in_float32(dtype: torch.dtype) -> None:
+    """Large enough for the squares to overflow in float16, and as exact as its input."""
+    rounded = [100 * state for state in layer_outputs(dtype)]
+    states = [state.clone().requires_grad_() for state in rounded]
+    value = inter_similarity(states, PADDING)
+    assert value.dtype == torch.float32
+    exact = inter_similarity([state.double() for state in rounded], PADDING)
+    torch.testing.assert_close(value.double(), exact, rtol=1e-6, atol=0)
+    value.backward()
+    assert all(state.grad.dtype == dtype and state.grad.isfinite().all() for state in states)
+
+
+def test_autocast_changes_nothing() -> None:
+    states = layer_outputs(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = inter_similarity(states, PADDING)
+    assert torch.equal(value, inter_similarity(states, PADDING))

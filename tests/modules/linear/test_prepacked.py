@@ -1,0 +1,230 @@
+"""Packed linear maps are the maps they are made of, whatever happens to those."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from fairseq.modules.quantization.scalar.modules import IntLinear
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.linear.prepacked import PackedLinear, pack, pack_together, packable
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float64: 1e-12, torch.float16: 2e-3}
+every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+
+
+def maps(*widths: int, bias: bool = False, dtype: torch.dtype = torch.float32) -> list[nn.Linear]:
+    """Linear maps from 24 values to so many each."""
+    torch.manual_seed(1)
+    return [nn.Linear(24, width, bias=bias, dtype=dtype) for width in widths]
+
+
+def values(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, 24, generator=torch.Generator().manual_seed(2)).to(dtype)
+
+
+def assert_near(found: Tensor, expected: Tensor) -> None:
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    tolerance = TOLERANCE[expected.dtype]
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def read(linears: list[nn.Linear], inputs: Tensor) -> Tensor:
+    """Each map by itself, in double precision."""
+    parts = []
+    for one in linears:
+        product = inputs.double() @ one.weight.detach().double().T
+        parts.append(product if one.bias is None else product + one.bias.detach().double())
+    return torch.cat(parts, dim=-1).to(inputs.dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("widths", [(16,), (16, 8), (12, 12, 12)], ids=str)
+@pytest.mark.parametrize("shape", [(1,), (1, 6), (7, 3), (2, 3, 5), (200,)], ids=str)
+def test_one_product_is_all_maps(
+    dtype: torch.dtype, bias: bool, widths: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    linears = maps(*widths, bias=bias, dtype=dtype)
+    packed = pack_together(*linears)
+    assert packed is not None
+    inputs = values(*shape, dtype=dtype)
+    with torch.no_grad():
+        assert_near(packed(inputs), read(linears, inputs))
+        assert_near(packed(inputs), read(linears, inputs))
+    with torch.inference_mode():
+        assert_near(packed(inputs), read(linears, inputs))
+
+
+def test_input_need_not_be_contiguous() -> None:
+    (linear,) = linears = maps(8)
+    inputs = values(3, 4).transpose(0, 1)
+    with torch.no_grad():
+        assert_near(PackedLinear(linear)(inputs), read(linears, inputs))
+
+
+# --- weights that change ---------------------------------------------------------------------------------------------
+
+
+def in_place(linear: nn.Linear) -> None:
+    linear.weight.mul_(-3)
+
+
+def bias_in_place(linear: nn.Linear) -> None:
+    linear.bias.add_(5)
+
+
+def through_data(linear: nn.Linear) -> None:
+    linear.weight.data = torch.randn_like(linear.weight)
+
+
+def another_parameter(linear: nn.Linear) -> None:
+    linear.weight = nn.Parameter(torch.randn_like(linear.weight))
+
+
+def loaded(linear: nn.Linear) -> None:
+    linear.load_state_dict(nn.Linear(24, linear.out_features).to(linear.weight.dtype).state_dict())
+
+
+@pytest.mark.parametrize("change", [in_place, bias_in_place, through_data, another_parameter, loaded])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], None], dtype: torch.dtype) -> None:
+    linears = maps(16, 8, bias=True, dtype=dtype)
+    together = pack_together(*linears)
+    assert together is not None
+    pack(linears[0])
+    inputs = values(5, dtype=dtype)
+    with torch.no_grad():
+        before = together(inputs), linears[0](inputs)
+        change(linears[0])
+        assert not torch.equal(together(inputs), before[0])
+        assert_near(together(inputs), read(linears, inputs))
+        assert_near(linears[0](inputs), read(linears[:1], inputs))
+
+
+@pytest.mark.parametrize("casts", [[torch.float16], [torch.float64], [torch.bfloat16, torch.float32]], ids=str)
+def test_maps_that_are_cast_are_packed_again(casts: list[torch.dtype]) -> None:
+    linears = maps(16, 8, bias=True)
+    model = nn.Sequential(*linears)
+    together = pack_together(*linears)
+    assert together is not None
+    pack(linears[1])
+    with torch.no_grad():
+        together(values(5))
+        for dtype in casts:
+            model.to(dtype)
+            inputs = values(5, dtype=dtype)
+            assert_near(together(inputs), read(linears, inputs))
+            assert_near(linears[1](inputs), read(linears[1:], inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_copy_has_weights_of_its_own(dtype: torch.dtype) -> None:
+    """Growth copies layers."""
+    (linear,) = maps(8, dtype=dtype)
+    pack(linear)
+    inputs = values(3, dtype=dtype)
+    with torch.no_grad():
+        linear(inputs)
+        copied = copy.deepcopy(linear)
+        linear.weight.zero_()
+        assert_near(copied(inputs), read([copied], inputs))
+        assert copied(inputs).abs().max() > 0.1
+        copied.weight.add_(1)
+        assert_near(linear(inputs), torch.zeros(3, 8, dtype=dtype))
+
+
+def test_the_names_in_a_checkpoint_stay() -> None:
+    (linear,) = maps(8, bias=True)
+    before = list(linear.state_dict())
+    pack(linear)
+    with torch.no_grad():
+        linear(values(2))
+    assert list(linear.state_dict()) == before
+    assert len(list(linear.parameters())) == 2
+
+
+# --- gradients -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_gradients_flow_where_they_are_asked_for(bias: bool) -> None:
+    linears, plain = maps(16, 8, bias=bias), maps(16, 8, bias=bias)
+    together = pack_together(*linears)
+    assert together is not None
+    inputs, same = values(5).requires_grad_(), values(5).requires_grad_()
+    with torch.no_grad():
+        together(inputs)
+    together(inputs).square().sum().backward()
+    torch.cat([one(same) for one in plain], dim=-1).square().sum().backward()
+    torch.testing.assert_close(inputs.grad, same.grad)
+    for one, other in zip(linears, plain, strict=True):
+        torch.testing.assert_close(one.weight.grad, other.weight.grad)
+        assert not bias or torch.equal(one.bias.grad, other.bias.grad)
+
+
+# --- maps that must be called themselves -----------------------------------------------------------------------------
+
+
+class OwnLinear(nn.Linear):
+    pass
+
+
+def hooked(before: bool) -> nn.Linear:
+    linear = nn.Linear(24, 8)
+    register = linear.register_forward_pre_hook if before else linear.register_forward_hook
+    register(lambda *_: None)
+    return linear
+
+
+@pytest.mark.parametrize(
+    "special",
+    [hooked(True), hooked(False), OwnLinear(24, 8), IntLinear(24, 8), nn.LayerNorm(24)],
+    ids=["hook before", "hook after", "subclass", "quantised", "no linear map"],
+)
+def test_maps_with_a_computation_of_their_own_are_left_alone(special: nn.Module) -> None:
+    pack(special)
+    assert "forward" not in vars(special)
+    assert not packable(special)
+    assert pack_together(*maps(8), special) is None
+
+
+def test_without_the_blocked_layout_an_ordinary_product_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refuse(*_: object) -> None:
+        asked.append(1)
+        raise RuntimeError("not in this build")
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refuse)
+    linears = maps(16, 8, bias=True)
+    together = pack_together(*linears)
+    assert together is not None
+    with torch.no_grad():
+        for _ in range(3):
+            assert_near(together(values(5)), read(linears, values(5)))
+        linears[0].weight.zero_()
+        assert_near(together(values(5)), read(linears, values(5)))
+    assert len(asked) == 2  # once for each packing, not for each product
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of PyTorch has no oneDNN")
+def test_the_blocked_layout_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all of the above would test the ordinary product."""
+    packed: list[tuple[int, ...]] = []
+    reorder = torch.ops.mkldnn._reorder_linear_weight
+    monkeypatch.setattr(
+        torch.ops.mkldnn,
+        "_reorder_linear_weight",
+        lambda weight, rows: (packed.append(tuple(weight.shape)), reorder(weight, rows))[1],
+    )
+    together = pack_together(*maps(16, 8))
+    assert together is not None
+    with torch.no_grad():
+        together(values(5))
+        together(values(6))
+    assert packed == [(24, 24)]
