@@ -39,7 +39,7 @@ class Checkpoint:
         self.path = path
         self.named = named or path
         if not os.path.isfile(path):
-            raise UserError(f"{self.named}: there is no such file; give the path of a checkpoint")
+            raise UserError(f"{self.named} does not exist; give the path of a checkpoint")
         #: What is in the file, as fairseq wrote it.
         self.state = checkpoints.load_checkpoint(path, mapped=True)
 
@@ -122,7 +122,7 @@ class Checkpoint:
             if not str(error).startswith("Could not infer language pair"):
                 raise
             raise UserError(
-                f"--data {data} holds no binarised data; give a folder that fairseq-preprocess made"
+                f"--data {data} holds no binarized data; give a folder that fairseq-preprocess made"
             ) from error
 
     @contextmanager

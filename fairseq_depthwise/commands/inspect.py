@@ -29,10 +29,10 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_depthwise.evaluation.checkpoint_summary import summarise
+    from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 
     path = options.checkpoint
-    summary = summarise(checkpoints.load_checkpoint(path, mapped=True), path)
+    summary = summarize(checkpoints.load_checkpoint(path, mapped=True), path)
     size = os.path.getsize(path)
     if options.json:
         print(json.dumps({"file": path, "bytes": size, **asdict(summary)}, indent=2))

@@ -81,8 +81,8 @@ class CheckpointSummary:
     versions: dict[str, str] | None
 
 
-def summarise(state: Mapping[str, Any], name: str) -> CheckpointSummary:
-    """Summarise a checkpoint.
+def summarize(state: Mapping[str, Any], name: str) -> CheckpointSummary:
+    """Summarize a checkpoint.
 
     Args:
         state: what :func:`fairseq_compat.checkpoints.load_checkpoint` returns.

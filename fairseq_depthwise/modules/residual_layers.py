@@ -45,8 +45,8 @@ class ResidualEncoderLayer(EncoderLayer):
 
     def forward(self, stream: Tensor, padding: Tensor | None) -> Tensor:
         """``stream``: T x B x d; ``padding``: B x T, True at padding. Returns T x B x d."""
-        normalised = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(normalised, normalised, padding=padding)
+        normalized = self.self_attention_norm(stream)
+        attended, _ = self.self_attention(normalized, normalized, padding=padding)
         stream = stream + self.dropout(attended)
         output: Tensor = stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream)))
         return output
@@ -112,8 +112,8 @@ class ResidualDecoderLayer(nn.Module):
             need_weights: whether to return weights.
         """
         # 1. Self-attention.
-        normalised = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal, cache=cache)
+        normalized = self.self_attention_norm(stream)
+        attended, _ = self.self_attention(normalized, normalized, padding=self_padding, causal=causal, cache=cache)
         stream = stream + self.dropout(attended)
 
         # 2. Cross-attention.

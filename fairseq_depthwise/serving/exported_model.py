@@ -133,7 +133,7 @@ def refuse_architecture(path: str, architecture: str) -> None:
     family = ARCH_MODEL_REGISTRY[architecture]
     if issubclass(family, LinearizedTransformer):
         raise UserError(
-            f"{path} has linear maps in the places of layers and is for analysis only; export the model that it was "
+            f"{path} has linear layers in the places of layers and is for analysis only; export the model that it was "
             "made of"
         )
     if not issubclass(family, StackModel):

@@ -22,7 +22,7 @@ from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import first_task, has_language_token, languages_of, task_for
-from fairseq_depthwise.serving.int8 import Quantisation, quantise
+from fairseq_depthwise.serving.int8 import Quantization, quantize
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 
 
@@ -39,7 +39,7 @@ class TranslatorOptions:
         max_line_tokens: a line of more tokens is translated in pieces of so many at most; None for what the models
             take. Then a piece has half as many as a hypothesis may have, so that its translation is not cut off.
         dtype: of the models.
-        int8: let linear maps compute in 8 bits, on a CPU, and everything else in float32.
+        int8: let linear layers compute in 8 bits, on a CPU, and everything else in float32.
     """
 
     beam: BeamOptions = field(default_factory=BeamOptions)
@@ -107,7 +107,7 @@ class LoadedTranslator:
         device: where.
 
     Attributes:
-        quantisation: with ``int8``, which linear maps compute in 8 bits; otherwise None.
+        quantization: with ``int8``, which linear layers compute in 8 bits; otherwise None.
 
     Raises:
         ArgumentError: a UserError that names these arguments: a file is no checkpoint, does not fit the data, or is not
@@ -148,7 +148,7 @@ class LoadedTranslator:
         self._directions: dict[tuple[str, str], _Direction] = {}
         self._direction(*self.languages)
         # After the search has made the models ready: then it is known which maps are computed together.
-        self.quantisation: Quantisation | None = quantise(self.models) if self.options.int8 else None
+        self.quantization: Quantization | None = quantize(self.models) if self.options.int8 else None
 
     @property
     def languages(self) -> tuple[str, str]:

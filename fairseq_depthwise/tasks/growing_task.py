@@ -338,9 +338,9 @@ def give_tasks_their_trainer() -> None:
         return
 
     @functools.wraps(original)
-    def initialise(self: Trainer, *args: Any, **kwargs: Any) -> None:
+    def initialize(self: Trainer, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if hasattr(self.task, "set_trainer"):
             self.task.set_trainer(self)
 
-    Trainer.__init__ = initialise
+    Trainer.__init__ = initialize

@@ -69,7 +69,7 @@ def test_one_sentence(tmp_path: Path, data: str) -> None:
     assert loaded.words(loaded.sentence("valid", 1)) == ["w3", "w4", "</s>"]
     assert loaded.words(loaded.encode("w3 never  w4")) == ["w3", "<unk>", "w4", "</s>"]
     for index in (-1, 7):
-        with pytest.raises(UserError, match=rf"--sentence-index {index} is out of range; .* the sentences 0 to 6"):
+        with pytest.raises(UserError, match=f"--sentence-index {index} .* 0 to 6"):
             loaded.sentence("valid", index)
     with pytest.raises(UserError, match="--sentence is empty"):
         loaded.encode("  ")
@@ -94,30 +94,30 @@ def test_an_embedding_file_of_the_training_and_bleu_are_not_needed(tmp_path: Pat
 
 def test_what_does_not_fit(tmp_path: Path, data: str) -> None:
     path = unit_checkpoint(tmp_path)
-    with pytest.raises(UserError, match=r"architecture mute_transformer; it must be sdt_transformer or a preset"):
+    with pytest.raises(UserError, match=r"architecture mute_transformer; .* sdt_transformer"):
         load_model(path, data, family="sdt_transformer")
     with pytest.raises(UserError, match=r"--data .*nowhere is not a folder"):
         load_model(path, str(tmp_path / "nowhere"))
     other = unit_data(tmp_path / "other", entries=14)
-    with pytest.raises(UserError, match=r"the source dictionary has 14 entries, and .*mute.pt was trained with 12"):
+    with pytest.raises(UserError, match=r"source dictionary has 14 .*mute.pt .* 12"):
         load_model(path, other)
 
     state = checkpoints.load_checkpoint(path)
     cfg = state["cfg"]
     rewritten(path, model={name: value for name, value in state["model"].items() if "unit_weights" not in name})
-    with pytest.raises(UserError, match=r"mute.pt does not fit its own options; Missing key"):
+    with pytest.raises(UserError, match=r"mute.pt .*Missing key"):
         load_model(path, data)
     rewritten(path, cfg={**cfg, "task": {**cfg["task"], "_name": "theirs"}})
-    with pytest.raises(UserError, match="trained with --task theirs, which is not known here"):
+    with pytest.raises(UserError, match="--task theirs"):
         load_model(path, data)
     languages = {"source_lang": None, "target_lang": None}
     rewritten(path, cfg={**cfg, "task": {**cfg["task"], **languages}})
-    with pytest.raises(UserError, match="holds no binarised data"):
+    with pytest.raises(UserError, match="holds no"):
         load_model(path, str(tmp_path))
     rewritten(path, cfg={**cfg, "model": {"_name": "theirs"}})
-    with pytest.raises(UserError, match="architecture theirs, which is not known here"):
+    with pytest.raises(UserError, match="architecture theirs"):
         load_model(path, data)
     del state["optimizer_history"]
     torch.save(state, path)
-    with pytest.raises(UserError, match="its record of the training has no 'best_loss'"):
+    with pytest.raises(UserError, match="best_loss"):
         load_model(path, data)

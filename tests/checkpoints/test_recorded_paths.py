@@ -33,17 +33,16 @@ def test_files_and_folders(run: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ([], "has no checkpoint_best.pt, nor any other file that ends in .pt; give a checkpoint"),
-        (["b.pt", "a.pt", "x.log"], "has no checkpoint_best.pt; it has a.pt, b.pt: give one of them"),
-        ([f"{n}.pt" for n in range(7)], "it has 0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more: give one of them"),
+        ([], "no checkpoint_best.pt"),
+        (["b.pt", "a.pt", "x.log"], "no checkpoint_best.pt; .* a.pt, b.pt"),
+        ([f"{n}.pt" for n in range(7)], "0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more"),
     ],
 )
 def test_folder_without_the_best(names: list[str], said: str, tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).touch()
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=said):
         checkpoint_files(str(tmp_path))
-    assert str(error.value).endswith(said)
 
 
 @pytest.mark.parametrize(("model", "said"), [("no.pt", "no.pt does not exist"), ("", "an empty name in it")])

@@ -80,47 +80,42 @@ def test_stock_options_are_ours_without_what_stock_has_not(tmp_path: Path) -> No
 def test_stock_copies_are_left_out_and_counted(tmp_path: Path) -> None:
     """fairseq 0.12.2 keeps each encoder layer's weights a second time, for a fast path that it cannot take."""
     layer = 4 * (16 * 16 + 16) + 2 * 16 * 24 + 24 + 16
-    found = read_trained_model(stock_file(tmp_path))
-    assert found.remarks == (
-        "the names of its parameters were translated from those of fairseq's transformer",
-        f"its {2 * layer:,} unused second copies of encoder weights were left out",
-    )
+    _, copies = read_trained_model(stock_file(tmp_path)).remarks
+    assert f"{2 * layer:,}" in copies
 
 
 def test_a_stock_model_of_an_older_fairseq(tmp_path: Path) -> None:
     """Options under ``args``; no second copies; counters as buffers."""
     model, args = stock_model()
-    values = {name: value for name, value in model.state_dict().items() if "in_proj_" not in name}
-    values = {name: value for name, value in values.items() if not name.endswith(("fc1_weight", "fc1_bias"))}
-    values = {name: value for name, value in values.items() if not name.endswith(("fc2_weight", "fc2_bias"))}
-    values = {name: value for name, value in values.items() if not name.endswith(("out_proj_weight", "out_proj_bias"))}
+    copies = tuple(f"{part}_{kind}" for part in ("in_proj", "fc1", "fc2", "out_proj") for kind in ("weight", "bias"))
+    values = {name: value for name, value in model.state_dict().items() if not name.endswith(copies)}
     values |= {"encoder.version": torch.ones(1), "decoder.embed_positions._float_tensor": torch.ones(1)}
     args = Namespace(**{name: value for name, value in vars(args).items() if name != "_name"})
     args.arch = "transformer_wmt_en_de"
     state = {**checkpoint_of(values, None), "cfg": None, "args": args}
     found = read_trained_model(save(tmp_path / "old.pt", state))
-    assert found.remarks == ("the names of its parameters were translated from those of fairseq's transformer",)
+    assert len(found.remarks) == 1  # the names, and no copies
     ours = found.values["encoder.layers.0.self_attention.query_projection.weight"]
     assert torch.equal(ours, values["encoder.layers.0.self_attn.q_proj.weight"])
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    "options",
     [
-        ({"encoder_normalize_before": False}, "--encoder-normalize-before False; a transformer to grow from must have"),
-        ({"decoder_normalize_before": False}, "--decoder-normalize-before False; a transformer to grow from must have"),
-        ({"layernorm_embedding": True}, "--layernorm-embedding True; a transformer to grow from must have False there"),
-        ({"no_cross_attention": True}, "--no-cross-attention True"),
-        ({"no_decoder_final_norm": True}, "--no-decoder-final-norm True"),
-        ({"activation_fn": "tanh"}, "--activation-fn tanh; a transformer to grow from must have relu or gelu there"),
+        {"encoder_normalize_before": False},
+        {"decoder_normalize_before": False},
+        {"layernorm_embedding": True},
+        {"no_cross_attention": True},
+        {"no_decoder_final_norm": True},
+        {"activation_fn": "tanh"},
     ],
     ids=str,
 )
-def test_a_stock_model_that_computes_something_else(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
+def test_a_stock_model_that_computes_something_else(tmp_path: Path, options: dict[str, Any]) -> None:
     path = stock_file(tmp_path, **options)
-    with pytest.raises(UserError) as error:
+    ((name, value),) = options.items()
+    with pytest.raises(UserError, match=f"--growth-from {path} .*--{name.replace('_', '-')} {value}"):
         read_trained_model(path, "--growth-from")
-    assert str(error.value).startswith(f"--growth-from {path} was trained with {reason}")
 
 
 def test_an_option_that_old_stock_did_not_have_is_off(tmp_path: Path) -> None:

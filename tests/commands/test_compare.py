@@ -15,7 +15,7 @@ import pytest
 import sacrebleu
 
 from fairseq_depthwise.commands import compare
-from fairseq_depthwise.evaluation import opus100
+from fairseq_depthwise.evaluation import languages
 
 pytestmark = pytest.mark.usefixtures("files")
 
@@ -111,7 +111,7 @@ def test_markdown(printed: Callable[..., str]) -> None:
     assert lines[3].startswith(f"| deep1 | {SCORES['deep1']:.2f} | +")
 
 
-@pytest.mark.parametrize(("test", "samples"), [("bootstrap", 1000), ("approximate-randomisation", 10000)])
+@pytest.mark.parametrize(("test", "samples"), [("bootstrap", 1000), ("approximate-randomization", 10000)])
 def test_tests_and_their_samples(
     test: str, samples: int, document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,8 +167,8 @@ def score_files(folder: str, signature: str = DEFAULT, **scores: float) -> None:
 
 def test_opus100_by_hand(printed: Callable[..., str], document: Callable[..., Any]) -> None:
     """BLEU94 is 46.5 of 0 to 93; the system has one more in 47 languages, and one less in 3."""
-    base = {language: float(number) for number, language in enumerate(opus100.TESTED)}
-    changes = dict(zip(opus100.TESTED, [1] * 47 + [-1] * 3 + [0] * 44, strict=True))
+    base = {language: float(number) for number, language in enumerate(languages.TESTED)}
+    changes = dict(zip(languages.TESTED, [1] * 47 + [-1] * 3 + [0] * 44, strict=True))
     score_files("base", **base)
     score_files("deep", **{language: base[language] + changes[language] for language in base})
     found = document("compare", "--languages", "base", "deep")

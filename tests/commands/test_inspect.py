@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiny_checkpoints import tiny_checkpoint
 
-from fairseq_depthwise.evaluation.checkpoint_summary import summarise
+from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 
 GROWING = {"growth_stages": "2:2,4:2,6:", "growth_side": "encoder", "growth_strategy": "top-most"}
 
@@ -94,7 +94,7 @@ def test_json_is_the_summary(zipped: bool, tmp_path: Path, document: Callable[..
     torch.save(state, path, _use_new_zipfile_serialization=zipped)
     found = document("inspect", path)
     assert (found.pop("file"), found.pop("bytes")) == (str(path), path.stat().st_size)
-    assert found == {**asdict(summarise(state, "checkpoint.pt")), "restarts": [400, 800], "averaged_from": []}
+    assert found == {**asdict(summarize(state, "checkpoint.pt")), "restarts": [400, 800], "averaged_from": []}
     assert (found["stage"], found["stages"], found["encoder_layers"]) == (2, 3, 4)
 
 

@@ -1,4 +1,4 @@
-"""``fairseq-depthwise report``: a page and numbers from logs and event files, and what is refused."""
+"""``fairseq-depthwise report``: a page and numbers from logs, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensorboardX import SummaryWriter
 
 LINE = "epoch 001:  {n} / 9 loss={loss}, ppl=4, wps=100, num_updates={n}, lr=0.1, wall={n}\n"
 VALID = "epoch 001 | valid on 'valid' subset | loss 2.5 | ppl 5.66 | bleu 3.25 | num_updates 2\n"
@@ -17,14 +16,6 @@ VALID = "epoch 001 | valid on 'valid' subset | loss 2.5 | ppl 5.66 | bleu 3.25 |
 def log(folder: Path, name: str = "train.log", loss: str = "3") -> Path:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(LINE.format(n=1, loss=loss) + LINE.format(n=2, loss="nan") + VALID, encoding="utf-8")
-    return folder
-
-
-def events(folder: Path) -> Path:
-    writer = SummaryWriter(str(folder / "train_inner"))
-    writer.add_text("sys.argv", "fairseq-train data --seed 1")
-    writer.add_scalar("loss", 3.0, 1)
-    writer.close()
     return folder
 
 
@@ -43,16 +34,13 @@ def test_a_page_and_its_table(tmp_path: Path, printed: Callable[..., str]) -> No
 
 def test_numbers(tmp_path: Path, document: Callable[..., Any]) -> None:
     run = log(tmp_path / "first")
-    events(run / "tb")
     torch.save({"model": {}, "cfg": {}, "extra_state": {"versions": {"torch": "2"}}}, run / "checkpoint_last.pt")
-    first, second = document("report", run, events(tmp_path / "events"))["runs"]
-    assert (first["name"], second["name"]) == ("first", "events")
+    (first,) = document("report", run)["runs"]
+    assert first["name"] == "first"
     assert first["series"]["train_inner"]["loss"] == {"updates": [1, 2], "seconds": [1, 2], "values": [3, None]}
     assert first["summary"]["loss"] == {"value": 2.5, "update": 2}
     assert first["summary"]["not_finite"] == {"loss": 1}
     assert first["versions"] == {"torch": "2"}
-    assert first["command"] == second["command"] == "fairseq-train data --seed 1"
-    assert second["summary"]["bleu"] is None
     assert not list(tmp_path.glob("*.html"))
 
 
@@ -75,20 +63,15 @@ def test_runs_of_one_name_are_distinguished(tmp_path: Path, document: Callable[.
         ("{tmp}/empty.log --json", "{tmp}/empty.log is empty"),
         ("{tmp}/several --json", "{tmp}/several holds a.log, b.log"),
         ("{tmp}/folder --json", "{tmp}/folder holds no training"),
-        ("{tmp}/events --json", "{tmp}/events has event files"),
-        ("{event} --json", "{event} is one event file"),
     ],
 )
 def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
-    event = tmp_path / "events" / "train_inner" / "events.out.tfevents.1"
-    known = {"tmp": tmp_path, "run": log(tmp_path / "run"), "event": event}
+    known = {"tmp": tmp_path, "run": log(tmp_path / "run")}
     (tmp_path / "old.html").write_text("old")
     (tmp_path / "empty.log").touch()
     (tmp_path / "folder").mkdir()
     log(tmp_path / "several", "a.log")
     log(tmp_path / "several", "b.log")
-    event.parent.mkdir(parents=True)
-    event.touch()
     assert refusal("report", *words.format(**known).split()).startswith(named.format(**known))
 
 

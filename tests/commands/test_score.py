@@ -126,7 +126,7 @@ def test_the_reference_within_the_output(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_tokens_of_a_tokenizer(tmp_path: Path, document: Callable[..., Any], refusal: Callable[..., str]) -> None:
-    """With --tokenizer the D- lines are detokenised; tokenised metrics take the H- lines, and no T- lines fit those."""
+    """With --tokenizer the D- lines are detokenized; tokenized metrics take the H- lines, and no T- lines fit those."""
     output = write(tmp_path, "out", generated(["ein Haus, ein Baum."], ["-"], ["ein Haus , ein Baum ."]))
     tokens = write(tmp_path, "tok", ["ein Haus , ein Baum ."])
     found = document("score", "--ref", tokens, "--metric", "tokenized", output)
@@ -136,7 +136,7 @@ def test_tokens_of_a_tokenizer(tmp_path: Path, document: Callable[..., Any], ref
     assert document("score", "--metric", "tokenized", without)["score"] == pytest.approx(100)
 
 
-def test_detokenisation(ref: str, tmp_path: Path, document: Callable[..., Any]) -> None:
+def test_detokenization(ref: str, tmp_path: Path, document: Callable[..., Any]) -> None:
     hyp, plain = write(tmp_path, "tok", TOKENS), ["--tokenize", "none"]
     assert document("score", "--ref", ref, "--detokenize", "de", "--metric", "chrf", hyp)["score"] == 100
     # 13a splits off the full stop again: compare the words alone.

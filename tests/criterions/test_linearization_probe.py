@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
@@ -149,12 +148,11 @@ def test_layers_are_fed_by_the_trained_model() -> None:
     assert after["mse_decoder.2"] == before["mse_decoder.2"]
 
 
-@pytest.mark.parametrize("cut", [[(0,), (1, 2)], [(0,), (1,), (2,)]])
-def test_batches_may_be_cut_in_any_way(cut: list[tuple[int, ...]]) -> None:
+def test_batches_may_be_cut_in_any_way() -> None:
     """Of an accumulated update, or of several processes: sums over the parts, divided by the sum of sizes."""
     model, criterion = linearized(), criterion_of()
     found = []
-    for samples in ([batch()], [batch(*rows) for rows in cut]):
+    for samples in ([batch()], [batch(*rows) for rows in ((0,), (1, 2))]):
         logs, sizes = [], 0
         for sample in samples:
             loss, size, log = criterion(model, sample)
@@ -208,20 +206,10 @@ def test_task_is_the_label_smoothed_translation_loss(kind: str) -> None:
     assert len(gradients(model)) == 6
 
 
-def test_fairseqs_own_criterion_trains_the_same_as_task() -> None:
-    model, sample = linearized(), batch()
-    other = LabelSmoothedCrossEntropyCriterion(task_of(), sentence_avg=False, label_smoothing=0.1)
-    assert other(model, sample)[0].item() == criterion_of("task")(model, sample)[0].item()
-
-
 @pytest.mark.parametrize("objective", ["distill", "task"])
 def test_other_models_are_refused(objective: str) -> None:
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"--arch linearized_transformer; .* DepthwiseLSTMTransformer"):
         criterion_of(objective)(build_tiny(), batch())
-    assert str(error.value) == (
-        "--criterion linearization_probe trains the maps of --arch linearized_transformer; the model is a "
-        "DepthwiseLSTMTransformer"
-    )
 
 
 def test_other_objectives_are_refused() -> None:
@@ -250,5 +238,5 @@ def test_inside_fairseqs_wrappers(objective: str, wrapper: Any, process_group: A
     found.backward()
     assert found.item() == pytest.approx(loss.item())
     torch.testing.assert_close(gradients(model), expected)
-    with pytest.raises(UserError, match="the model is a DepthwiseLSTMTransformer"):
+    with pytest.raises(UserError, match="DepthwiseLSTMTransformer"):
         criterion(ModuleProxyWrapper(wrapper(build_tiny(), process_group=process_group)), batch())

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.evaluation import opus100
 from fairseq_depthwise.evaluation.languages import (
+    TESTED,
     LanguageScore,
     files_by_language,
     read_score,
     require_comparable,
-    summarise,
+    summarize,
     why_no_bleu4,
     why_no_bleu94,
 )
@@ -27,40 +28,36 @@ def scores(signature: str = DEFAULT, metric: str = "sacrebleu", **values: float)
 
 
 def test_languages_of_opus100() -> None:
-    assert len(opus100.LANGUAGES) == len(set(opus100.LANGUAGES)) == 99
-    assert list(opus100.LANGUAGES) == sorted(opus100.LANGUAGES)
-    assert "en" not in opus100.LANGUAGES
-    assert len(opus100.TESTED) == 94
-    assert set(opus100.LANGUAGES) - set(opus100.TESTED) == {"an", "dz", "hy", "mn", "yo"}
-    assert set(opus100.FOUR) == {"de", "zh", "br", "te"} <= set(opus100.TESTED)
+    assert len(TESTED) == len(set(TESTED)) == 94
+    assert set(TESTED).isdisjoint({"en", "an", "dz", "hy", "mn", "yo"})
+    assert {"de", "zh", "br", "te"} <= set(TESTED)
 
 
 def test_means_and_win_ratio_by_hand() -> None:
     base = scores(de=20, zh=10, br=6, te=4, fr=30)
     system = scores(de=22, zh=10, br=5, te=7, fr=31)
-    summary = summarise(system, base)
+    summary = summarize(system, base)
     assert (summary.mean, summary.bleu94, summary.bleu4) == (15, None, 11)
     assert summary.win_ratio == pytest.approx(60)  # de, te, fr; zh is equal
-    assert summarise(base).win_ratio is None
+    assert summarize(base).win_ratio is None
 
 
 def test_bleu94_is_over_exactly_the_94() -> None:
-    all_of_them = scores(**{language: float(number) for number, language in enumerate(opus100.TESTED)})
+    all_of_them = scores(**{language: float(number) for number, language in enumerate(TESTED)})
     assert why_no_bleu94(all_of_them) is None
-    assert summarise(all_of_them).bleu94 == pytest.approx(46.5)
+    assert summarize(all_of_them).bleu94 == pytest.approx(46.5)
     fewer = {language: score for language, score in all_of_them.items() if language not in ("af", "zu")}
-    assert why_no_bleu94(fewer) == "2 of the 94 languages are missing: af, zu"
-    assert summarise(fewer).bleu94 is None
+    assert re.search("2 of the 94 .*af, zu", why_no_bleu94(fewer) or "")
+    assert summarize(fewer).bleu94 is None
     more = {**all_of_them, **scores(yo=1, xx=2)}
-    assert why_no_bleu94(more) == "other languages are there: xx, yo"
-    assert summarise(more).bleu94 is None
-    assert summarise(more).bleu4 is not None
-    assert why_no_bleu94(scores(de=1)).endswith("missing: af, am, ar, as, az, be, bg, bn, br, bs ...")
+    assert "xx, yo" in (why_no_bleu94(more) or "")
+    assert summarize(more).bleu94 is None
+    assert summarize(more).bleu4 is not None
 
 
 def test_bleu4_needs_all_four() -> None:
-    assert why_no_bleu4(scores(de=1, br=2)) == "zh, te missing"
-    assert summarise(scores(de=1, br=2)).bleu4 is None
+    assert "zh, te" in (why_no_bleu4(scores(de=1, br=2)) or "")
+    assert summarize(scores(de=1, br=2)).bleu4 is None
 
 
 @pytest.mark.parametrize(
@@ -68,34 +65,31 @@ def test_bleu4_needs_all_four() -> None:
     [("chrf", "nrefs:1|case:mixed|eff:yes|nc:6"), ("sacrebleu", DEFAULT.replace("13a", "intl"))],
 )
 def test_other_metrics_are_not_called_bleu(metric: str, signature: str) -> None:
-    others = scores(**dict.fromkeys(opus100.TESTED, 1.0)) | scores(signature, metric, te=1.0)
-    reason = f"te is not scored with sacreBLEU's default, but {metric} {signature}"
-    assert why_no_bleu94(others) == why_no_bleu4(others) == reason
-    summary = summarise(others)
+    others = scores(**dict.fromkeys(TESTED, 1.0)) | scores(signature, metric, te=1.0)
+    for reason in (why_no_bleu94(others), why_no_bleu4(others)):
+        assert f"{metric} {signature}" in (reason or "")
+    summary = summarize(others)
     assert (summary.mean, summary.bleu94, summary.bleu4) == (1, None, None)
 
 
 @pytest.mark.parametrize(
-    ("system", "said"),
+    ("system", "named"),
     [
-        (scores(de=1), "deep has no result for br, fr, which base has"),
-        (scores(de=1, fr=1, br=1, xx=1), "base has no result for xx, which deep has"),
-        (scores("other", de=1, fr=1, br=1), f"de is scored with other in deep and with {DEFAULT} in base; score both"),
+        (scores(de=1), "deep .* br, fr"),
+        (scores(de=1, fr=1, br=1, xx=1), "base .* xx"),
+        (scores("other", de=1, fr=1, br=1), "de .* other in deep"),
     ],
 )
-def test_systems_that_cannot_be_compared(system: dict[str, LanguageScore], said: str) -> None:
+def test_systems_that_cannot_be_compared(system: dict[str, LanguageScore], named: str) -> None:
     base = scores(de=1, fr=2, br=3)
     require_comparable([("base", base), ("deep", dict(base))])
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError, match=named):
         require_comparable([("base", base), ("deep", system)])
-    assert str(refused.value).startswith(said)
 
 
 def test_one_metric_for_all_languages() -> None:
     mixed = scores(de=1) | scores("nc:6", "chrf", fr=2)
-    with pytest.raises(
-        UserError, match="base has scores of several metrics, sacrebleu for de and chrf for fr; use one"
-    ):
+    with pytest.raises(UserError, match=r"base .* sacrebleu for de and chrf for fr"):
         require_comparable([("base", mixed), ("deep", dict(mixed))])
 
 
@@ -105,13 +99,11 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
     found = files_by_language(str(tmp_path), (".hyp", ".txt", ".json"))
     assert found == {"br": f"{tmp_path}/br.txt", "de": f"{tmp_path}/de.hyp", "fr": f"{tmp_path}/fr.json"}
     (tmp_path / "de.json").write_text("x")
-    with pytest.raises(UserError, match=r"has de\.hyp and de\.json; keep one for each language"):
+    with pytest.raises(UserError, match=r"de\.hyp and de\.json"):
         files_by_language(str(tmp_path), (".hyp", ".txt", ".json"))
-    with pytest.raises(UserError, match=r"has no file named LANG and one of \.ref"):
+    with pytest.raises(UserError, match=r"\.ref"):
         files_by_language(str(tmp_path), (".ref",))
-    with pytest.raises(
-        UserError, match=r"none is not a folder; with --languages give folders of files named LANG\.ref"
-    ):
+    with pytest.raises(UserError, match="none is not a folder"):
         files_by_language(str(tmp_path / "none"), (".ref",))
 
 
@@ -121,5 +113,5 @@ def test_score_files(tmp_path: Path) -> None:
     assert read_score(str(path)) == LanguageScore(27.0, "chrf", "nc:6")
     for text in ("", "[]", "{}", '{"score": "much", "metric": "a", "signature": "b"}', "\xff"):
         path.write_text(text, encoding="latin-1")
-        with pytest.raises(UserError, match="is not what `fairseq-depthwise score --json` prints for one file"):
+        with pytest.raises(UserError, match=str(path)):
             read_score(str(path))

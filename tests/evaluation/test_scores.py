@@ -1,4 +1,4 @@
-"""Tokenised BLEU against multi-bleu.perl and against a reading of its definition; sacreBLEU's metrics as they are."""
+"""Tokenized BLEU against multi-bleu.perl and against a reading of its definition; sacreBLEU's metrics as they are."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import sacrebleu
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.scores import (
     METRICS,
-    TOKENISED,
+    TOKENIZED,
     TranslationMetric,
-    detokenise,
-    looks_tokenised,
+    detokenize,
+    looks_tokenized,
     require_same_length,
 )
 
@@ -124,15 +124,7 @@ def test_the_same_as_the_definition(metric: str) -> None:
     assert above_zero > 80
 
 
-def test_python_would_split_and_lower_more() -> None:
-    """The sentences above hold the traps: without care the score is another."""
-    naive = sacrebleu.BLEU(tokenize="none", force=True, smooth_method="none")
-    assert naive.corpus_score(HYPOTHESES, [REFERENCE]).score != pytest.approx(53.44, abs=0.5)
-    lowered = [[line.lower() for line in text] for text in (HYPOTHESES, REFERENCE)]
-    assert naive.corpus_score(lowered[0], lowered[1:]).score != pytest.approx(65.07, abs=0.5)
-
-
-#: The substitution in the papers' scripts, and one that takes no neighbours with it.
+#: The substitution in the papers' scripts, and one that takes no neighbors with it.
 PAPERS, EVERY = r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g", r"s{(?<=\S)-(?=\S)}{ ##AT##-##AT## }g"
 
 #: Sentence -> what the first makes of it, what the second does; @ is short for ##AT##-##AT##.
@@ -169,8 +161,8 @@ def test_compounds_are_split_as_perl_does(program: str) -> None:
     assert TranslationMetric("compound-split", split_all=program == EVERY).prepare(lines) == expected
 
 
-def test_tokenised_metrics_never_tokenise() -> None:
-    for metric in TOKENISED:
+def test_tokenized_metrics_never_tokenize() -> None:
+    for metric in TOKENIZED:
         assert TranslationMetric(metric).score(["a b c d."], [["a b c d ."]]).score == 0
     assert TranslationMetric("sacrebleu").score(["a b c d."], [["a b c d ."]]).score == pytest.approx(100)
 
@@ -213,17 +205,14 @@ def test_chrf_by_hand() -> None:
         ("tokenized", "nrefs:2|case:mixed|eff:no|tok:none|smooth:none|version:"),
         ("tokenized-lc", "nrefs:2|case:lc-ascii|eff:no|tok:none|smooth:none|version:"),
         ("compound-split", "nrefs:2|case:mixed|eff:no|tok:compound-split|smooth:none|version:"),
+        ("compound-split-all", "nrefs:2|case:mixed|eff:no|tok:compound-split-all|smooth:none|version:"),
         ("chrf", "nrefs:2|case:mixed|eff:yes|nc:6|nw:0|space:no|version:"),
     ],
 )
 def test_signatures_tell_the_metrics_apart(metric: str, part: str) -> None:
-    score = TranslationMetric(metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE])
+    name = metric.removesuffix("-all")
+    score = TranslationMetric(name, split_all=name != metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE])
     assert score.signature == part + sacrebleu.__version__
-
-
-def test_the_signature_tells_how_compounds_were_split() -> None:
-    metric = TranslationMetric("compound-split", split_all=True)
-    assert "|tok:compound-split-all|" in metric.score(HYPOTHESES, [REFERENCE]).signature
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -238,7 +227,7 @@ def test_the_reference_scores_100(metric: str) -> None:
 
 
 def test_tokenizers_that_are_not_there() -> None:
-    with pytest.raises(UserError, match="--tokenize 14a is no tokenizer of sacreBLEU; it must be one of none, zh, 13a"):
+    with pytest.raises(UserError, match=r"--tokenize 14a .*none, zh, 13a"):
         TranslationMetric(tokenize="14a")
 
 
@@ -249,25 +238,24 @@ def test_a_tokenizer_without_its_package(monkeypatch: pytest.MonkeyPatch) -> Non
         raise RuntimeError(f"\n{name} needs more.\n\n    pip install sacrebleu[ja]\n")
 
     monkeypatch.setattr(bleu, "_get_tokenizer", fail)
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError, match=r"--tokenize ja-mecab: .*pip install sacrebleu\[ja\]"):
         TranslationMetric(tokenize="ja-mecab")
-    assert str(refused.value) == "--tokenize ja-mecab: ja-mecab needs more. pip install sacrebleu[ja]"
 
 
 def test_lengths() -> None:
     require_same_length("hyp", ["a"], "ref", ["b"])
-    with pytest.raises(UserError, match=r"hyp has 1 sentences and the reference ref 1,200; give the whole translation"):
+    with pytest.raises(UserError, match=r"hyp has 1 .* ref 1,200"):
         require_same_length("hyp", ["a"], "ref", ["b"] * 1200)
 
 
-def test_tokenised_text_is_noticed() -> None:
-    tokenised, written = ["ein Haus ."] * 2 + ["ein Baum"] * 8, ["ein Haus."] * 10
-    assert looks_tokenised(tokenised, written)
-    assert not looks_tokenised(tokenised, tokenised)
-    assert not looks_tokenised(written, written)
-    assert not looks_tokenised([*tokenised[1:], "ein Baum"], written)
+def test_tokenized_text_is_noticed() -> None:
+    tokenized, written = ["ein Haus ."] * 2 + ["ein Baum"] * 8, ["ein Haus."] * 10
+    assert looks_tokenized(tokenized, written)
+    assert not looks_tokenized(tokenized, tokenized)
+    assert not looks_tokenized(written, written)
+    assert not looks_tokenized([*tokenized[1:], "ein Baum"], written)
 
 
-def test_detokenisation() -> None:
-    assert detokenise(["Hello , world ! I don 't know .", ""], "en") == ["Hello, world! I don't know.", ""]
-    assert detokenise(["L' homme &amp; lui"], "fr") == ["L'homme & lui"]
+def test_detokenization() -> None:
+    assert detokenize(["Hello , world ! I don 't know .", ""], "en") == ["Hello, world! I don't know.", ""]
+    assert detokenize(["L' homme &amp; lui"], "fr") == ["L'homme & lui"]

@@ -55,22 +55,12 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_lines("-") == ["ä", "b"]
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "is empty; it must have one line for each sentence"),
-        (b"a\n\xc3\xa4\n\xe4b\n", "is not UTF-8: line 3 has the byte 0xe4"),
-    ],
-)
-def test_files_that_are_no_text(content: bytes, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "named"), [(b"", "is empty"), (b"a\n\xc3\xa4\n\xe4b\n", "line 3 .* 0xe4")])
+def test_files_that_are_no_text(content: bytes, named: str, tmp_path: Path) -> None:
     path = write(tmp_path, content)
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError, match=f"{path} .*{named}"):
         read_lines(path)
-    assert str(refused.value) == f"{path} {said}"
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is a folder; give a text file"):
+    with pytest.raises(UserError, match="is a folder"):
         read_lines(str(tmp_path))
 
 
@@ -113,32 +103,24 @@ def test_lines_of_one_kind(kind: str, tmp_path: Path) -> None:
     assert (read.sentences, read.lines, read.targets) == (["a", "b"], f"{kind}-", None)
 
 
-def test_sources_are_of_no_use(tmp_path: Path) -> None:
-    assert read_translations(write(tmp_path, "S-1\tb\nD-1\t-1\tB\nD-0\t-1\tA\n")).sentences == ["A", "B"]
-
-
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "named"),
     [
-        ("D-0\t-1\ta\nD-3\t-1\tb\n", "has no D- line for sentence 1, 2 of 0 to 3"),
-        ("D-0\t-1\ta\nD-9\t-1\tb\n", "has no D- line for sentence 1, 2, 3 and 5 more of 0 to 9"),
-        ("D-0\t-1\ta\nD-99999999999\t-1\tb\n", "has no D- line for sentence 1, 2, 3 and 99,999,999,995 more of 0 to"),
-        ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "has no D- line for sentence 1 of 0 to 1: it is incomplete or one part of"),
-        ("H-0\t-1\ta\nD-0\t-1\ta\nH-1\t-1\tb\n", "has no D- line for sentence 1 of 0 to 1"),
-        ("H-0\t-1\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "has no H- line for sentence 1 of 0 to 1"),
-        ("T-0\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "has no T- line for sentence 1 of 0 to 1"),
-        (
-            "D-0\t-1\ta\nD-1\t-1\tb\nD-0\t-1\ta\n",
-            "has D-0 twice, not as one sentence's --nbest; give the output of one",
-        ),
-        ("T-0\ta\nD-0\t-1\ta\nT-0\ta\nD-0\t-1\ta\n", "has T-0 twice"),
+        ("D-0\t-1\ta\nD-3\t-1\tb\n", "no D- line .* 1, 2 of 0 to 3"),
+        ("D-0\t-1\ta\nD-9\t-1\tb\n", "no D- line .* 1, 2, 3 and 5 more of 0 to 9"),
+        ("D-0\t-1\ta\nD-99999999999\t-1\tb\n", "no D- line .* 1, 2, 3 and 99,999,999,995 more"),
+        ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "no D- line .* 1 of 0 to 1"),
+        ("H-0\t-1\ta\nD-0\t-1\ta\nH-1\t-1\tb\n", "no D- line .* 1 of 0 to 1"),
+        ("H-0\t-1\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "no H- line .* 1 of 0 to 1"),
+        ("T-0\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "no T- line .* 1 of 0 to 1"),
+        ("D-0\t-1\ta\nD-1\t-1\tb\nD-0\t-1\ta\n", "D-0 twice"),
+        ("T-0\ta\nD-0\t-1\ta\nT-0\ta\nD-0\t-1\ta\n", "T-0 twice"),
     ],
 )
-def test_missing_and_repeated_sentences(text: str, said: str, tmp_path: Path) -> None:
+def test_missing_and_repeated_sentences(text: str, named: str, tmp_path: Path) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError, match=f"{path} .*{named}"):
         read_translations(path)
-    assert str(refused.value).startswith(f"{path} {said}")
 
 
 def test_parts_one_after_the_other(tmp_path: Path) -> None:
@@ -149,7 +131,7 @@ def test_parts_one_after_the_other(tmp_path: Path) -> None:
 def test_a_reference_is_plain_text(tmp_path: Path) -> None:
     assert read_reference(write(tmp_path, "a\n\nb\n")) == ["a", "", "b"]
     path = write(tmp_path, generated(*WORDS))
-    with pytest.raises(UserError, match="is the output of fairseq-generate; give the reference as plain text"):
+    with pytest.raises(UserError, match="fairseq-generate"):
         read_reference(path)
 
 
@@ -169,25 +151,21 @@ def test_a_reference_is_plain_text(tmp_path: Path) -> None:
 )
 def test_tokens_are_taken_where_they_are(tokens: str, text: str, taken: str, targets: bool, tmp_path: Path) -> None:
     path = write(tmp_path, generated(("s", "t", tokens, text)))
-    read = read_translations(path, tokenised=True)
+    read = read_translations(path, tokenized=True)
     assert read.lines == taken
     assert read.sentences == [tokens if taken == "H-" else text]
     assert read.targets == (["t"] if targets else None)
-    detokenised = read_translations(path)
-    assert (detokenised.sentences, detokenised.lines, detokenised.targets) == ([text], "D-", ["t"])
+    detokenized = read_translations(path)
+    assert (detokenized.sentences, detokenized.lines, detokenized.targets) == ([text], "D-", ["t"])
 
 
 @pytest.mark.parametrize(
     ("tokens", "kind"), [("ein Ha@@ us .", "subword_nmt"), ("\u2581ein \u2581Ha us \u2581.", "sentencepiece")]
 )
-def test_subwords_and_detokenised_text_have_no_tokens(tokens: str, kind: str, tmp_path: Path) -> None:
+def test_subwords_and_detokenized_text_have_no_tokens(tokens: str, kind: str, tmp_path: Path) -> None:
     path = write(tmp_path, generated(("s", "t", tokens, "ein Haus.")))
-    with pytest.raises(UserError) as refused:
-        read_translations(path, tokenised=True)
-    assert str(refused.value) == (
-        f"{path} has no tokens: its H- lines are in subwords and its D- lines detokenised; "
-        f"add --post-process {kind} to fairseq-generate, or choose --metric sacrebleu"
-    )
+    with pytest.raises(UserError, match=f"{path} .*--post-process {kind} "):
+        read_translations(path, tokenized=True)
 
 
 @pytest.mark.parametrize(
@@ -201,5 +179,5 @@ def test_subwords_and_detokenised_text_have_no_tokens(tokens: str, kind: str, tm
         ("_ein", None),
     ],
 )
-def test_subwords_are_recognised(sentence: str, kind: str | None) -> None:
+def test_subwords_are_recognized(sentence: str, kind: str | None) -> None:
     assert subwords_in(["ein Wort", sentence, ""]) == kind

@@ -59,7 +59,7 @@ def test_fairseq_loads_its_checkpoints_of_all_ages(
     assert epoch == 2
     assert list(state["model"]) == list(written["model"])
     for name, tensor in written["model"].items():
-        # fairseq leaves a buffer of its positions uninitialised: by chance it is not a number.
+        # fairseq leaves a buffer of its positions uninitialized: by chance it is not a number.
         assert torch.allclose(state["model"][name], tensor, rtol=0, atol=0, equal_nan=True), name
 
 

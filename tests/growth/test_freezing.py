@@ -33,9 +33,17 @@ def layers_of(names: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("what", "state"), [*((what, "reset") for what in FREEZES), ("copied", "keep"), ("trained", "keep")]
+    ("what", "common", "state"),
+    [
+        *((what, {}, "reset") for what in FREEZES),
+        *((what, {}, "keep") for what in ("copied", "trained")),
+        ("copied", {"common__bf16": True}, "reset"),
+        ("trained", {"common__bf16": True}, "keep"),
+        ("copied", {"common__fp16": True}, "keep"),
+        ("trained", {"common__fp16": True}, "reset"),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("common", [{}, {"common__bf16": True}, {"common__fp16": True}], ids=str)
 def test_what_changes_after_each_growth(
     what: str, common: dict[str, bool], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,21 +142,6 @@ def test_a_file_that_was_grown_goes_on_as_a_run_that_grew(
     expected = whole.get_model().state_dict()
     for name, value in again.get_model().state_dict().items():
         assert torch.equal(value, expected[name]), name
-
-
-def test_another_seed_draws_other_layers(tmp_path: Path) -> None:
-    trainer = trainer_of()
-    train(trainer, 1)
-    path = save(trainer, tmp_path, 1)
-    weights = []
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        options = ["--layers", "2", "--strategy", "random", "--seed", str(seed)]
-        assert cli.main(["grow", str(path), str(tmp_path / name), *options]) == 0
-        weights.append(
-            checkpoints.load_checkpoint(tmp_path / name)["model"]["encoder.layers.1.feed_forward.first.weight"]
-        )
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
 
 
 def test_growing_from_a_trained_model_freezes_it_also_after_a_resume(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from growth_by_hand import assert_same_model, depthwise_by_hand, grow, scores, t
 from tiny_models import SOURCE, VARIANTS, task_of
 from torch import nn
 
-from fairseq_depthwise.growth.grown_model import WithoutRandomValues, fill, grow_model
+from fairseq_depthwise.growth.grown_model import WithoutRandomValues, fill
 
 # --- what does not change --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("family", ["sdt_transformer", "depthwise_lstm_transformer"])
 def test_the_type_stays(dtype: torch.dtype, family: str) -> None:
     options = {"encoder_layers": 2, "encoder_block_size": 1}
@@ -37,18 +37,6 @@ def test_the_type_stays(dtype: torch.dtype, family: str) -> None:
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
     assert torch.get_default_dtype() == torch.float32
     assert_same_model(model, expected)
-
-
-def test_the_default_type_comes_back_after_an_error() -> None:
-    model = trained("depthwise_lstm_transformer").double()
-
-    def fail() -> nn.Module:
-        raise RuntimeError("no model")
-
-    with pytest.raises(RuntimeError, match="no model"):
-        grow_model(model, fail, {"encoder": [0, 1, 2, 2]})
-    assert torch.get_default_dtype() == torch.float32
-    assert len(model.encoder.layers) == 3
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -80,16 +68,6 @@ def test_tables_that_no_checkpoint_keeps_stay() -> None:
     assert "encoder.embedding.positions.table" not in model.state_dict()
 
 
-def test_growing_twice_gives_the_same() -> None:
-    """No number of the grown model is what happened to be in memory."""
-    grown = []
-    for _ in range(2):
-        model = trained("sdt_transformer", encoder_layers=1, encoder_block_size=1)
-        grow(model, "sdt_transformer", {"encoder": [0, 0]}, 1, encoder_layers=1, encoder_block_size=1)
-        grown.append(model)
-    assert_same_model(*grown)
-
-
 def test_whoever_holds_the_model_decodes_with_the_grown_one() -> None:
     options = {"encoder_layers": 2, "encoder_block_size": 1}
     model = trained("sdt_transformer", **options)
@@ -115,14 +93,8 @@ def test_whoever_holds_the_model_decodes_with_the_grown_one() -> None:
 @pytest.mark.parametrize(
     "draw",
     [
-        nn.init.uniform_,
-        nn.init.normal_,
-        nn.init.xavier_uniform_,
-        nn.init.xavier_normal_,
-        nn.init.kaiming_uniform_,
-        nn.init.kaiming_normal_,
-        torch.Tensor.uniform_,
-        torch.Tensor.normal_,
+        *(getattr(nn.init, f"{name}_") for name in ("uniform", "normal", "xavier_uniform", "xavier_normal")),
+        *(nn.init.kaiming_uniform_, nn.init.kaiming_normal_, torch.Tensor.uniform_, torch.Tensor.normal_),
     ],
 )
 def test_nothing_is_drawn_inside(draw: Callable[..., torch.Tensor]) -> None:
@@ -145,10 +117,9 @@ def test_nothing_is_drawn_inside(draw: Callable[..., torch.Tensor]) -> None:
 
 def test_values_that_do_not_fit_are_refused() -> None:
     model = nn.Linear(2, 3)
-    with pytest.raises(ValueError, match=r"weight does not fit: \(3, 3\), not \(3, 2\)"):
-        fill(model, {"weight": torch.zeros(3, 3)})
-    with pytest.raises(ValueError, match="scale does not fit"):
-        fill(model, {"scale": torch.zeros(3)})
+    for values, named in (({"weight": torch.zeros(3, 3)}, "weight"), ({"scale": torch.zeros(3)}, "scale")):
+        with pytest.raises(ValueError, match=f"{named} does not fit"):
+            fill(model, values)
     fill(model, {"bias": torch.ones(3, dtype=torch.float64)})
     assert model.bias.tolist() == [1.0, 1.0, 1.0]
     assert model.bias.dtype == torch.float32

@@ -18,7 +18,6 @@ TABLES: dict[tuple[int, int, str], list[int | None]] = {
     (12, 18, "middle"): [0, 1, 2, 3, 4, 5, 6, 7, 8, 3, 4, 5, 6, 7, 8, 9, 10, 11],
     (12, 18, "random"): [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, None, None, None, None, None, None],
     # The whole stack once more, and twice.
-    (6, 12, "stack"): [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5],
     (2, 6, "stack"): [0, 1, 0, 1, 0, 1],
     (6, 12, "middle"): [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5],
     (6, 8, "middle"): [0, 1, 2, 3, 2, 3, 4, 5],
@@ -27,10 +26,6 @@ TABLES: dict[tuple[int, int, str], list[int | None]] = {
     (6, 12, "top-most"): [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5],
     (6, 12, "top"): [0, 1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 5],
     (6, 12, "interpolation"): [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5],
-    # One more layer.
-    (4, 5, "top-most"): [0, 1, 2, 3, 3],
-    (4, 5, "top"): [0, 1, 2, 3, 3],
-    (4, 5, "interpolation"): [0, 1, 2, 3, 3],
     # Something in between, where the three differ.
     (5, 8, "top-most"): [0, 1, 2, 3, 4, 2, 3, 4],
     (5, 8, "top"): [0, 1, 2, 3, 4, 4, 4, 4],
@@ -71,21 +66,6 @@ def test_which_layers_are_new_and_that_they_can_start_anew(given: tuple[int, int
     assert new_layers(anew) == new
 
 
-@pytest.mark.parametrize(
-    ("depth", "layers", "strategy", "block_size", "expected"),
-    [
-        (6, 12, "top-most", 6, [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]),
-        (6, 12, "top", 6, [0, 1, 2, 3, 4, 5, 5, 5, 5, 5, 5, 5]),
-        (4, 6, "top-most", 2, [0, 1, 2, 3, 2, 3]),
-        (4, 6, "top", 2, [0, 1, 2, 3, 3, 3]),
-        (4, 8, "top-most", 2, [0, 1, 2, 3, 0, 1, 2, 3]),
-        (6, 9, "top-most", 3, [0, 1, 2, 3, 4, 5, 3, 4, 5]),
-    ],
-)
-def test_whole_blocks(depth: int, layers: int, strategy: str, block_size: int, expected: list[int]) -> None:
-    assert layer_sources(depth, layers, strategy, block_size) == expected
-
-
 def test_the_paper_is_the_default() -> None:
     assert layer_sources(3, 5) == [0, 1, 2, 1, 2]
 
@@ -104,85 +84,26 @@ def test_what_every_strategy_keeps(strategy: str, depth: int) -> None:
             assert max(sources.count(layer) for layer in sources) == 2
 
 
-@pytest.mark.parametrize(("depth", "layers"), [(1, 2), (6, 12), (5, 10)])
-def test_at_most_doubling(depth: int, layers: int) -> None:
-    for strategy in ("top-most", "interpolation", "middle"):
-        assert len(layer_sources(depth, layers, strategy)) == layers
-        with pytest.raises(UserError):
-            layer_sources(depth, layers + 1, strategy)
-    for strategy in ("top", "stack", "random"):
-        assert len(layer_sources(depth, 5 * layers, strategy)) == 5 * layers
-
-
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("depth", "layers", "strategy", "block_size", "message"),
+    ("depth", "layers", "strategy", "block_size", "named"),
     [
-        (
-            6,
-            12,
-            "all",
-            0,
-            "the growth strategy all is unknown; it must be one of top-most, top, interpolation, stack, middle, random",
-        ),
-        (
-            6,
-            9,
-            "stack",
-            3,
-            "a stack of 6 layers cannot be grown to 9: stack repeats all layers, so the depth must be a multiple, such "
-            "as 12",
-        ),
-        (6, 6, "top", 0, "a stack of 6 layers cannot be grown to 6; it must become deeper, at least 7"),
-        (6, 3, "top-most", 3, "a stack of 6 layers cannot be grown to 3; it must become deeper, at least 9"),
-        (
-            6,
-            13,
-            "top-most",
-            0,
-            "top-most copies each layer at most once, so a stack of 6 layers cannot be grown to 13; grow to at most "
-            "12, in several steps, or take the strategy top",
-        ),
-        (
-            2,
-            5,
-            "interpolation",
-            1,
-            "interpolation copies each layer at most once, so a stack of 2 layers cannot be grown to 5; grow to at "
-            "most 4, in several steps, or take the strategy top",
-        ),
-        (
-            6,
-            14,
-            "top",
-            6,
-            "a stack of 6 layers cannot be grown to 14: with blocks of 6 layers the depth must be a multiple of 6, "
-            "such as 12",
-        ),
-        (
-            4,
-            7,
-            "top-most",
-            2,
-            "a stack of 4 layers cannot be grown to 7: with blocks of 2 layers the depth must be a multiple of 2, such "
-            "as 6",
-        ),
-        (
-            6,
-            12,
-            "interpolation",
-            6,
-            "interpolation puts copies between layers, which tears blocks of 6 layers apart; it needs a block size of "
-            "0 or 1",
-        ),
+        (6, 12, "all", 0, "growth strategy all .* top-most, top, interpolation, stack, middle, random"),
+        (6, 9, "stack", 3, "stack of 6 layers .* to 9: .* such as 12"),
+        (6, 6, "top", 0, "stack of 6 layers .* to 6; .* at least 7"),
+        (6, 3, "top-most", 3, "stack of 6 layers .* to 3; .* at least 9"),
+        (6, 13, "top-most", 0, "top-most .* stack of 6 layers .* to 13; .* at most 12"),
+        (2, 5, "interpolation", 1, "interpolation .* stack of 2 layers .* to 5; .* at most 4"),
+        (6, 14, "top", 6, "stack of 6 layers .* to 14: .* blocks of 6 layers .* such as 12"),
+        (4, 7, "top-most", 2, "stack of 4 layers .* to 7: .* blocks of 2 layers .* such as 6"),
+        (6, 12, "interpolation", 6, "interpolation .* blocks of 6 layers"),
     ],
 )
-def test_what_cannot_be_made(depth: int, layers: int, strategy: str, block_size: int, message: str) -> None:
-    with pytest.raises(UserError) as error:
+def test_what_cannot_be_made(depth: int, layers: int, strategy: str, block_size: int, named: str) -> None:
+    with pytest.raises(UserError, match=named):
         layer_sources(depth, layers, strategy, block_size)
-    assert str(error.value) == message
 
 
 SHAPES = [(1, 0), (3, 0), (4, 0), (1, 1), (3, 1), (4, 2), (6, 2), (3, 3), (6, 3)]

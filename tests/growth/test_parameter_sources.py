@@ -110,14 +110,6 @@ def test_blocks(block_size: int, depth: int, sources: list[int], norms: dict[int
     assert stay(found, rest)
 
 
-def test_the_decoder_grows_and_the_blocks_of_the_encoder_stay() -> None:
-    shallow, deep = sdt_names(4, 2, decoder_layers=2), sdt_names(4, 2, decoder_layers=3)
-    found = parameter_sources(deep, shallow, {"decoder": [0, 1, 1]})
-    assert layer_table(found, "decoder") == {0: {0}, 1: {1}, 2: {1}}
-    assert stay(found, (name for name in deep if name.startswith("encoder.")))
-    assert stay(found, (name for name in deep if name.startswith("decoder.connection.")))
-
-
 def test_both_sides_grow() -> None:
     shallow, deep = sdt_names(4, 2, decoder_layers=4), sdt_names(6, 2, decoder_layers=6)
     found = parameter_sources(deep, shallow, {"encoder": [0, 1, 2, 3, 2, 3], "decoder": [0, 1, 2, 3, 3, 3]}, 2)
@@ -155,14 +147,6 @@ def test_a_copy_of_the_first_layer_takes_the_norm_of_the_second() -> None:
     assert layer_table(others, "encoder") == {0: {0}, 1: {1}, 2: {2}, 3: {0}, 4: {1}, 5: {2}}
 
 
-def test_interpolation_puts_the_second_layers_norm_into_the_second_layer() -> None:
-    shallow, deep = depthwise_names(2), depthwise_names(4)
-    found = parameter_sources(deep, shallow, {"encoder": [0, 0, 1, 1]})
-    norms = [found[f"encoder.layers.{layer}.input_norm.weight"] for layer in range(1, 4)]
-    assert norms == [f"encoder.layers.{layer}.input_norm.weight" for layer in (1, 1, 1)]
-    assert found["encoder.layers.1.self_attention.query_projection.weight"].startswith("encoder.layers.0.")
-
-
 @pytest.mark.parametrize(("sources", "layers"), [([0, 0], (1,)), ([0, 0, 0, 0], (1, 2, 3))])
 def test_one_layer_has_no_norm_to_give(sources: list[int], layers: tuple[int, ...]) -> None:
     shallow, deep = depthwise_names(1), depthwise_names(len(sources))
@@ -181,30 +165,6 @@ def test_the_decoder_has_two_such_norms() -> None:
     found = parameter_sources(deep, shallow, {"decoder": [0, 0]})
     new = {name for name, source in found.items() if source is None}
     assert new == {f"decoder.layers.1.{n}_norm.{part}" for n in ("input", "query") for part in ("weight", "bias")}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"depthwise_sharing": "none"},
-        {"depthwise_sharing": "all"},
-        {"depthwise_gate_scope": "model"},
-        {"decoder_merge": "two-cells"},
-        {"depthwise_cell": "rnn"},
-        {"max_relative_positions": 2, "relative_position_terms": "key-value"},
-        {"attention_bias": True},
-    ],
-    ids=str,
-)
-def test_every_part_of_a_layer_is_copied(options: dict[str, Any]) -> None:
-    """Shared gates and nets stand under the name of every layer, and each name comes from its layer's source."""
-    shallow, deep = depthwise_names(3, 3, **options), depthwise_names(5, 5, **options)
-    sources = [0, 1, 2, 1, 2]
-    found = parameter_sources(deep, shallow, {"encoder": sources, "decoder": sources})
-    for side in ("encoder", "decoder"):
-        assert layer_table(found, side) == {layer: {source} for layer, source in enumerate(sources)}
-    assert stay(found, (name for name in deep if ".layers." not in name))
 
 
 # --- other things under these names ----------------------------------------------------------------------------------

@@ -73,34 +73,22 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, str], str | None, bool]] = {
 }
 
 
-def at(folder: Path, files: tuple[str, ...], options: dict[str, str]) -> dict[str, str]:
-    """Make the files, and the options with their paths."""
-    for file in files:
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).touch()
-    return {option: str(folder / file) for option, file in options.items()}
-
-
-every_case = pytest.mark.parametrize(("files", "options", "path", "anew"), CASES.values(), ids=CASES)
-
-
-@every_case
-def test_the_checkpoint_that_is_restored(
-    tmp_path: Path, files: tuple[str, ...], options: dict[str, str], path: str | None, anew: bool
-) -> None:
-    found = restoring(tmp_path / "run", **at(tmp_path, files, options))
-    assert found.path == (None if path is None else str(tmp_path / path))
-    assert found.counts_anew == anew
-
-
 class LoadedError(Exception):
     """What fairseq asks its trainer to load."""
 
 
-@every_case
-def test_fairseq_restores_the_same(
+@pytest.mark.parametrize(("files", "options", "path", "anew"), CASES.values(), ids=CASES)
+def test_the_checkpoint_that_is_restored_is_fairseqs(
     tmp_path: Path, files: tuple[str, ...], options: dict[str, str], path: str | None, anew: bool
 ) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    given = {option: str(tmp_path / file) for option, file in options.items()}
+    found = restoring(tmp_path / "run", **given)
+    assert found.path == (None if path is None else str(tmp_path / path))
+    assert found.counts_anew == anew
+
     def load_checkpoint(filename: str, reset_optimizer: bool, *_: Any, **__: Any) -> None:
         raise LoadedError(filename, reset_optimizer)
 
@@ -112,23 +100,20 @@ def test_fairseq_restores_the_same(
             "finetune_from_model": None,
             "optimizer_overrides": "{}",
             **{f"reset_{part}": False for part in ("optimizer", "lr_scheduler", "meters", "dataloader")},
-            **at(tmp_path, files, options),
+            **given,
         }
     )
     trainer = SimpleNamespace(checkpoint_suffix="", is_data_parallel_master=True, load_checkpoint=load_checkpoint)
     with pytest.raises(LoadedError) as loaded:
         checkpoint_utils.load_checkpoint(cfg, trainer)
-    filename, reset = loaded.value.args
-    assert filename == str(tmp_path / (path or "run/checkpoint_last.pt"))
-    assert reset == anew
+    assert loaded.value.args == (str(tmp_path / (path or "run/checkpoint_last.pt")), anew)
 
 
 @pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
 def test_a_file_that_is_not_there(tmp_path: Path, option: str) -> None:
     path = str(tmp_path / "none.pt")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"--{option.replace('_', '-')} {path}"):
         restoring(tmp_path, **{option: path}).path  # noqa: B018  # the access is the test
-    assert str(error.value) == f"--{option.replace('_', '-')} {path}: there is no such file"
 
 
 # --- depth -----------------------------------------------------------------------------------------------------------
@@ -174,59 +159,38 @@ EPOCHS: dict[tuple[int, int], set[int]] = {
 UPDATES: dict[int, set[int]] = {0: {2}, 1: {2}, 19: {2}, 20: {2, 4}, 21: {4}, 29: {4}, 30: {4, 6}, 31: {6}, 999: {6}}
 
 
-@pytest.mark.parametrize(("place", "depths"), EPOCHS.items(), ids=str)
 @pytest.mark.parametrize("layers", [2, 3, 4, 6])
-def test_stages_in_epochs(tmp_path: Path, place: tuple[int, int], depths: set[int], layers: int) -> None:
-    # Updates do not matter.
-    path = checkpoint(tmp_path, layers, epoch=place[0], iterations=place[1], updates=25)
-    check(path, "2:2,4:1,6:", layers, depths)
+def test_the_depth_of_every_place(tmp_path: Path, layers: int) -> None:
+    """Stages in epochs do not count updates, nor those in updates epochs."""
+    places = [("2:2,4:1,6:", {"epoch": e, "iterations": n, "updates": 25}, d) for (e, n), d in EPOCHS.items()]
+    places += [("2:20u,4:10u,6:", {"epoch": 7, "iterations": 3, "updates": n}, d) for n, d in UPDATES.items()]
+    for text, place, depths in places:
+        path = checkpoint(tmp_path, layers, **place)
+        if layers in depths:
+            assert resumed(path, text) == layers
+        else:
+            named = f"has {layers} encoder layers .* --growth-stages {text} has {min(depths)}"
+            with pytest.raises(UserError, match=named):
+                resumed(path, text)
 
 
-@pytest.mark.parametrize(("updates", "depths"), UPDATES.items(), ids=str)
-@pytest.mark.parametrize("layers", [2, 3, 4, 6])
-def test_stages_in_updates(tmp_path: Path, updates: int, depths: set[int], layers: int) -> None:
-    # Epochs do not matter.
-    path = checkpoint(tmp_path, layers, epoch=7, iterations=3, updates=updates)
-    check(path, "2:20u,4:10u,6:", layers, depths)
-
-
-def check(path: str, text: str, layers: int, depths: set[int]) -> None:
-    if layers in depths:
-        assert resumed(path, text) == layers
-        return
-    with pytest.raises(UserError, match=f"has {layers} encoder layers .* --growth-stages {text} has {min(depths)}"):
-        resumed(path, text)
-
-
-def test_the_message_says_both(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path, 4, epoch=3, iterations=0, updates=77, stages="2:1,4:9")
-    with pytest.raises(UserError) as error:
-        resumed(path, "2:5,4:")
-    assert str(error.value) == (
-        f"{path} has 4 encoder layers after 2 epochs, and --growth-stages 2:5,4: has 2 there; it was trained with "
-        "--growth-stages 2:1,4:9; give the stages that fit, or begin elsewhere"
-    )
-    path = checkpoint(tmp_path, 4, epoch=3, updates=77)
-    with pytest.raises(UserError) as error:
-        resumed(path, "2:80u,4:")
-    assert str(error.value) == (
-        f"{path} has 4 encoder layers after 77 updates, and --growth-stages 2:80u,4: has 2 there; it was not trained "
-        "in stages; give the stages that fit, or begin elsewhere"
-    )
-
-
-def test_the_message_says_what_is_special(tmp_path: Path) -> None:
-    """The same stages, and yet another depth: it was grown as a file, and not at a border."""
-    path = checkpoint(tmp_path, 4, epoch=2, iterations=3, updates=77, stages="2:5,4:9")
+@pytest.mark.parametrize(
+    ("stages", "trained", "grown", "named"),
+    [
+        ("2:5,4:", "2:1,4:9", None, "after 2 epochs, .* --growth-stages 2:5,4: has 2 .* --growth-stages 2:1,4:9"),
+        ("2:80u,4:", None, None, "after 77 updates, .* --growth-stages 2:80u,4: has 2 .* not trained in stages"),
+        ("2:5,4:9", "2:5,4:9", "2 encoder layers, top-most", "grown as a file from 2 encoder layers"),
+    ],
+)
+def test_the_message_says_where_and_why(
+    tmp_path: Path, stages: str, trained: str | None, grown: str | None, named: str
+) -> None:
+    path = checkpoint(tmp_path, 4, epoch=3, updates=77, stages=trained)
     state = torch.load(path, weights_only=False)
-    state["extra_state"]["grown_from"] = "2 encoder layers, top-most"
+    state["extra_state"] |= {"grown_from": grown} if grown else {}
     torch.save(state, path)
-    with pytest.raises(UserError) as error:
-        resumed(path, "2:5,4:9")
-    assert str(error.value) == (
-        f"{path} has 4 encoder layers within epoch 2, and --growth-stages 2:5,4:9 has 2 there; it was grown as a file "
-        "from 2 encoder layers; give the stages that fit, or begin elsewhere"
-    )
+    with pytest.raises(UserError, match=f"{path} has 4 encoder layers .*{named}"):
+        resumed(path, stages)
 
 
 def test_other_blocks(tmp_path: Path) -> None:
@@ -266,15 +230,11 @@ def test_the_side_that_grows(tmp_path: Path) -> None:
 def test_what_is_counted_anew(tmp_path: Path, text: str, options: dict[str, bool], layers: int) -> None:
     for depth in (2, 4):
         path = checkpoint(tmp_path, depth, epoch=5, iterations=2, updates=50)
-        check_with(path, text, options, depth, depth == layers)
-
-
-def check_with(path: str, text: str, options: dict[str, bool], depth: int, agrees: bool) -> None:
-    if agrees:
-        assert resumed(path, text, **options) == depth
-    else:
-        with pytest.raises(UserError, match="give the stages that fit"):
-            resumed(path, text, **options)
+        if depth == layers:
+            assert resumed(path, text, **options) == depth
+        else:
+            with pytest.raises(UserError, match=f"has {depth} encoder layers"):
+                resumed(path, text, **options)
 
 
 @pytest.mark.parametrize("text", ["4:2,6:", "4:20u,6:"])

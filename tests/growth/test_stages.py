@@ -79,36 +79,12 @@ def test_the_stage_of_every_epoch_or_update(text: str, expected: list[int]) -> N
     assert plan.stage_of(10**9) == expected[-1]
 
 
-def test_the_stage_of_every_update_step_by_step() -> None:
-    lengths = [7, 1, 30, 4]
-    plan = plan_of("1:7u,2:1u,3:30u,4:4u,5:")
-    number = 0
-    for stage, length in enumerate(lengths):
-        for _ in range(length):
-            number += 1
-            assert plan.stage_of(number) == stage, number
-    assert plan.stage_of(number + 1) == 4
-
-
 def test_the_stage_with_a_depth() -> None:
     plan = plan_of("6:2,12:2,18:")
     assert [plan.stage_with(layers) for layers in (6, 12, 18, 7, 24, 0)] == [0, 1, 2, None, None, None]
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "index", "words"),
-    [
-        ("6:2,12:1,18:", 1, "stage 2 of 3: 12 layers for 1 epoch"),
-        ("6:2,12:1,18:", 2, "stage 3 of 3: 18 layers until training ends"),
-        ("6:500u,12:", 0, "stage 1 of 2: 6 layers for 500 updates"),
-        ("6:2@4096x3", 0, "stage 1 of 1: 6 layers for 2 epochs, max-tokens 4096 x update-freq 3"),
-    ],
-)
-def test_a_stage_in_words(text: str, index: int, words: str) -> None:
-    assert parse_stages(text, strategy="top-most").describe(index) == words
 
 
 @pytest.mark.parametrize(
@@ -153,57 +129,35 @@ def test_fairseq_reads_the_frequencies_as_meant() -> None:
 def test_what_is_no_list_of_stages(text: str) -> None:
     with pytest.raises(UserError) as error:
         plan_of(text)
-    message = str(error.value)
-    assert message.startswith(f"--growth-stages {text}: ")
-    assert "is not a stage; a stage is LAYERS:EPOCHS such as 6:2, LAYERS:UPDATESu such as 6:5000u, or" in message
+    assert str(error.value).startswith(f"--growth-stages {text}: ")
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "reason"),
+    ("text", "options", "named"),
     [
-        ("6:2,twelve:2", {}, "'twelve:2' is not a stage"),
-        ("6:,12:2", {}, "'6:' has no end, so '12:2' would never begin; give it a length"),
-        ("6:u,12:2u", {}, "'6:u' has no end, so '12:2u' would never begin; give it a length"),
-        ("6:2,12:@9x1,18:", {}, "'12:@9x1' has no end, so '18:' would never begin"),
-        ("6:0,12:", {}, "'6:0' is over before it begins; its length must be at least 1"),
-        ("6:2,12:0u", {}, "'12:0u' is over before it begins"),
-        ("6:2@0x2", {}, "'6:2@0x2' sets an empty batch; both numbers after @ must be at least 1"),
-        ("6:2@9x0", {}, "'6:2@9x0' sets an empty batch"),
-        ("6:2,12:500u", {}, "some stages count epochs and some updates; give all lengths in one of them"),
-        ("6:2,12:u", {}, "some stages count epochs and some updates"),
-        ("6:2u,12:5", {}, "some stages count epochs and some updates"),
-        ("6:500u@4096x2", {}, "a stage in updates may begin within an epoch, whose batches are made; give epochs"),
-        ("6:500u,12:@4096x2", {}, "a stage in updates may begin within an epoch"),
-        ("0:2", {}, "the first stage has no layers; give it at least 1"),
-        ("0:2,6:2", {"block_size": 6}, "the first stage has no layers"),
-        ("12:2,6:", {}, "a stack of 12 layers cannot be grown to 6; it must become deeper, at least 13"),
-        ("6:2,6:2", {}, "a stack of 6 layers cannot be grown to 6; it must become deeper, at least 7"),
-        ("6:2,13:", {}, "top-most copies each layer at most once, so a stack of 6 layers cannot be grown to 13"),
-        ("2:2,4:2,9:", {"strategy": "interpolation"}, "interpolation copies each layer at most once, so a stack of 4"),
-        ("6:2,12:", {"strategy": "all"}, "the growth strategy all is unknown; it must be one of top-most, top, interp"),
-        ("4:2,6:", {"block_size": 6}, "the first stage has 4 layers, and with blocks of 6 layers the depth must be a"),
-        (
-            "6:2,9:",
-            {"block_size": 6},
-            "a stack of 6 layers cannot be grown to 9: with blocks of 6 layers the depth must",
-        ),
-        (
-            "6:2,12:",
-            {"block_size": 6, "strategy": "interpolation"},
-            "interpolation puts copies between layers, which tears blocks of 6 layers apart; it needs",
-        ),
+        ("6:2,twelve:2", {}, "'twelve:2'"),
+        ("6:,12:2", {}, "'6:' .* '12:2'"),
+        ("6:u,12:2u", {}, "'6:u' .* '12:2u'"),
+        ("6:2,12:@9x1,18:", {}, "'12:@9x1' .* '18:'"),
+        ("6:0,12:", {}, "'6:0'"),
+        ("6:2,12:0u", {}, "'12:0u'"),
+        ("6:2@0x2", {}, "'6:2@0x2'"),
+        ("6:2@9x0", {}, "'6:2@9x0'"),
+        *((text, {}, "epochs and some updates") for text in ("6:2,12:500u", "6:2,12:u", "6:2u,12:5")),
+        *((text, {}, "stage in updates") for text in ("6:500u@4096x2", "6:500u,12:@4096x2")),
+        ("0:2", {}, "first stage has no layers"),
+        ("0:2,6:2", {"block_size": 6}, "first stage has no layers"),
+        ("12:2,6:", {}, "12 layers .* to 6"),
+        ("6:2,6:2", {}, "6 layers .* to 6"),
+        ("2:2,4:2,9:", {"strategy": "interpolation"}, "interpolation .* 4 layers .* to 9"),
+        ("6:2,12:", {"strategy": "all"}, "strategy all"),
+        ("4:2,6:", {"block_size": 6}, "4 layers.* blocks of 6"),
+        ("6:2,9:", {"block_size": 6}, "6 layers .* to 9: .* blocks of 6"),
     ],
 )
-def test_what_is_refused(text: str, options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UserError) as error:
+def test_what_is_refused(text: str, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=f"--growth-stages {text}: .*{named}"):
         plan_of(text, **options)
-    assert str(error.value).startswith(f"--growth-stages {text}: {reason}")
-
-
-def test_a_later_step_is_checked_too() -> None:
-    plan_of("1:1,2:1,3:1,4:1,8:")
-    with pytest.raises(UserError, match="a stack of 8 layers cannot be grown to 17"):
-        plan_of("1:1,2:1,3:1,4:1,8:1,17:")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,15 +35,10 @@ def started(
 ) -> FairseqEncoderDecoderModel:
     """A new model of the family, started from the file."""
     model = build_tiny(family, **options)
-    config = options_class(family).complete(_Options({**FAMILIES[family], **options}))
+    config = options_class(family).complete(SimpleNamespace(**FAMILIES[family] | options))
     block = getattr(config, "encoder_block_size", 0) if "encoder" in sides else 0
     start_from(path, model, config, sides=sides, strategy=strategy, block_size=block)
     return model
-
-
-class _Options:
-    def __init__(self, values: dict[str, Any]) -> None:
-        self.__dict__.update(values)
 
 
 def ours(path: Path, family: str, **options: Any) -> tuple[str, FairseqEncoderDecoderModel]:
@@ -85,7 +81,6 @@ def is_new(name: str, new: tuple[str, ...]) -> bool:
     [
         {},
         {"share_all_embeddings": True},
-        {"share_decoder_input_output_embed": True},
         {"activation_fn": "gelu", "encoder_learned_pos": True, "decoder_learned_pos": True},
         {"no_token_positional_embeddings": True, "no_scale_embedding": True},
     ],
@@ -99,10 +94,7 @@ def test_a_stock_model_goes_on_computing_what_it_computed(tmp_path: Path, option
 
 
 @the_stock_encoders_call
-@pytest.mark.parametrize(
-    ("strategy", "sources"),
-    [("top-most", [0, 1, 0, 1]), ("top", [0, 1, 1, 1]), ("interpolation", [0, 0, 1, 1])],
-)
+@pytest.mark.parametrize(("strategy", "sources"), [("top-most", [0, 1, 0, 1]), ("interpolation", [0, 0, 1, 1])])
 def test_a_deeper_stock_model(tmp_path: Path, strategy: str, sources: list[int]) -> None:
     """fairseq's own model with its layers copied by hand."""
     path, model = stock(tmp_path)
@@ -140,17 +132,13 @@ def test_what_stock_has_not_is_new_and_said(tmp_path: Path, caplog: pytest.LogCa
     fresh = build_tiny("sdt_transformer", **options).state_dict()
     with caplog.at_level(logging.INFO):
         found = started(path, "sdt_transformer", **options).state_dict()
-    layer = 4 * (16 * 16 + 16) + 2 * 16 * 24 + 24 + 16
     started_from, new = [record.getMessage() for record in caplog.records if "warm_start" in record.name]
-    assert started_from == (
-        f"started from {path}, 1234 updates, encoder of 2 layers; the names of its parameters were translated from "
-        f"those of fairseq's transformer; its {2 * layer:,} unused second copies of encoder weights were left out"
-    )
+    assert f"{path}, 1234 updates, encoder of 2 layers" in started_from
     self_attentions = [f"encoder.layers.{n}" for n in range(4)] + [f"decoder.layers.{n}" for n in range(2)]
     names = [f"{layer}.self_attention.relative_positions" for layer in self_attentions]
     names += [f"encoder.connection.norms.{block}" for block in range(2)]
     names += [f"encoder.connection.rows.{row}" for row in range(3)]
-    assert new == f"new, with first values as in any new model: {', '.join(sorted(names))}"
+    assert new.endswith(": " + ", ".join(sorted(names)))
     parts = ("relative_positions", ".connection.norms.", ".connection.rows.")
     for name, value in found.items():
         assert torch.equal(value, fresh[name]) == is_new(name, parts), name
@@ -167,14 +155,7 @@ def test_the_same_depth_is_the_same_model(tmp_path: Path, family: str, caplog: p
         found = started(path, family)
     assert torch.equal(scores(found), scores(model))
     (message,) = [record.getMessage() for record in caplog.records if "warm_start" in record.name]
-    assert message == f"started from {path}, 4321 updates, encoder of {len(model.encoder.layers)} layers"
-
-
-def test_the_updates_of_the_trained_model_are_returned(tmp_path: Path) -> None:
-    path, _ = ours(tmp_path, "sdt_transformer")
-    config = options_class("sdt_transformer").complete(_Options(FAMILIES["sdt_transformer"]))
-    model = build_tiny("sdt_transformer")
-    assert start_from(path, model, config, sides=("encoder",), strategy="top", block_size=2) == (4321, [])
+    assert f"{path}, 4321 updates, encoder of {len(model.encoder.layers)} layers" in message
 
 
 def test_a_deeper_sdt(tmp_path: Path) -> None:
@@ -224,61 +205,43 @@ def test_the_file_is_not_changed_by_training(tmp_path: Path) -> None:
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
-def refusal(path: str, family: str, **options: Any) -> str:
-    with pytest.raises(UserError) as error:
-        started(path, family, **options)
-    return str(error.value)
-
-
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("options", "named"),
     [
-        ({"encoder_layers": 2}, " has 4 encoder layers and the first of --growth-stages 2; begin with 4 or more"),
-        ({"encoder_layers": 10}, ": top-most copies each layer at most once, so a stack of 4 layers cannot be grown"),
-        (
-            {"encoder_layers": 6, "strategy": "interpolation"},
-            ": interpolation puts copies between layers, which tears blocks of 2 layers apart",
-        ),
-        ({"decoder_layers": 4}, ": --decoder-layers is 3 there and 4 here; a model is grown with its own options"),
+        ({"encoder_layers": 2}, "4 encoder layers .* --growth-stages 2"),
+        ({"encoder_layers": 10}, "4 layers"),
+        ({"encoder_layers": 6, "strategy": "interpolation"}, "interpolation .* blocks of 2 layers"),
+        ({"decoder_layers": 4}, "--decoder-layers is 3 there and 4 here"),
         (
             {"encoder_attention_heads": 4, "activation_fn": "gelu"},
-            ": --encoder-attention-heads is 2 there and 4 here; --activation-fn is relu there and gelu here; a model",
+            "--encoder-attention-heads is 2 there and 4 here; --activation-fn is relu there and gelu here",
         ),
-        ({"encoder_ffn_embed_dim": 48}, ": --encoder-ffn-embed-dim is 24 there and 48 here"),
     ],
     ids=str,
 )
-def test_a_model_that_cannot_start_from_it(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
+def test_a_model_that_cannot_start_from_it(tmp_path: Path, options: dict[str, Any], named: str) -> None:
     path, _ = ours(tmp_path, "sdt_transformer")
-    assert refusal(path, "sdt_transformer", **options).startswith(f"--growth-from {path}{reason}")
-
-
-def test_another_dictionary(tmp_path: Path) -> None:
-    path, model = ours(tmp_path, "sdt_transformer")
-    values = model.state_dict()
-    values["encoder.embedding.tokens.weight"] = torch.zeros(20, 16)
-    given = {**FAMILIES["sdt_transformer"], "_name": "sdt_transformer"}
-    save(Path(path), checkpoint_of(values, given))
-    assert refusal(path, "sdt_transformer") == (
-        f"--growth-from {path}: encoder.embedding.tokens.weight is 20x16 there, and encoder.embedding.tokens.weight is "
-        "12x16 here; width and dictionary must be the same"
-    )
+    with pytest.raises(UserError, match=f"--growth-from {path}.*{named}"):
+        started(path, "sdt_transformer", **options)
 
 
 def test_another_family(tmp_path: Path) -> None:
-    path, _ = ours(tmp_path, "sdt_transformer")
-    assert "both must be of one family" in refusal(path, "depthwise_lstm_transformer")
-    path, _ = stock(tmp_path)
-    assert "both must be of one family" in refusal(path, "depthwise_lstm_transformer")
+    for path in (ours(tmp_path, "sdt_transformer")[0], stock(tmp_path)[0]):
+        with pytest.raises(UserError, match="one family"):
+            started(path, "depthwise_lstm_transformer")
 
 
 def test_a_refused_start_changes_nothing(tmp_path: Path) -> None:
     path, model = ours(tmp_path, "sdt_transformer")
-    values = model.state_dict() | {"encoder.layers.0.adapter": torch.zeros(1)}
-    save(Path(path), checkpoint_of(values, {**FAMILIES["sdt_transformer"], "_name": "sdt_transformer"}))
     found = build_tiny("sdt_transformer")
     before = scores(found)
-    config = options_class("sdt_transformer").complete(_Options(FAMILIES["sdt_transformer"]))
-    with pytest.raises(UserError, match=r"has encoder\.layers\.0\.adapter, which this model has no place for"):
-        start_from(path, found, config, sides=("encoder",), strategy="top", block_size=2)
-    assert torch.equal(scores(found), before)
+    config = options_class("sdt_transformer").complete(SimpleNamespace(**FAMILIES["sdt_transformer"]))
+    for changed, named in (
+        ({"encoder.layers.0.adapter": torch.zeros(1)}, r"encoder\.layers\.0\.adapter"),
+        ({"encoder.embedding.tokens.weight": torch.zeros(20, 16)}, r"encoder\.embedding\.tokens\.weight is 20x16"),
+    ):
+        values = model.state_dict() | changed
+        save(Path(path), checkpoint_of(values, {**FAMILIES["sdt_transformer"], "_name": "sdt_transformer"}))
+        with pytest.raises(UserError, match=f"--growth-from {path}.* {named}"):
+            start_from(path, found, config, sides=("encoder",), strategy="top", block_size=2)
+        assert torch.equal(scores(found), before)

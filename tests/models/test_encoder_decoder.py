@@ -1,4 +1,4 @@
-"""What the stacks of every family do: decoding step by step, alignment, padding, tied tables, precision."""
+"""What the stacks of every family do: alignment, padding, tied tables, dropout."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ import pytest
 import torch
 from tiny_models import EOS, FAMILIES, PAD, SOURCE, TARGET, build_tiny
 
-from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.modules.dropout import Dropout
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
-# --- decoding ----------------------------------------------------------------------------------------------------
-
 
 @every_family
-def test_step_by_step_is_all_at_once(family: str) -> None:
-    require_steps_give_the_whole(build_tiny(family).double())
-
-
-def require_steps_give_the_whole(model: StackModel) -> None:
-    """The decoder, a position at a time, has the scores that it has for all positions at once."""
+def test_a_copied_layer_has_a_cache_of_its_own(family: str) -> None:
+    """Growth copies layers; caches keyed by something that is copied along would collide."""
+    model = build_tiny(family).double()
+    model.decoder.layers.append(copy.deepcopy(model.decoder.layers[-1]))
     with torch.no_grad():
         encoded = model.encoder(SOURCE)
         whole = model.decoder(TARGET, encoded)[0]
@@ -31,33 +27,6 @@ def require_steps_give_the_whole(model: StackModel) -> None:
             step = model.decoder(TARGET[:, : t + 1], encoded, incremental_state=state)[0]
             real = TARGET[:, t] != PAD  # the beam search feeds no padding
             torch.testing.assert_close(step[real, 0], whole[real, t])
-
-
-@every_family
-def test_step_by_step_follows_beams_and_finished_sentences(family: str) -> None:
-    """What beam search does: repeat each sentence, exchange beams, drop a finished sentence."""
-    model = build_tiny(family).double()
-    beams = torch.tensor([0, 0, 1, 1, 2, 2])
-    target = TARGET[beams].clone()
-    target[1::2, 1] = 7  # the second beams differ
-    with torch.no_grad():
-        encoded = model.encoder.reorder_encoder_out(model.encoder(SOURCE), beams)
-        state: dict[str, Any] = {}
-        for t in range(2):
-            model.decoder(target[:, : t + 1], encoded, incremental_state=state)
-        order = torch.tensor([1, 1, 5, 4])  # sentence 0 keeps its second beam twice, 1 is done, 2 swaps
-        target, encoded = target[order], model.encoder.reorder_encoder_out(encoded, order)
-        model.decoder.reorder_incremental_state_scripting(state, order)
-        step = model.decoder(target[:, :3], encoded, incremental_state=state)[0]
-        torch.testing.assert_close(step[:, 0], model.decoder(target[:, :3], encoded)[0][:, 2])
-
-
-@every_family
-def test_a_copied_layer_has_a_cache_of_its_own(family: str) -> None:
-    """Growth copies layers; caches keyed by something that is copied along would collide."""
-    model = build_tiny(family).double()
-    model.decoder.layers.append(copy.deepcopy(model.decoder.layers[-1]))
-    require_steps_give_the_whole(model)
 
 
 @every_family
@@ -104,14 +73,11 @@ def test_embeddings_are_tied_as_asked(family: str) -> None:
     assert tables(share_all_embeddings=True) == 1
 
 
-# --- precision -------------------------------------------------------------------------------------------------------
-
-
 @every_family
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_low_precision_forward_is_near(family: str, dtype: torch.dtype) -> None:
-    model = build_tiny(family)
-    with torch.no_grad():
-        expected = model(SOURCE, None, TARGET)[0].softmax(-1)
-        found = model.to(dtype)(SOURCE, None, TARGET)[0].float().softmax(-1)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+def test_every_dropout_has_its_option(family: str) -> None:
+    model = build_tiny(family, dropout=0.1, attention_dropout=0.2, activation_dropout=0.3)
+    expected = {"attention.dropout": 0.2, "activation_dropout": 0.3, "dropout": 0.1}
+    found = {name: part.probability for name, part in model.named_modules() if isinstance(part, Dropout)}
+    assert len(found) > 8
+    for name, probability in found.items():
+        assert probability == next(value for ending, value in expected.items() if name.endswith(ending)), name

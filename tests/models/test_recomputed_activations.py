@@ -1,8 +1,4 @@
-"""``--checkpoint-activations`` in the precisions that large models train in: the same gradients, bit for bit.
-
-What each family computes again, with skipped layers, noise and losses of its own, is tested beside the family in
-float32.
-"""
+"""``--checkpoint-activations`` in the precisions that large models train in: the same gradients, bit for bit."""
 
 from __future__ import annotations
 
@@ -13,31 +9,35 @@ import torch
 from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny
 from torch import Tensor
 
+DEPTHWISE, SDT, MUTE = FAMILIES
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
-
+NO_DROPOUT = dict.fromkeys(DROPOUT, 0.0)
+LAYERDROP = {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}
 NOISE = {"encoder_units": 4, "unit_inputs": "identity,swap,mask,disorder", "unit_noise_rate": 1.0}
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((family, {}) for family in FAMILIES),
-    ("depthwise_lstm_transformer", {"decoder_merge": "two-cells", "depthwise_sharing": "all"}),
-    ("depthwise_lstm_transformer", {"max_relative_positions": 2, "relative_position_terms": "key-value"}),
-    ("sdt_transformer", {"encoder_block_size": 1, "inter_similarity_weight": 0.5}),
-    ("mute_transformer", NOISE),
-    ("mute_transformer", {**NOISE, "unit_sequential": True}),
+    (DEPTHWISE, {"decoder_merge": "two-cells", "depthwise_sharing": "all", **LAYERDROP}),
+    (DEPTHWISE, {"depthwise_cell": "rnn", "decoder_merge": "concat"}),
+    (DEPTHWISE, {"max_relative_positions": 2, "relative_position_terms": "key-value", "log_gates": True}),
+    *((SDT, {"encoder_block_size": size, "inter_similarity_weight": 0.5}) for size in (0, 1, 4)),
+    (SDT, {"encoder_block_size": 1, "inter_similarity_weight": 0.5, **LAYERDROP}),
+    (MUTE, NOISE | {"unit_sharing": "ffn"}),
+    (MUTE, NOISE | {"unit_sharing": "attention", "unit_sequential": True, **LAYERDROP}),
 ]
 
 
 def loss_and_gradients(
     family: str, way: torch.dtype | str, options: dict[str, Any]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Of one batch in training, with the model's own losses; ``way`` is its type, or autocast to bfloat16."""
-    model = build_tiny(family, **DROPOUT, **options).train()
+    """Return those of one batch with the model's own losses; ``way`` is its type, or autocast to bfloat16."""
+    model = build_tiny(family, **(DROPOUT | options)).train()
     if isinstance(way, torch.dtype):
         model = model.to(way)
     torch.manual_seed(5)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=way == "autocast"):
         scores, extra = model(SOURCE, None, TARGET)
-        loss = -scores.float().log_softmax(-1)[TARGET.ne(PAD)][:, 5].sum()
+        loss = -scores.float().log_softmax(-1)[TARGET.ne(PAD)][:, 5].mean()
         for auxiliary in extra.get("auxiliary_losses", {}).values():
             loss = loss + auxiliary.weight * auxiliary.value.float()
     loss.backward()
@@ -53,6 +53,20 @@ def test_gradients_are_the_same(family: str, options: dict[str, Any], way: torch
     assert plain.keys() == recomputed.keys()
     for name, gradient in plain.items():
         assert torch.equal(gradient, recomputed[name]), name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("family", "options"), [case for case in CASES if "encoder_layerdrop" not in case[1]], ids=str)
+def test_low_precision_trains(family: str, options: dict[str, Any], dtype: torch.dtype) -> None:
+    expected_loss, expected = loss_and_gradients(family, torch.float32, NO_DROPOUT | options)
+    loss, gradients = loss_and_gradients(family, dtype, NO_DROPOUT | options)
+    assert loss.item() == pytest.approx(expected_loss.item(), rel=0.05)
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        assert gradient.dtype == dtype
+        assert gradient.isfinite().all(), name
+        largest = expected[name].abs().max().item()
+        assert (gradient.float() - expected[name]).abs().max() < 0.25 * largest + 1e-3, name
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,8 +1,8 @@
-"""What acts in training only: skipped layers, quantisation noise, recomputed activations, gate metrics."""
+"""What acts in training only: skipped layers, quantization noise, gate metrics."""
 
 from __future__ import annotations
 
-import math
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,12 +61,12 @@ def layers_that_ran(model: FairseqEncoderDecoderModel, seed: int) -> list[int]:
 @every_family
 def test_layers_are_skipped_in_training_as_the_seed_says(family: str) -> None:
     model = build_tiny(family, encoder_layers=4, decoder_layers=4, **LAYERDROP).train()
-    runs = [layers_that_ran(model, seed) for seed in range(100)]
+    runs = [layers_that_ran(model, seed) for seed in range(60)]
     assert runs[:5] == [layers_that_ran(model, seed) for seed in range(5)]
     assert all(run == sorted(run) for run in runs)
     for number in (0, 3, 100, 103):
         share = sum(number in run for run in runs) / len(runs)
-        assert 0.35 < share < 0.65
+        assert 0.3 < share < 0.7
 
 
 @every_family
@@ -106,7 +106,7 @@ def test_a_skipped_layer_has_no_gradient(family: str) -> None:
     assert all(parameter.grad is not None for parameter in model.decoder.parameters())
 
 
-# --- quantisation noise ----------------------------------------------------------------------------------------------
+# --- quantization noise ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -189,38 +189,7 @@ def test_scalar_noise_replaces_the_maps_and_is_trained(family: str, part: str, m
         assert torch.equal(model(SOURCE, None, TARGET)[0], before)
 
 
-# --- activation checkpointing ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"decoder_merge": "two-cells"},
-        {"depthwise_cell": "rnn"},
-        {"decoder_merge": "concat", "max_relative_positions": 2, "relative_position_terms": "key-value"},
-        {"depthwise_sharing": "all", "depthwise_gate_scope": "model"},
-        {"log_gates": True},
-        LAYERDROP,
-        *({"name": "sdt_transformer", "encoder_block_size": size} for size in (0, 1, 2, 4)),
-        {"name": "sdt_transformer", "encoder_block_size": 1, **LAYERDROP},
-    ],
-    ids=str,
-)
-def test_activation_checkpointing_changes_memory_only(options: dict[str, Any]) -> None:
-    dropout = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
-    plain = gradients(build_tiny(**options, **dropout))
-    recomputed = gradients(build_tiny(**options, **dropout, checkpoint_activations=True))
-    for one, other in zip(plain, recomputed, strict=True):
-        torch.testing.assert_close(one, other)
-
-
 # --- gate metrics ----------------------------------------------------------------------------------------------------
-
-
-#: Of each stack, and of each layer.
-METRICS = [f"{gate}_gate{ending}" for gate in ("input", "forget", "output") for ending in ("", "_deviation")]
-METRICS += ["cell_norm"]
 
 
 def logged(model: FairseqEncoderDecoderModel) -> dict[str, float]:
@@ -229,71 +198,38 @@ def logged(model: FairseqEncoderDecoderModel) -> dict[str, float]:
     return aggregate.get_smoothed_values()
 
 
-def test_gates_are_logged_in_training() -> None:
-    model = build_tiny(log_gates=True)
-    assert logged(model) == {}
-    assert logged(build_tiny().train()) == {}
-    values = logged(model.train())
-    assert set(values) == {
-        f"{side}_{metric}{layer}"
-        for side in ("encoder", "decoder")
-        for metric in METRICS
-        for layer in ("", "_layer1", "_layer2", "_layer3")
-    }
-    assert all(0 < value < 1 for name, value in values.items() if "_gate" in name)
-
-
 @pytest.mark.parametrize("merge", ["add", "two-cells"])
-def test_what_is_logged_is_the_gates(merge: str) -> None:
-    """Gates of two values each: no scale in their norms, so that the shift alone decides, a quarter of it larger."""
-    model = build_tiny(log_gates=True, decoder_merge=merge, depthwise_sharing="none").train()
-    expected: dict[str, float] = {}
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        cells = [cell for name, cell in stack.named_modules() if name.endswith(("middle_cell", ".cell"))]
-        layers = ["1a", "1b", "2a", "2b", "3a", "3b"] if len(cells) == 6 else ["1", "2", "3"]
-        # The cell of a layer comes before its middle cell among the modules.
-        order = [1, 0, 3, 2, 5, 4] if len(cells) == 6 else [0, 1, 2]
-        for number, gate in enumerate(("input", "forget", "output")):
-            for layer, place in zip(layers, order, strict=True):
-                gates, shift = cells[place].gates, number + float(layer[0]) / 4 + (layer[1:] == "b") / 8
-                nn.init.zeros_(gates.norm_weight)
-                nn.init.constant_(gates.norm_bias[number], shift)
-                nn.init.constant_(gates.norm_bias[number, ::4], shift + 3)
-                low, high = (1 / (1 + math.exp(-value)) for value in (shift, shift + 3))
-                expected[f"{side}_{gate}_gate_layer{layer}"] = 0.75 * low + 0.25 * high
-                expected[f"{side}_{gate}_gate_deviation_layer{layer}"] = (high - low) * math.sqrt(0.75 * 0.25)
-            for metric in (f"{side}_{gate}_gate", f"{side}_{gate}_gate_deviation"):
-                expected[metric] = sum(expected[f"{metric}_layer{layer}"] for layer in layers) / len(layers)
-    values = {name: value for name, value in logged(model).items() if "_gate" in name}
-    assert values == pytest.approx(expected, abs=2e-3)
-
-
-def finish_eagerly(kernel: str, joined: Tensor, cell: Tensor, gates: Any, net: Any, eps: float) -> DepthwiseState:
-    """In place of a kernel, which takes long to compile and shows no gates either."""
-    return depthwise_cell._update(gates(joined), net(joined), DepthwiseState(cell, cell))
-
-
 @pytest.mark.parametrize("kernel", ["eager", "compile"])
-def test_the_logged_norm_is_that_of_the_cell_state(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gates_and_cells_are_logged_in_training(merge: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel shows no gates; this one stands in for those that take long to compile."""
+
+    def run(kernel: str, joined: Tensor, cell: Tensor, gates: Any, net: Any, eps: float) -> DepthwiseState:
+        return depthwise_cell._update(gates(joined), net(joined), DepthwiseState(cell, cell))
+
     monkeypatch.setattr(depthwise_cell, "choose_kernel", lambda *_, **__: kernel)
-    monkeypatch.setattr(depthwise_cell, "run_fused", finish_eagerly)
-    model = build_tiny(log_gates=True, decoder_merge="two-cells").train()
-    norms: dict[str, float] = {}
+    monkeypatch.setattr(depthwise_cell, "run_fused", run)
+    options = {"decoder_merge": merge, "depthwise_sharing": "none"}
+    model = build_tiny(log_gates=True, **options)
+    assert logged(model) == {}
+    assert logged(build_tiny(**options).train()) == {}
+    expected: dict[str, float] = {}
     for side in ("encoder", "decoder"):
         for number, layer in enumerate(getattr(model, side).layers, start=1):
-            cells = {"": layer.cell} if side == "encoder" else {"a": layer.middle_cell, "b": layer.cell}
-            for place, cell in cells.items():
+            two = merge == "two-cells" and side == "decoder"
+            for place, cell in ({"a": layer.middle_cell, "b": layer.cell} if two else {"": layer.cell}).items():
 
-                def keep(*found: Any, name: str = f"{side}_cell_norm_layer{number}{place}") -> None:
-                    lengths = [math.sqrt(sum(x * x for x in row)) for row in found[2].cell.flatten(0, 1).tolist()]
-                    norms[name] = sum(lengths) / len(lengths)
+                def keep(cell: Any, inputs: Any, above: DepthwiseState, at: tuple[str, str]) -> None:
+                    for gate, values in zip(("input", "forget", "output"), cell.gate_values(*inputs), strict=True):
+                        expected[f"{at[0]}_{gate}_gate{at[1]}"] = values.mean().item()
+                        expected[f"{at[0]}_{gate}_gate_deviation{at[1]}"] = values.std(correction=0).item()
+                    expected[f"{at[0]}_cell_norm{at[1]}"] = above.cell.norm(dim=-1).mean().item()
 
-                cell.register_forward_hook(keep)
-    values = {name: value for name, value in logged(model).items() if "norm" in name}
-    for side in ("encoder", "decoder"):
-        of_side = [value for name, value in norms.items() if name.startswith(side)]
-        norms[f"{side}_cell_norm"] = sum(of_side) / len(of_side)
-    assert values == pytest.approx(norms, abs=2e-3)
+                cell.register_forward_hook(functools.partial(keep, at=(side, f"_layer{number}{place}")))
+    found = logged(model.train())
+    for stack in {name.partition("_layer")[0] for name in expected}:
+        of_layers = [value for name, value in expected.items() if name.startswith(f"{stack}_layer")]
+        expected[stack] = sum(of_layers) / len(of_layers)
+    assert found == pytest.approx(expected, abs=2e-3)
 
 
 def test_logging_gates_changes_no_gradient() -> None:

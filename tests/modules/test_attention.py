@@ -1,11 +1,13 @@
-"""Attention against a reading with loops over sentences, heads and positions; masks; relative positions; precision."""
+"""Attention against the second reading, sentence by sentence; masks; relative positions; precision."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import pytest
 import torch
+from module_checks import randn, require_gradients
+from second_reading import read_attention_and_weights
 from torch import Tensor
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
@@ -28,43 +30,6 @@ def build_attention(
     return attention.double().eval()
 
 
-def randn(*shape: int, seed: int = 4) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def naive(
-    attention: MultiheadAttention, query: Tensor, source: Tensor, padding: Tensor | None, causal: bool
-) -> tuple[Tensor, Tensor]:
-    """The textbook: for each sentence, head and position a softmax over the positions that may be seen."""
-    query, source = query.detach(), source.detach()
-    length, batch, _ = query.shape
-    source_length, size = source.size(0), WIDTH // HEADS
-    joined = torch.zeros(length, batch, WIDTH, dtype=torch.float64)
-    weights = torch.zeros(HEADS, batch, length, source_length, dtype=torch.float64)
-
-    def project(layer: torch.nn.Linear, vector: Tensor) -> Tensor:
-        return layer.weight.detach() @ vector + (0 if layer.bias is None else layer.bias.detach())
-
-    for b in range(batch):
-        for h in range(HEADS):
-            part = slice(h * size, (h + 1) * size)
-            for t in range(length):
-                q = project(attention.query_projection, query[t, b])[part]
-                seen = [
-                    s
-                    for s in range(source_length)
-                    if not (causal and s > t) and not (padding is not None and padding[b, s])
-                ]
-                keys = [project(attention.key_projection, source[s, b])[part] for s in seen]
-                exponentials = [math.exp(float(q @ k) / math.sqrt(size)) for k in keys]
-                for s, exponential in zip(seen, exponentials, strict=True):
-                    weight = exponential / sum(exponentials)
-                    weights[h, b, t, s] = weight
-                    joined[t, b, part] += weight * project(attention.value_projection, source[s, b])[part]
-    output = torch.stack([project(attention.output_projection, row) for row in joined.view(-1, WIDTH)])
-    return output.view(length, batch, WIDTH), weights
-
-
 PADDING = torch.tensor([[False, False, False, False, True], [True, True, False, False, False], [False] * 5])
 
 
@@ -73,47 +38,42 @@ with_and_without_gradients = pytest.mark.parametrize("gradients", [True, False],
 
 
 @with_and_without_gradients
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("padding", [None, PADDING], ids=["full", "padded"])
+@pytest.mark.parametrize("terms", ["none", "key", "key-value"])
+@pytest.mark.parametrize("kind", ["cross", "causal", "self"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("need_weights", [False, True], ids=["kernel", "weights"])
-def test_cross_attention_is_the_textbook(
-    bias: bool, padding: Tensor | None, need_weights: bool, gradients: bool
+def test_attention_is_the_second_reading(
+    kind: str, terms: str, padded: bool, need_weights: bool, gradients: bool
 ) -> None:
-    attention = build_attention(bias=bias, attend_encoder=True)
-    query, source = randn(4, 3, WIDTH), randn(5, 3, WIDTH, seed=5)
+    """With biases in cross-attention, sentence by sentence; relative positions are for self-attention only."""
+    cross, far = kind == "cross", 0 if kind == "cross" or terms == "none" else 2
+    attention = build_attention(bias=cross, attend_encoder=cross, max_distance=far, value_term=terms == "key-value")
+    source = randn(5, 3, WIDTH, seed=5)
+    query = randn(4, 3, WIDTH) if cross else source
+    padding = (PADDING[[0, 2, 2]] if kind == "causal" else PADDING) if padded else None
     with torch.set_grad_enabled(gradients):
-        output, weights = attention(query, source, padding=padding, need_weights=need_weights)
-    expected, expected_weights = naive(attention, query, source, padding, causal=False)
-    torch.testing.assert_close(output, expected)
-    if need_weights:
-        torch.testing.assert_close(weights, expected_weights, check_dtype=False, rtol=1e-6, atol=1e-7)
-    else:
-        assert weights is None
+        output, weights = attention(query, source, padding=padding, causal=kind == "causal", need_weights=need_weights)
+    assert (weights is not None) == need_weights
+    for b in range(3):
+        hidden = torch.ones(len(query), 5, dtype=torch.bool).triu(1) if kind == "causal" else torch.zeros(len(query), 5)
+        hidden = hidden.bool() if padding is None else hidden.bool() | padding[b]
+        expected, read = read_attention_and_weights(
+            attention, query[:, b], source[:, b], hidden, far, terms == "key-value"
+        )
+        torch.testing.assert_close(output[:, b], expected, rtol=1e-6, atol=1e-6)
+        if weights is not None:
+            torch.testing.assert_close(weights[:, b], read, check_dtype=False, rtol=1e-6, atol=1e-7)
 
 
-@with_and_without_gradients
-@pytest.mark.parametrize("padding", [None, PADDING[[0, 2, 2]]], ids=["full", "padded"])
-@pytest.mark.parametrize("need_weights", [False, True], ids=["kernel", "weights"])
-def test_causal_self_attention_is_the_textbook(padding: Tensor | None, need_weights: bool, gradients: bool) -> None:
-    attention = build_attention()
-    source = randn(5, 3, WIDTH)
-    with torch.set_grad_enabled(gradients):
-        output, _ = attention(source, source, padding=padding, causal=True, need_weights=need_weights)
-    torch.testing.assert_close(output, naive(attention, source, source, padding, causal=True)[0], rtol=1e-6, atol=1e-6)
-
-
-def test_gradients() -> None:
-    attention = build_attention(bias=True, attend_encoder=True)
-    query, source = randn(2, 2, WIDTH).requires_grad_(), randn(3, 2, WIDTH, seed=6).requires_grad_()
+@pytest.mark.parametrize(
+    "options", [{"bias": True, "attend_encoder": True}, {"max_distance": 1}, {"max_distance": 1, "value_term": True}]
+)
+def test_gradients(options: dict[str, Any]) -> None:
+    attention = build_attention(**options)
+    query, source = randn(2, 2, WIDTH), randn(3, 2, WIDTH, seed=6)
     padding = torch.tensor([[False, False, True], [False, False, False]])
-    names, parameters = zip(*attention.named_parameters(), strict=True)
-
-    def attend(query: Tensor, source: Tensor, *values: Tensor) -> Tensor:
-        replaced = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(attention, replaced, (query, source), {"padding": padding})[0]
-
-    leaves = [parameter.detach().clone().requires_grad_() for parameter in parameters]
-    assert torch.autograd.gradcheck(attend, (query, source, *leaves))
+    inputs = (query, source) if "attend_encoder" in options else (source, source)
+    require_gradients(attention, inputs, lambda returned: returned[0], padding=padding)
 
 
 def decode(attention: MultiheadAttention, source: Tensor) -> Tensor:
@@ -127,69 +87,11 @@ def decode(attention: MultiheadAttention, source: Tensor) -> Tensor:
     return torch.cat(steps)
 
 
-def test_decoding_step_by_step_is_attending_at_once() -> None:
-    attention = build_attention()
-    source = randn(40, 2, WIDTH)  # longer than the room that is made at first
+@pytest.mark.parametrize("options", [{}, {"max_distance": 2}, {"max_distance": 2, "value_term": True}], ids=str)
+def test_decoding_step_by_step_is_attending_at_once(options: dict[str, Any]) -> None:
+    attention = build_attention(**options)
+    source = randn(40, 2, WIDTH)  # longer than the buffer that is made at first
     torch.testing.assert_close(decode(attention, source), attention(source, source, causal=True)[0])
-
-
-# --- relative positions ----------------------------------------------------------------------------------------------
-
-
-def naive_relative(attention: MultiheadAttention, source: Tensor, causal: bool) -> Tensor:
-    """Shaw et al., Eqs 3 and 4, with loops; one sentence, T x C."""
-    tables = attention.relative_positions
-    assert tables is not None
-    length, size, far = source.size(0), WIDTH // HEADS, tables.max_distance
-    q, k, v = (
-        layer(source).detach()
-        for layer in (attention.query_projection, attention.key_projection, attention.value_projection)
-    )
-    joined = torch.zeros(length, WIDTH, dtype=source.dtype)
-    for h in range(HEADS):
-        part = slice(h * size, (h + 1) * size)
-        for i in range(length):
-            seen = range(i + 1) if causal else range(length)
-            row = {j: max(-far, min(far, j - i)) + far for j in seen}
-            scores = {
-                j: float(q[i, part] @ (k[j, part] + tables.key_table[row[j]].detach())) / math.sqrt(size) for j in seen
-            }
-            total = sum(math.exp(score) for score in scores.values())
-            for j in seen:
-                value = v[j, part] if tables.value_table is None else v[j, part] + tables.value_table[row[j]].detach()
-                joined[i, part] += math.exp(scores[j]) / total * value
-    return attention.output_projection(joined).detach()
-
-
-@with_and_without_gradients
-@pytest.mark.parametrize("value_term", [False, True], ids=["key", "key-value"])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("need_weights", [False, True], ids=["kernel", "weights"])
-def test_relative_positions_are_the_papers(value_term: bool, causal: bool, need_weights: bool, gradients: bool) -> None:
-    attention = build_attention(max_distance=2, value_term=value_term)
-    source = randn(6, 2, WIDTH)
-    with torch.set_grad_enabled(gradients):
-        output, _ = attention(source, source, causal=causal, need_weights=need_weights)
-    for b in range(2):
-        torch.testing.assert_close(output[:, b], naive_relative(attention, source[:, b], causal))
-    if causal:
-        torch.testing.assert_close(decode(attention, source), output)
-
-
-@pytest.mark.parametrize("value_term", [False, True], ids=["key", "key-value"])
-def test_gradients_of_relative_positions(value_term: bool) -> None:
-    attention = build_attention(max_distance=1, value_term=value_term)
-    source = randn(3, 2, WIDTH).requires_grad_()
-    padding = torch.tensor([[False, False, True], [False, False, False]])
-    tables = attention.relative_positions
-    names, parameters = zip(*tables.named_parameters(prefix="relative_positions"), strict=True)
-
-    def attend(source: Tensor, *values: Tensor) -> Tensor:
-        replaced = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(attention, replaced, (source, source), {"padding": padding})[0]
-
-    leaves = [parameter.detach().clone().requires_grad_() for parameter in parameters]
-    assert torch.autograd.gradcheck(attend, (source, *leaves))
 
 
 def test_relative_positions_need_one_sentence() -> None:

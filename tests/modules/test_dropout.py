@@ -14,33 +14,27 @@ from fairseq_depthwise.modules.dropout import Dropout, keep_mask
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("probability", [0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
 def test_as_much_is_dropped_as_asked_and_the_rest_is_scaled(probability: float) -> None:
     torch.manual_seed(1)
-    values = torch.rand(401, 1003) + 1
+    values = (torch.rand(401, 1003) + 1).requires_grad_()
     dropped = Dropout(probability).train()(values)
+    dropped.sum().backward()
+    torch.testing.assert_close(values.grad, (dropped != 0) / (1 - probability))
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], values[kept] / (1 - probability))
     deviation = math.sqrt(probability * (1 - probability) / values.numel())
     assert abs((~kept).float().mean() - probability) < 4 * deviation
-    assert dropped.mean() == pytest.approx(values.mean().item(), rel=0.02)
+    torch.testing.assert_close(dropped.mean(), values.mean(), rtol=0.02, atol=0)
 
 
 def test_entries_are_decided_one_by_one() -> None:
-    """Four entries share one draw of 64 bits; neighbours must still be independent."""
+    """Four entries share one draw of 64 bits; neighbors must still be independent."""
     torch.manual_seed(2)
     keep = keep_mask(torch.Size((200_000, 4)), 0.3, CPU).double() - 0.7
     correlation = (keep.T @ keep) / len(keep) / 0.21
     assert (correlation - torch.eye(4)).abs().max() < 0.02
     assert (keep[1:] * keep[:-1]).mean().abs() < 0.005
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 5), (4, 1, 3), (0, 7)], ids=str)
-def test_any_shape(shape: tuple[int, ...]) -> None:
-    mask = keep_mask(torch.Size(shape), 0.5, CPU)
-    assert mask.shape == shape
-    assert mask.dtype == torch.bool
-    assert Dropout(0.5).train()(torch.ones(shape)).shape == shape
 
 
 def test_the_seed_decides_the_masks() -> None:
@@ -81,13 +75,6 @@ def test_precision_is_kept(dtype: torch.dtype) -> None:
     assert dropped.unique().tolist() == [0, 6]
 
 
-def test_the_gradient_is_the_mask() -> None:
-    values = torch.randn(20, 30, requires_grad=True)
-    dropped = Dropout(0.25).train()(values)
-    dropped.sum().backward()
-    torch.testing.assert_close(values.grad, (dropped != 0) / 0.75)
-
-
 def test_mask_and_scale_are_what_forward_does() -> None:
     """The fused kernels of the cell draw masks by themselves."""
     layer, values = Dropout(0.3).train(), torch.randn(11, 13)
@@ -121,14 +108,7 @@ def test_dropout_is_retained_in_generation_where_asked(options: dict[str, object
 
 
 @pytest.mark.parametrize(
-    "dropouts",
-    [
-        {"dropout": 0.5},
-        {"attention_dropout": 0.5},
-        {"attention_dropout": 0.5, "max_relative_positions": 2, "relative_position_terms": "key-value"},
-        {"activation_dropout": 0.5},
-    ],
-    ids=str,
+    "dropouts", [{"dropout": 0.5}, {"attention_dropout": 0.5}, {"activation_dropout": 0.5}], ids=str
 )
 @pytest.mark.parametrize("modules", [None, ["encoder"], ["decoder.layers"]], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
@@ -143,14 +123,6 @@ def test_a_whole_model_retains_dropout(family: str, dropouts: dict[str, Any], mo
         assert torch.equal(*encoded) is (modules == ["decoder.layers"])
         out = model.encoder(source)
         assert torch.equal(*(model.decoder(target, out)[0] for _ in range(2))) is (modules == ["encoder"])
-
-
-def test_the_embedding_retains_dropout() -> None:
-    model = build_tiny(dropout=0.5)
-    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=["decoder.embedding"])
-    tokens = torch.tensor([[5, 6, 7]])
-    assert (model.decoder.embedding(tokens) == 0).any()
-    assert not (model.encoder.embedding(tokens) == 0).any()
 
 
 def test_dropout_is_not_retained_unless_asked() -> None:

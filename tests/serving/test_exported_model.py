@@ -85,15 +85,13 @@ def test_programs_that_differ_from_the_model_are_refused(monkeypatch: pytest.Mon
     """Such as a future release of torch might trace."""
     monkeypatch.setattr(exported_model, "_traced", lambda module, *_: SimpleNamespace(module=lambda: module))
     monkeypatch.setattr(exported_model, "_decoded_by_model", lambda *_: [torch.zeros(1, 12)] * 3)
-    with pytest.raises(
-        UserError, match=r"model.pt cannot be exported: probabilities .* differ from the model's by 0.9"
-    ):
+    with pytest.raises(UserError, match=r"model.pt .* differ .* by 0.9"):
         export_programs(build_tiny(**SMALL), "model.pt")
 
 
 def test_what_torch_cannot_trace_is_refused_with_its_reason() -> None:
     model = build_tiny(**SMALL)
     looks = model.encoder.layers[0].register_forward_pre_hook(lambda *_: float(torch.ones(1).sum() + model.x))
-    with pytest.raises(UserError, match=r"the encoder of model.pt cannot be exported: AttributeError: .* no attribute"):
+    with pytest.raises(UserError, match=r"encoder of model.pt .*: AttributeError"):
         export_programs(model, "model.pt")
     looks.remove()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 
 import pytest
 from fairseq.data import Dictionary
-from fairseq.data.encoders import TOKENIZER_REGISTRY, build_tokenizer
+from fairseq.data.encoders import build_tokenizer
 from omegaconf import OmegaConf
-from probe_checkpoints import checkpoint_of, data_in
 
-from fairseq_depthwise import cli
-from fairseq_depthwise.serving.moses_normalized import MosesNormalizedConfig, MosesNormalizedTokenizer
+from fairseq_depthwise.serving.moses_normalized import MosesNormalizedTokenizer
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 
 
@@ -20,10 +17,6 @@ def tokenizer(source: str | None, target: str | None) -> MosesNormalizedTokenize
     found = build_tokenizer(Namespace(tokenizer="moses_normalized", source_lang=source, target_lang=target))
     assert isinstance(found, MosesNormalizedTokenizer)
     return found
-
-
-def test_registered() -> None:
-    assert "moses_normalized" in TOKENIZER_REGISTRY
 
 
 @pytest.mark.parametrize(
@@ -64,7 +57,6 @@ def test_each_side_has_its_language() -> None:
 
 def test_without_languages() -> None:
     assert tokenizer(None, None).encode("It\u2019s.") == "It 's ."
-    assert MosesNormalizedConfig().source_lang is None
 
 
 def test_through_the_codec_of_translate() -> None:
@@ -73,20 +65,3 @@ def test_through_the_codec_of_translate() -> None:
     codec = TextCodec(settings, "en", "de")
     assert codec.encode("\u201cIt\u2019s <b>.\u201d") == '" It \'s < b > . "'
     assert codec.decode("Ja , gut .") == "Ja, gut."
-
-
-def test_through_interactive(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, model = data_in(tmp_path / "data-bin"), checkpoint_of(tmp_path, "depthwise_lstm_transformer")
-    (tmp_path / "text").write_text("\u201cw0\u201d, w1\nw2\n", encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["fairseq-depthwise"])
-    assert (
-        cli.main([
-            "interactive", data, "--path", model, "--input", str(tmp_path / "text"), "--tokenizer", "moses_normalized",
-            "--beam", "1", "--max-len-b", "3", "--cpu",
-        ])
-        == 0
-    )  # fmt: skip
-    found = dict(line.split("\t")[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("S-"))
-    assert found == {"S-0": "<unk> w0 <unk> <unk> w1", "S-1": "w2"}

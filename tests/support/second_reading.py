@@ -59,19 +59,20 @@ def read_cell(
     cell: nn.Module, attended: Tensor, output: Tensor, past: Tensor, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """Eqs 1-8 gate by gate, with slices of the stored parameters; the RNN of Table 2 has Eqs 1 and 6 only."""
-    width = output.size(-1)
     joined = torch.cat((output, attended), -1)
     hidden = read_hidden(cell.hidden_net, joined, options)
     if options.get("depthwise_cell") == "rnn":
         return hidden, past
 
-    def gate(index: int) -> Tensor:
-        rows = cell.gates.projection.weight[index * width : (index + 1) * width]
-        weight, bias = cell.gates.norm_weight[index], cell.gates.norm_bias[index]
-        return torch.sigmoid(F.layer_norm(F.linear(joined, rows), (width,), weight, bias, 1e-6))
+    new = past * read_gate(cell, 1, joined) + hidden * read_gate(cell, 0, joined)
+    return new * read_gate(cell, 2, joined), new
 
-    new = past * gate(1) + hidden * gate(0)
-    return new * gate(2), new
+
+def read_gate(cell: nn.Module, index: int, joined: Tensor) -> Tensor:
+    width = cell.gates.norm_weight.size(1)
+    rows = cell.gates.projection.weight[index * width : (index + 1) * width]
+    weight, bias = cell.gates.norm_weight[index], cell.gates.norm_bias[index]
+    return torch.sigmoid(F.layer_norm(F.linear(joined, rows), (width,), weight, bias, 1e-6))
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -80,7 +81,13 @@ def read_cell(
 def read_attention(
     attention: nn.Module, query: Tensor, source: Tensor, hidden: Tensor, max_distance: int = 0, on_values: bool = False
 ) -> Tensor:
-    """``hidden`` (T x S, True where not to look) for one sentence: query T x C, source S x C.
+    return read_attention_and_weights(attention, query, source, hidden, max_distance, on_values)[0]
+
+
+def read_attention_and_weights(
+    attention: nn.Module, query: Tensor, source: Tensor, hidden: Tensor, max_distance: int = 0, on_values: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``hidden`` (T x S, True where not to look) for one sentence: query T x C, source S x C; weights heads x T x S.
 
     With ``max_distance``, Shaw et al.'s Eqs 3 and 4 pair by pair.
     """
@@ -107,7 +114,7 @@ def read_attention(
     if max_distance and on_values:
         for (i, j), index in row.items():
             joined[:, i] += weights[:, i, j, None] * tables.value_table[index]
-    return read_linear(attention.output_projection, joined.transpose(0, 1).reshape(-1, width))
+    return read_linear(attention.output_projection, joined.transpose(0, 1).reshape(-1, width)), weights
 
 
 # --- the whole model -------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("fairseq-depthwise train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere"),
         ("fairseq-train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere"),
         ("fairseq-depthwise train {folder}/bare --arch transformer TRAINING", "{folder}/bare/dict.src.txt"),
-        ("fairseq-depthwise generate {folder} --path best.pt", "the data folder holds no binarised data"),
+        ("fairseq-depthwise generate {folder} --path best.pt", "the data folder holds no binarized data"),
         ("fairseq-train {data} TRAINING", "no architecture is given; name one with --arch"),
         ("fairseq-depthwise train {data} --arch ARCH --cpu --optimizer adam", "Must specify batch size"),
         ("fairseq-depthwise generate {data} --path {folder}/nowhere.pt", "Model file not found: {folder}/nowhere.pt"),
@@ -219,7 +219,7 @@ def test_full_disk_while_training_keeps_the_last_checkpoint(
     assert last.read_bytes() == before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the failing disk is recognised by a name in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="the failing disk is recognized by a name in /proc")
 def test_disk_that_fills_up_between_two_copies_of_a_save(
     last: Path, refusal: Callable[..., str], training: list[object]
 ) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,30 @@ def test_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tm
     again = built(unpacked, "build_wheel", tmp_path / "wheel")
     with zipfile.ZipFile(again) as rebuilt, zipfile.ZipFile(wheel) as original:
         assert sorted(rebuilt.namelist()) == sorted(original.namelist())
+
+
+def test_trains_and_translates_without_the_repository(
+    wheel: Path, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    """Only the wheel in its place; fairseq, PyTorch and the others are those of the tests' environment."""
+    fresh = Environment(tmp_path / "fresh")
+    fresh.install(wheel)
+    (fresh.site / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    (tmp_path / "elsewhere").mkdir()
+    ours = "import fairseq_depthwise; print(fairseq_depthwise.__file__)"
+    assert Path(fresh.run("-c", ours).strip().splitlines()[-1]).parent.parent == fresh.site
+
+    def run(*arguments: object, given: str = "") -> str:
+        command = [fresh.python, "-I", fresh.programs / "fairseq-depthwise", *map(str, arguments)]
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=240, cwd=tmp_path / "elsewhere"
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    run(
+        "train", copy_reverse_data, *tiny_model_options("depthwise_lstm_transformer"), "--share-all-embeddings",
+        "--optimizer", "adam", "--lr", 0.01, "--max-tokens", 500, "--max-update", 2, "--cpu", "--save-dir", "made",
+    )  # fmt: skip
+    translations = run("translate", "made/checkpoint_last.pt", "--data", copy_reverse_data, given="w1 w2\n\nw3\n")
+    assert len(translations.split("\n")) == 4

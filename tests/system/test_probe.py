@@ -1,4 +1,4 @@
-"""Linear maps in trained models, through the commands that users type."""
+"""Linear layers in trained models, through the commands that users type."""
 
 from __future__ import annotations
 

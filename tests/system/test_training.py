@@ -48,25 +48,25 @@ def train(run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: 
 
 
 @pytest.fixture(scope="session")
-def memorised(train: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def memorized(train: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of checkpoints of a model that has learned the training sentences by heart."""
-    folder = tmp_path_factory.mktemp("memorised")
+    folder = tmp_path_factory.mktemp("memorized")
     train(folder, "--max-tokens", 1000, "--max-epoch", 80, "--no-epoch-checkpoints", "--validate-interval", 20)
     return folder
 
 
-@pytest.mark.xdist_group("memorised")
-def test_memorises_copy_and_reverse(run_command: RunCommand, memorised: Path, copy_reverse_data: Path) -> None:
+@pytest.mark.xdist_group("memorized")
+def test_memorizes_copy_and_reverse(run_command: RunCommand, memorized: Path, copy_reverse_data: Path) -> None:
     result = run_command(
-        "fairseq-depthwise", "generate", copy_reverse_data, "--path", memorised / "checkpoint_last.pt",
+        "fairseq-depthwise", "generate", copy_reverse_data, "--path", memorized / "checkpoint_last.pt",
         "--gen-subset", "train", "--beam", 4, "--quiet", "--cpu",
     )  # fmt: skip
     assert bleu4(result.stdout) >= 99
 
 
-@pytest.mark.xdist_group("memorised")
+@pytest.mark.xdist_group("memorized")
 def test_interactive_with_subword_nmt_empty_and_long_lines(
-    run_command: RunCommand, memorised: Path, copy_reverse_data: Path, copy_reverse_text: Path, tmp_path: Path
+    run_command: RunCommand, memorized: Path, copy_reverse_data: Path, copy_reverse_text: Path, tmp_path: Path
 ) -> None:
     codes = tmp_path / "codes"
     # Enough merges to keep each word of this corpus whole, so that the model knows the pieces.
@@ -74,7 +74,7 @@ def test_interactive_with_subword_nmt_empty_and_long_lines(
     source, target = ((copy_reverse_text / f"train.{side}").read_text().splitlines()[3] for side in ("src", "tgt"))
     lines = [source, "", " ".join(["w1"] * 200)]
     result = run_command(
-        "fairseq-depthwise", "interactive", copy_reverse_data, "--path", memorised / "checkpoint_last.pt", "--beam", 4,
+        "fairseq-depthwise", "interactive", copy_reverse_data, "--path", memorized / "checkpoint_last.pt", "--beam", 4,
         "--bpe", "subword_nmt", "--bpe-codes", codes, "--cpu", stdin="\n".join(lines) + "\n",
     )  # fmt: skip
     translations = hypotheses(result.stdout, "D")
@@ -82,12 +82,12 @@ def test_interactive_with_subword_nmt_empty_and_long_lines(
     assert translations[0] == target
 
 
-@pytest.mark.xdist_group("memorised")
-def test_from_pretrained_translates(memorised: Path, copy_reverse_data: Path, copy_reverse_text: Path) -> None:
+@pytest.mark.xdist_group("memorized")
+def test_from_pretrained_translates(memorized: Path, copy_reverse_data: Path, copy_reverse_text: Path) -> None:
     from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 
     sources, targets = ((copy_reverse_text / f"train.{side}").read_text().splitlines()[:8] for side in ("src", "tgt"))
-    model = DepthwiseLSTMTransformer.from_pretrained(str(memorised), "checkpoint_last.pt", str(copy_reverse_data))
+    model = DepthwiseLSTMTransformer.from_pretrained(str(memorized), "checkpoint_last.pt", str(copy_reverse_data))
     translated = model.translate(sources, beam=4)
     assert sum(one == other for one, other in zip(translated, targets, strict=True)) >= 7
 

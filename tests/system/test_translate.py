@@ -35,7 +35,7 @@ def raw_text() -> list[str]:
 
 @pytest.fixture(scope="module")
 def data(run_command: RunCommand, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Binarised subwords of a part of the quick start's corpus, and beside them their codes."""
+    """Binarized subwords of a part of the quick start's corpus, and beside them their codes."""
     folder = tmp_path_factory.mktemp("subwords")
     tokens = {}
     for part, size in (("train", 300), ("valid", 20)):

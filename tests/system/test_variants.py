@@ -37,7 +37,7 @@ VARIANTS = {
     "adaptive softmax": [
         "--adaptive-softmax-cutoff", "10,16", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp",
     ],
-    "quantisation noise": [*TIED, "--quant-noise-pq", "0.2"],
+    "quantization noise": [*TIED, "--quant-noise-pq", "0.2"],
     "share all": [*TIED, "--depthwise-sharing", "all", "--depthwise-gate-scope", "model"],
     "rnn": [*TIED, "--depthwise-cell", "rnn", "--attention-bias"],
 }  # fmt: skip
@@ -204,7 +204,8 @@ def test_two_processes_with_compiled_cells(
 #: The rate falls to nothing, so that no noise of the last updates stays in the model.
 FALLING = [
     "--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0", "--max-update", "300",
-    "--activation-dropout", "0", "--lr-scheduler", "polynomial_decay", "--total-num-update", "300", "--save-interval", "100",
+    "--activation-dropout", "0", "--lr-scheduler", "polynomial_decay", "--total-num-update", "300",
+    "--save-interval", "100",
 ]  # fmt: skip
 
 
@@ -217,7 +218,7 @@ FALLING = [
     ],
     ids=["two cells", "sdt", "sequential mute"],
 )
-def test_copy_and_reverse_is_memorised(
+def test_copy_and_reverse_is_memorized(
     arch: str, options: list[str], run_command: RunCommand, copy_reverse_data: Path,
     tiny_model_options: Callable[[str], list[str]], tmp_path: Path,
 ) -> None:  # fmt: skip

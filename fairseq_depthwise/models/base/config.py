@@ -117,7 +117,7 @@ class EncoderDecoderConfig(FairseqDataclass):
     )
     quant_noise_pq: float = option(
         0.0,
-        "iterative product quantization noise on the layers' linear maps",
+        "iterative product quantization noise on the layers' linear layers",
         at_least=0,
         below=1,
         changes_parameters=False,

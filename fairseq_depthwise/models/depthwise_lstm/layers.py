@@ -27,7 +27,7 @@ class DepthwiseEncoderLayer(EncoderLayer):
     Args:
         self_attention: the attention over the sentence.
         cell: connects this layer with the one below.
-        input_norm: normalises the attention's input; None in the first layer, whose input is the embedding.
+        input_norm: normalizes the attention's input; None in the first layer, whose input is the embedding.
         dropout: dropout of the attention's output.
     """
 
@@ -47,8 +47,8 @@ class DepthwiseEncoderLayer(EncoderLayer):
 
     def forward(self, state: DepthwiseState, padding: Tensor | None) -> DepthwiseState:
         """State below to state above (T x B x d each); ``padding``: B x T, True at padding."""
-        normalised = state.output if self.input_norm is None else self.input_norm(state.output)
-        attended, _ = self.self_attention(normalised, normalised, padding=padding)
+        normalized = state.output if self.input_norm is None else self.input_norm(state.output)
+        attended, _ = self.self_attention(normalized, normalized, padding=padding)
         return self.cell(self.dropout(attended), state)
 
 
@@ -141,8 +141,8 @@ class DepthwiseDecoderLayer(nn.Module):
             need_weights: whether to return weights.
         """
         # 1. Self-attention.
-        normalised = state.output if self.input_norm is None else self.input_norm(state.output)
-        attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal, cache=cache)
+        normalized = state.output if self.input_norm is None else self.input_norm(state.output)
+        attended, _ = self.self_attention(normalized, normalized, padding=self_padding, causal=causal, cache=cache)
         attended = self.dropout(attended)
 
         # 2. Cross-attention.

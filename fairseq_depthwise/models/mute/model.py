@@ -94,7 +94,7 @@ class MuteTransformerConfig(ResidualConfig):
             if not self.unit_sequential:
                 raise UserError(
                     f"--permutation-penalty {self.permutation_penalty:g} is given without --unit-sequential; there is "
-                    "no order to penalise, so leave it out"
+                    "no order to penalize, so leave it out"
                 )
             if not 0 <= self.permutation_penalty < math.inf:
                 raise UserError(

@@ -79,7 +79,7 @@ class SDTTransformer(StackModel):
         return model
 
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """The regulariser of "Reg-6L" (Section 6.3), where it has a weight."""
+        """The regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
         if not self.inter_similarity_weight:
             return {}
         layers = encoder_out["encoder_states"][1:]

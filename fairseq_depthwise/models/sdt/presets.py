@@ -32,6 +32,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Table 5: no connections, and dense ones.
     "wmt_en_de_30l_deep": {"encoder_layers": 30, **_UNCONNECTED},
     "wmt_en_de_30l_dlcl": {"encoder_layers": 30, "encoder_block_size": 1},
-    # Table 6: the regulariser, whose weight the paper does not give.
+    # Table 6: the regularizer, whose weight the paper does not give.
     "wmt_en_de_reg": {**_UNCONNECTED, **_ABSOLUTE, "inter_similarity_weight": 1.0},
 }

@@ -49,23 +49,15 @@ def error_of(fit: LinearFit, below: Tensor, above: Tensor) -> float:
 
 
 @pytest.mark.parametrize("sizes", [1, 7, 200])
-def test_a_linear_layer_is_recovered(sizes: int) -> None:
+@pytest.mark.parametrize(("precision", "near"), [(torch.float64, 1e-6), (torch.float32, 1e-4)])
+def test_a_linear_layer_is_recovered(sizes: int, precision: torch.dtype, near: float) -> None:
     below, (weight, bias) = normal(200, WIDTH), random_map()
-    fit = moments_of(below, below @ weight.t() + bias, sizes=sizes).fit()
-    torch.testing.assert_close(fit.weight, weight, rtol=0, atol=1e-6)
-    torch.testing.assert_close(fit.bias, bias, rtol=0, atol=1e-6)
-    assert fit.unexplained < 1e-12
-    assert fit.positions == 200
-
-
-def test_products_in_single_precision_recover_it_nearly() -> None:
-    """The ridge moves W by 1e-5 of itself; 1e-7 of rounding, times the condition of the data, is less."""
-    below, (weight, bias) = normal(500, WIDTH), random_map()
     above = below @ weight.t() + bias
-    fit = moments_of(below.float(), above.float(), precision=torch.float32).fit()
-    torch.testing.assert_close(fit.weight, weight, rtol=0, atol=1e-4)
-    torch.testing.assert_close(fit.bias, bias, rtol=0, atol=1e-4)
-    assert fit.unexplained < 1e-6
+    fit = moments_of(below.to(precision), above.to(precision), sizes=sizes, precision=precision).fit()
+    torch.testing.assert_close(fit.weight, weight, rtol=0, atol=near)
+    torch.testing.assert_close(fit.bias, bias, rtol=0, atol=near)
+    assert fit.unexplained < near**2
+    assert fit.positions == 200
 
 
 @pytest.mark.parametrize("precision", [torch.float64, torch.float32])
@@ -96,12 +88,6 @@ def test_error_and_unexplained_are_those_of_the_map() -> None:
     variance = (above - above.mean(dim=0)).square().mean().item()
     assert fit.unexplained == pytest.approx(fit.error / variance, rel=1e-9)
     assert 0.1 < fit.unexplained < 1
-
-
-def test_an_output_that_has_nothing_to_do_with_the_input() -> None:
-    fit = moments_of(normal(2000, WIDTH), normal(2000, WIDTH, seed=9) + 4).fit()
-    assert 0.99 < fit.unexplained < 1
-    torch.testing.assert_close(fit.bias, torch.full((WIDTH,), 4.0, dtype=torch.float64), rtol=0, atol=0.2)
 
 
 def test_a_constant_output() -> None:
@@ -172,17 +158,6 @@ def test_parts_and_empty_batches_make_no_difference() -> None:
     for name in ("mean", "products", "squares"):
         torch.testing.assert_close(getattr(merged, name), getattr(whole, name), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(merged.fit().weight, whole.fit().weight, rtol=0, atol=1e-10)
-
-
-def test_inputs_are_left_alone() -> None:
-    below, above = curved()
-    copies = below.clone(), above.clone()
-    moments = moments_of(below, above, sizes=200)
-    other = moments_of(below, above, sizes=200)
-    moments.merge(other)
-    assert torch.equal(below, copies[0])
-    assert torch.equal(above, copies[1])
-    assert other.count == 200
 
 
 def test_the_first_features_alone() -> None:

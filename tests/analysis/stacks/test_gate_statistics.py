@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import second_reading
 import torch
-import torch.nn.functional as F
 from probe_checkpoints import checkpoint_of, data_in
+from second_reading import read_gate
 from torch import Tensor, nn
 
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
@@ -18,9 +18,8 @@ from fairseq_depthwise.analysis.stacks.batches import SIDES, stack_batches
 from fairseq_depthwise.analysis.stacks.gate_statistics import (
     CellStatistics,
     CellSums,
-    Moments,
-    Spread,
-    cells_of,
+    MeanDeviation,
+    RunningMoments,
     measure_gates,
 )
 from fairseq_depthwise.models.depthwise_lstm import cell as depthwise_cell
@@ -30,11 +29,8 @@ FAMILY = "depthwise_lstm_transformer"
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "two cells": {"decoder_merge": "two-cells"},
     "two cells, one set of gates": {"decoder_merge": "two-cells", "depthwise_gate_scope": "model"},
-    "concat": {"decoder_merge": "concat"},
-    "nothing shared": {"depthwise_sharing": "none"},
-    "all shared, one layer": {"depthwise_sharing": "all", "depthwise_hidden_layers": 1},
+    "concat, nothing shared": {"decoder_merge": "concat", "depthwise_sharing": "none"},
 }
 
 
@@ -66,15 +62,15 @@ def test_golden_numbers() -> None:
     assert (found.output_gate.mean, found.output_gate.deviation) == pytest.approx((0.7, 0.75 * math.sqrt(2) / 3))
     assert (found.output_gate.shut, found.output_gate.open) == (0, 2 / 3)
     # Norms 5, 2 and 8: mean 5, squares 0 + 9 + 9.
-    assert found.cell_norm == Spread(5.0, math.sqrt(6))
-    assert found.output_norm == Spread(2.5, math.sqrt(6) / 2)
+    assert found.cell_norm == MeanDeviation(5.0, math.sqrt(6))
+    assert found.output_norm == MeanDeviation(2.5, math.sqrt(6) / 2)
 
 
 @pytest.mark.parametrize("sizes", [(1,) * 60, (60,), (7, 0, 3, 49, 1)])
 def test_a_small_deviation_of_large_values(sizes: tuple[int, ...]) -> None:
     """Of float64's 16 digits the squares of these take all, so that the difference of sums would be noise."""
     values = 1e8 + torch.randn(60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    moments = Moments()
+    moments = RunningMoments()
     for part in values.split(sizes):
         moments.add(part)
     mean = math.fsum(values.tolist()) / 60
@@ -85,16 +81,10 @@ def test_a_small_deviation_of_large_values(sizes: tuple[int, ...]) -> None:
 
 
 def test_no_values() -> None:
-    assert math.isnan(Moments().deviation)
+    assert math.isnan(RunningMoments().deviation)
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
-
-
-def read_gate(gates: nn.Module, index: int, joined: Tensor) -> Tensor:
-    width = gates.norm_weight.size(1)
-    projected = F.linear(joined, gates.projection.weight[index * width : (index + 1) * width])
-    return torch.sigmoid(F.layer_norm(projected, (width,), gates.norm_weight[index], gates.norm_bias[index], 1e-6))
 
 
 def read_spread(values: list[float]) -> tuple[float, float]:
@@ -116,7 +106,7 @@ def read_cells(
         above = read(cell, attended, output, past, given)
         of_cell = rows.setdefault(id(cell), ([], [], [], [], []))
         for index in range(3):
-            of_cell[index].extend(read_gate(cell.gates, index, torch.cat((output, attended), -1)).flatten().tolist())
+            of_cell[index].extend(read_gate(cell, index, torch.cat((output, attended), -1)).flatten().tolist())
         for lengths, vectors in zip(of_cell[3:], (above[1], above[0]), strict=True):
             lengths.extend(math.sqrt(sum(x * x for x in vector)) for vector in vectors.tolist())
         return above
@@ -211,9 +201,3 @@ def test_one_side_and_no_hook_left(tmp_path: Path, data: str, monkeypatch: pytes
     for module in loaded.model.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
-
-
-def test_cells_are_named_in_the_order_in_which_they_run(tmp_path: Path, data: str) -> None:
-    loaded = load_model(checkpoint_of(tmp_path, FAMILY, decoder_merge="two-cells"), data)
-    layer = loaded.model.decoder.layers[0]
-    assert list(cells_of([layer])) == [(1, "a", layer.middle_cell), (1, "b", layer.cell)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -78,9 +77,9 @@ def test_every_position_counts_alike() -> None:
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def cosine(one: list[float], other: list[float]) -> float:
-    product = sum(a * b for a, b in zip(one, other, strict=True))
-    return product / math.sqrt(sum(a * a for a in one) * sum(b * b for b in other))
+def cosine(x: Tensor, y: Tensor) -> float:
+    x, y = x.detach(), y.detach()
+    return float(x @ y / math.sqrt(x @ x * (y @ y)))
 
 
 def states_of(loaded: LoadedModel, side: str, source: Tensor, previous: Tensor) -> list[Tensor]:
@@ -105,9 +104,9 @@ def second_reading(loaded: LoadedModel, side: str) -> list[tuple[float, float | 
     for index in range(len(dataset)):
         source, target = dataset[index]["source"], dataset[index]["target"]
         previous = torch.cat([target[-1:], target[:-1]])  # the end of sentence first
-        states = [one[:, 0].tolist() for one in states_of(loaded, side, source[None], previous[None])]
+        states = [one[:, 0].double() for one in states_of(loaded, side, source[None], previous[None])]
         for number, state in enumerate(states):
-            mean = [sum(column) / len(state) for column in zip(*state, strict=True)]
+            mean = state.sum(0) / len(state)
             for p, vector in enumerate(state):
                 below = cosine(vector, states[number - 1][p]) if number else None
                 found.setdefault(number, []).append((cosine(vector, states[0][p]), below, cosine(vector, mean)))
@@ -154,22 +153,13 @@ def test_data_without_targets(tmp_path: Path, data: str) -> None:
     loaded = load_model(checkpoint_of(tmp_path, "sdt_transformer"), data)
     batches = [without_targets(one) for one in loaded.batches("valid", max_sentences=3, max_tokens=100)]
     assert len(measure_similarity(stack_batches(loaded, batches, ["encoder"]))["encoder"]) == 5
-    with pytest.raises(UserError, match=f"--data {data} has no target sentences for the decoder to read; give data"):
+    with pytest.raises(UserError, match=f"--data {data} has no target sentences"):
         measure_similarity(stack_batches(loaded, batches))
 
 
-def diverged(model: Any) -> None:
-    torch.nn.init.constant_(model.encoder.layers[1].self_attention.output_projection.weight, math.nan)
-
-
-def overflowed(model: Any) -> None:
-    torch.nn.init.constant_(model.encoder.layers[1].self_attention.output_projection.weight, 3e38)
-
-
-@pytest.mark.parametrize("spoil", [diverged, overflowed])
-def test_a_diverged_model(spoil: Callable[[Any], None], tmp_path: Path, data: str) -> None:
-    loaded = load_model(checkpoint_of(tmp_path, "sdt_transformer"), data)
-    with torch.no_grad():
-        spoil(loaded.model)
-    with pytest.raises(UserError, match=r"computes values in encoder layer 2 that are not finite, .* give an earlier"):
+@pytest.mark.parametrize("value", [math.nan, 3e38])
+def test_a_diverged_model(value: float, tmp_path: Path, data: str) -> None:
+    loaded: Any = load_model(checkpoint_of(tmp_path, "sdt_transformer"), data)
+    torch.nn.init.constant_(loaded.model.encoder.layers[1].self_attention.output_projection.weight, value)
+    with pytest.raises(UserError, match="encoder layer 2"):
         report_on(loaded, measure_similarity, sides=SIDES, subset="valid", max_sentences=9, max_tokens=99)

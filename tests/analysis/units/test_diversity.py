@@ -59,16 +59,6 @@ def test_equals_loops_over_tokens_and_pairs(include_self: bool) -> None:
     )
 
 
-def test_pairs_of_a_unit_with_itself_lower_the_value_as_the_formula_says() -> None:
-    torch.manual_seed(1)
-    outputs = torch.randn(UNITS, 7, WIDTH)
-    without, with_self = summed(outputs), summed(outputs, include_self=True)
-    assert without is not None
-    cosine = -math.log(without)
-    assert with_self == pytest.approx(math.exp(-(1 + (UNITS - 1) * cosine) / UNITS))
-    assert with_self < without
-
-
 def test_values_that_are_known() -> None:
     one, other = torch.eye(2)[:, None]
     assert summed(torch.stack([one, 3 * one])) == pytest.approx(math.exp(-1))

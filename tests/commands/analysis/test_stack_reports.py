@@ -11,7 +11,6 @@ from figure_files import figure_in
 from probe_checkpoints import checkpoint_of
 
 from fairseq_compat import checkpoints
-from fairseq_depthwise import cli
 
 FAMILY = "depthwise_lstm_transformer"
 COMMANDS = ("gates", "similarity")
@@ -78,17 +77,6 @@ def test_refused(
 ) -> None:  # fmt: skip
     known = {**models, "folder": tmp_path, "data": data}
     assert refusal(command, *words.format(**known).split()).startswith(named.format(**known))
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_progress_is_on_stderr(
-    command: str, models: dict[str, str], data: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main([command, models["plain"], "--data", data, "--max-tokens", "1"]) == 0
-    first, *progress = capsys.readouterr().err.splitlines()
-    assert models["plain"] in first
-    assert len(progress) == 6
-    assert "6 of 6" in progress[-1]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

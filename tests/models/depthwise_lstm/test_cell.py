@@ -1,13 +1,14 @@
-"""The cell against a second reading of Eqs 1-8, written with loops over positions and plain numbers."""
+"""The cell against the second reading of Eqs 1-8, its packed form, what is shown and what is dropped."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from module_checks import randn, require_gradients
+from second_reading import read_cell
 from torch import Tensor
 
 from fairseq_depthwise.models.depthwise_lstm.cell import (
@@ -55,115 +56,48 @@ def build_rnn(hidden_dim: int | None = HIDDEN, activation: str = "glu") -> Depth
 
 
 def random_state(length: int = 3, batch: int = 2) -> tuple[Tensor, DepthwiseState]:
-    generator = torch.Generator().manual_seed(2)
-    attended, output, cell = torch.randn(3, length, batch, WIDTH, generator=generator, dtype=torch.float64)
+    attended, output, cell = randn(3, length, batch, WIDTH)
     return attended, DepthwiseState(output=output, cell=cell)
 
 
-def normalised(values: list[float], weight: Tensor, bias: Tensor) -> list[float]:
-    """Layer norm of one vector: mean 0, variance 1 (divided by n), epsilon 1e-6, then scale and shift."""
-    mean = sum(values) / len(values)
-    variance = sum((value - mean) ** 2 for value in values) / len(values)
-    return [
-        (value - mean) / math.sqrt(variance + 1e-6) * scale + shift
-        for value, scale, shift in zip(values, weight.tolist(), bias.tolist(), strict=True)
-    ]
-
-
-def product(matrix: Tensor, vector: list[float]) -> list[float]:
-    return [sum(entry * value for entry, value in zip(row, vector, strict=True)) for row in matrix.tolist()]
-
-
-def sigmoid(value: float) -> float:
-    return 1 / (1 + math.exp(-value))
-
-
-def naive_hidden(net: HiddenNet, joined: list[float], activation: str, layers: int) -> list[float]:
-    """Eq 5 for one layer, Eq 6 for two."""
-    wide = normalised(product(net.first.weight, joined), net.norm.weight, net.norm.bias)
-    if activation == "glu":
-        half = len(wide) // 2
-        activated = [wide[k] * sigmoid(wide[half + k]) for k in range(half)]
-    elif activation == "gelu":
-        activated = [value * 0.5 * (1 + math.erf(value / math.sqrt(2))) for value in wide]
-    else:
-        activated = [max(value, 0.0) for value in wide]
-    return activated if layers == 1 else product(net.second.weight, activated)
-
-
-def naive_step(
-    cell: DepthwiseLSTMCell,
-    attended: list[float],
-    output: list[float],
-    past: list[float],
-    activation: str = "glu",
-    layers: int = 2,
-) -> list[list[float]]:
-    """One position: [Output_i, Cell_i]."""
-    joined = output + attended  # Eq 1: the output so far, then what the layer's attention gives
-    gates = cell.gates
-    per_gate = gates.projection.weight.view(3, WIDTH, -1)
-    input_gate, forget_gate, output_gate = (
-        [sigmoid(v) for v in normalised(product(per_gate[k], joined), gates.norm_weight[k], gates.norm_bias[k])]
-        for k in range(3)
-    )
-    hidden = naive_hidden(cell.hidden_net, joined, activation, layers)
-    new_cell = [c * f + h * i for c, f, h, i in zip(past, forget_gate, hidden, input_gate, strict=True)]
-    return [[c * o for c, o in zip(new_cell, output_gate, strict=True)], new_cell]
+def options_of(hidden_dim: int | None, activation: str, cell: str = "lstm") -> dict[str, Any]:
+    """Return what the second reading is given, in the names of the command line."""
+    layers = 1 if hidden_dim is None else 2
+    return {
+        "depthwise_cell": cell,
+        "depthwise_hidden_activation": activation,
+        "depthwise_hidden_layers": layers,
+    }
 
 
 @every_net
 @pytest.mark.parametrize("gradients", [True, False])  # the gates take another way without
-def test_forward_is_the_equations(hidden_dim: int | None, activation: str, gradients: bool) -> None:
-    cell = build_cell(hidden_dim=hidden_dim, activation=activation)
+@pytest.mark.parametrize("kind", ["lstm", "rnn"])
+def test_forward_is_the_equations(kind: str, hidden_dim: int | None, activation: str, gradients: bool) -> None:
+    cell = (build_cell if kind == "lstm" else build_rnn)(hidden_dim=hidden_dim, activation=activation)
     attended, state = random_state()
     with torch.set_grad_enabled(gradients):
         result = cell(attended, state)
-    for t in range(attended.size(0)):
-        for b in range(attended.size(1)):
-            inputs = attended[t, b].tolist(), state.output[t, b].tolist(), state.cell[t, b].tolist()
-            output, new_cell = naive_step(cell, *inputs, activation, 1 if hidden_dim is None else 2)
-            assert result.output[t, b].tolist() == pytest.approx(output, rel=1e-10)
-            assert result.cell[t, b].tolist() == pytest.approx(new_cell, rel=1e-10)
+    assert kind == "lstm" or result.cell is state.cell
+    expected = read_cell(cell, attended, state.output, state.cell, options_of(hidden_dim, activation, kind))
+    torch.testing.assert_close(tuple(result), expected)
+
+
+class OfTensors(torch.nn.Module):
+    """A cell whose arguments are plain tensors."""
+
+    def __init__(self, cell: torch.nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, attended: Tensor, output: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        return tuple(self.cell(attended, DepthwiseState(output, past)))  # type: ignore[return-value]  # two of them
 
 
 @every_net
-def test_the_rnn_is_the_hidden_net_alone(hidden_dim: int | None, activation: str) -> None:
-    cell = build_rnn(hidden_dim, activation)
-    attended, state = random_state()
-    result = cell(attended, state)
-    assert result.cell is state.cell
-    for t in range(attended.size(0)):
-        for b in range(attended.size(1)):
-            joined = state.output[t, b].tolist() + attended[t, b].tolist()
-            expected = naive_hidden(cell.hidden_net, joined, activation, 1 if hidden_dim is None else 2)
-            assert result.output[t, b].tolist() == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        build_cell(),
-        build_cell(activation="gelu"),
-        build_cell(hidden_dim=None, activation="gelu"),
-        build_cell(hidden_dim=None, activation="relu"),
-        build_rnn(),
-        build_rnn(None, "gelu"),
-    ],
-    ids=["two layers", "two layers, gelu", "one layer", "one layer, relu", "rnn", "rnn, one layer"],
-)
-def test_gradients_of_inputs_and_parameters(cell: DepthwiseLSTMCell | DepthwiseRNNCell) -> None:
+def test_gradients_of_inputs_and_parameters(hidden_dim: int | None, activation: str) -> None:
     attended, state = random_state(length=2, batch=1)
-    inputs = [tensor.requires_grad_() for tensor in (attended, state.output, state.cell)]
-    names, parameters = zip(*cell.named_parameters(), strict=True)
-
-    def step(attended: Tensor, output: Tensor, past: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
-        replaced = dict(zip(names, values, strict=True))
-        new = torch.func.functional_call(cell, replaced, (attended, DepthwiseState(output, past)))
-        return new.output, new.cell
-
-    leaves = [parameter.detach().clone().requires_grad_() for parameter in parameters]
-    assert torch.autograd.gradcheck(step, (*inputs, *leaves))
+    require_gradients(OfTensors(build_cell(hidden_dim=hidden_dim, activation=activation)), (attended, *state))
 
 
 # --- inference -------------------------------------------------------------------------------------------------------
@@ -239,37 +173,6 @@ def test_the_observer_sees_training_forwards_only() -> None:
     torch.testing.assert_close(new.output, new.cell * output_gate)
     joined = torch.cat([state.output, attended], dim=-1)
     torch.testing.assert_close(new.cell, state.cell * forget_gate + cell.hidden_net(joined) * input_gate)
-
-
-def test_each_gate_has_statistics_of_its_own() -> None:
-    """A joint norm over the 3d projected values (as in a related program of the authors) would couple the gates."""
-    cell = build_cell()
-    joined = torch.randn(1, 1, 2 * WIDTH, dtype=torch.float64)
-    before = cell.gates(joined)
-    with torch.no_grad():
-        cell.gates.projection.weight[:WIDTH] *= 100  # the input gate's rows
-    after = cell.gates(joined)
-    assert torch.equal(before[1], after[1])
-    assert torch.equal(before[2], after[2])
-
-
-def test_no_linear_map_has_a_bias() -> None:
-    names = [name for name, _ in build_cell().named_parameters()]
-    assert sorted(names) == [
-        "gates.norm_bias",
-        "gates.norm_weight",
-        "gates.projection.weight",
-        "hidden_net.first.weight",
-        "hidden_net.norm.bias",
-        "hidden_net.norm.weight",
-        "hidden_net.second.weight",
-    ]
-
-
-def test_input_may_be_wider_than_the_state() -> None:
-    cell = build_cell(input_dim=3 * WIDTH)
-    attended, state = random_state()
-    assert cell(torch.cat([attended, attended], dim=-1), state).output.shape == attended.shape
 
 
 def test_dropout_acts_inside_the_net_and_on_its_output_in_training_only() -> None:

@@ -49,26 +49,6 @@ def test_moving_to_another_precision_keeps_what_is_shared(options: dict[str, Any
     assert len({parameter.data_ptr() for parameter in model.parameters()}) == before
 
 
-def test_a_stack_has_its_own_gates_and_each_layer_its_own_net() -> None:
-    """The default, said without the helper above."""
-    model = build_tiny()
-    encoder_gates = {layer.cell.gates.projection.weight.data_ptr() for layer in model.encoder.layers}
-    decoder_gates = {layer.cell.gates.projection.weight.data_ptr() for layer in model.decoder.layers}
-    nets = {layer.cell.hidden_net.first.weight.data_ptr() for layer in [*model.encoder.layers, *model.decoder.layers]}
-    assert len(encoder_gates) == len(decoder_gates) == 1
-    assert encoder_gates != decoder_gates
-    assert len(nets) == 6
-
-
-def test_two_cells_share_by_place() -> None:
-    """The cells between a decoder layer's attentions share gates with each other, not with those at its end."""
-    model = build_tiny(decoder_merge="two-cells")
-    middle = {layer.middle_cell.gates.projection.weight.data_ptr() for layer in model.decoder.layers}
-    end = {layer.cell.gates.projection.weight.data_ptr() for layer in model.decoder.layers}
-    assert len(middle) == len(end) == 1
-    assert middle != end
-
-
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 

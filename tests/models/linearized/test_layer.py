@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
-from fairseq_depthwise.models.linearized.layer import LinearizedLayer, mapped_part, observed, with_mapped_part
+from fairseq_depthwise.models.linearized.layer import LinearizedLayer, mapped_part, observed
 
 WIDTH = 3
 
@@ -53,41 +53,20 @@ def by_hand(layer: LinearizedLayer, *vectors: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("besides", [0, 1, 2])
-def test_one_vector(besides: int) -> None:
-    (below,) = tensors(1)
-    layer = linearized(pairs=False, besides=besides)
+@pytest.mark.parametrize("which", ["vector", "pair", "output"])
+def test_what_the_map_makes_of_the_state(which: str, besides: int) -> None:
+    below: Any = tensors(1)[0] if which == "vector" else DepthwiseState(*tensors(2))
+    layer = linearized("output" if which == "output" else "pair", pairs=which != "vector", besides=besides)
     returned = layer(below, None, causal=True)
-    output, *others = returned if besides else (returned,)
-    torch.testing.assert_close(output, by_hand(layer, below))
+    state, *others = returned if besides else (returned,)
     assert others == [None] * besides
     assert layer.intact.calls == []
-
-
-@pytest.mark.parametrize("besides", [0, 1])
-def test_a_pair_as_a_whole(besides: int) -> None:
-    below = DepthwiseState(*tensors(2))
-    layer = linearized("pair", besides=besides)
-    returned = layer(below, None)
-    state = returned[0] if besides else returned
-    expected = by_hand(layer, *below)
-    torch.testing.assert_close(state.output, expected[..., :WIDTH])
-    torch.testing.assert_close(state.cell, expected[..., WIDTH:])
-
-
-def test_the_output_of_a_pair_alone() -> None:
-    below = DepthwiseState(*tensors(2))
-    layer = linearized("output")
-    state = layer(below, None)
-    torch.testing.assert_close(state.output, by_hand(layer, below.output))
-    assert state.cell is below.cell
-
-
-@pytest.mark.parametrize("which", ["pair", "output"])
-def test_the_parts_of_a_state_fit_together(which: str) -> None:
-    first, second = DepthwiseState(*tensors(2)), tensors(1)[0]
-    again = with_mapped_part(first, mapped_part(first, which), which)
-    torch.testing.assert_close((again.output, again.cell), (first.output, first.cell))
-    assert with_mapped_part(second, mapped_part(second, which), which) is second
+    expected = by_hand(layer, *({"vector": [below], "pair": below, "output": below[:1]}[which]))
+    if which == "vector":
+        torch.testing.assert_close(state, expected)
+    else:
+        torch.testing.assert_close(state.output, expected[..., :WIDTH])
+        torch.testing.assert_close(state.cell, expected[..., WIDTH:] if which == "pair" else below.cell)
 
 
 @pytest.mark.parametrize(("which", "pairs"), [("pair", True), ("output", True), ("pair", False)])

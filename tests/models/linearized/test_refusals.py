@@ -13,8 +13,8 @@ from probe_checkpoints import checkpoint_of
 from tiny_models import task_of
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.analysis.probe.checkpoint import write_linearized
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.analysis.probe.record import write_linearized
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE = "depthwise_lstm_transformer"
@@ -52,22 +52,18 @@ def other_architecture(folder: Path, name: str) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "--arch linearized_transformer needs --probe-path, the checkpoint of the trained model"),
-        ({"probe_path": "{folder}/none.pt"}, "--probe-path {folder}/none.pt: there is no such file; give the path"),
-        ({"probe_path": "{depthwise}", "probe_layers": ""}, "--probe-layers names no layer; {depthwise} has encoder.1"),
-        (
-            {"probe_path": "{depthwise}", "probe_layers": "encoder.1,encoder.4"},
-            "--probe-layers encoder.1,encoder.4: there is no layer encoder.4; {depthwise} has encoder.1 to encoder.3 "
-            "and decoder.1 to decoder.3",
-        ),
-        ({"probe_path": "{depthwise}", "probe_layers": "encoder.0"}, "there is no layer encoder.0"),
-        ({"probe_path": "{depthwise}", "probe_layers": "3"}, "there is no layer 3"),
+        ({}, "needs --probe-path"),
+        ({"probe_path": "{folder}/none.pt"}, "--probe-path {folder}/none.pt"),
+        ({"probe_path": "{depthwise}", "probe_layers": ""}, "--probe-layers names no layer"),
+        ({"probe_path": "{depthwise}", "probe_layers": "encoder.1,encoder.4"}, "no layer encoder.4; {depthwise}"),
+        ({"probe_path": "{depthwise}", "probe_layers": "encoder.0"}, "no layer encoder.0"),
+        ({"probe_path": "{depthwise}", "probe_layers": "3"}, "no layer 3"),
         ({"probe_path": "{depthwise}", "probe_state": "cell"}, "--probe-state cell"),
-        ({"probe_path": "{stock}", "probe_state": "output"}, "--probe-state output: the layers of {stock} pass on no"),
-        ({"probe_path": "{linearized}"}, "--probe-path {linearized} holds a linearized model; give the trained model"),
-        ({"probe_path": "{smaller}"}, "--probe-path {smaller} does not go with the data: "),
-        ({"probe_path": "{fconv}"}, "a FConvModel cannot be linearized; only models of this plugin's families"),
-        ({"probe_path": "{lstm}"}, "a LSTMModel cannot be linearized; only models of this plugin's families"),
+        ({"probe_path": "{stock}", "probe_state": "output"}, "--probe-state output: the layers of {stock}"),
+        ({"probe_path": "{linearized}"}, "--probe-path {linearized}"),
+        ({"probe_path": "{smaller}"}, "--probe-path {smaller}"),
+        ({"probe_path": "{fconv}"}, "FConvModel"),
+        ({"probe_path": "{lstm}"}, "LSTMModel"),
     ],
 )
 def test_bad_options_are_one_sentence(options: dict[str, str], said: str, tmp_path: Path) -> None:

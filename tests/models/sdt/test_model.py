@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,10 +16,7 @@ from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny, task_of
 from torch import Tensor, nn
 
 from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt
-from fairseq_depthwise.models.base.config import both_sides
-from fairseq_depthwise.models.sdt.model import SDTTransformer
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
-from fairseq_depthwise.modules.dropout import Dropout
 
 SDT = "sdt_transformer"
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
@@ -99,33 +95,6 @@ def test_a_beam_search_finds_what_it_finds_in_fairseqs() -> None:
         assert [float(score) for _, score in ours] == pytest.approx([float(score) for _, score in stocks], rel=1e-5)
 
 
-def test_it_starts_as_the_authors_program() -> None:
-    """Uniform up to sqrt(6 / (rows + columns)) for queries, keys and values together; no bias; norms do nothing."""
-    d, wide, head = 64, 256, 32
-    ends = {
-        "query_projection.weight": math.sqrt(6 / (3 * d + d)),
-        "key_projection.weight": math.sqrt(6 / (3 * d + d)),
-        "value_projection.weight": math.sqrt(6 / (3 * d + d)),
-        "output_projection.weight": math.sqrt(6 / (d + d)),
-        "feed_forward.first.weight": math.sqrt(6 / (wide + d)),
-        "feed_forward.second.weight": math.sqrt(6 / (d + wide)),
-        "relative_positions.key_table": math.sqrt(6 / (17 + head)),
-    }
-    sizes = {"embed_dim": d, "ffn_embed_dim": wide, "attention_heads": 2, "layers": 6}
-    torch.manual_seed(1)
-    model = SDTTransformer.build_model(SimpleNamespace(**both_sides(**sizes)), task_of(200, 200))
-    for name, parameter in model.named_parameters():
-        if "layers" in name and parameter.dim() == 2:
-            end = next(value for ending, value in ends.items() if name.endswith(ending))
-            assert 0.98 * end < parameter.abs().max() <= end, name
-            assert parameter.std().item() == pytest.approx(end / math.sqrt(3), rel=0.05), name
-        elif parameter.dim() == 2:
-            assert parameter[2:].std().item() == pytest.approx(d**-0.5, rel=0.05), name
-        elif "connection.rows" not in name:
-            assert set(parameter.tolist()) == {1.0 if name.endswith("weight") else 0.0}, name
-    assert not model.encoder.embedding.tokens.weight[PAD].any()
-
-
 # --- block connections -----------------------------------------------------------------------------------------------
 
 
@@ -157,12 +126,14 @@ def encoder_layers_that_run(model: FairseqEncoderDecoderModel) -> set[int]:
 
 
 @every_block_size
-def test_skipped_layers_keep_the_borders_of_blocks(block_size: int) -> None:
+@pytest.mark.parametrize("layerdrop", [0.5, 1 - 1e-9])
+def test_skipped_layers_leave_the_blocks_as_they_are(block_size: int, layerdrop: float) -> None:
+    """Also where no layer is left but the connection."""
     seen = set()
-    model = build(block_size, encoder_layerdrop=0.5, **NO_DROPOUT).double().train()
+    model = build(block_size, encoder_layerdrop=layerdrop, **NO_DROPOUT).double().train()
     ran = encoder_layers_that_run(model)
     with torch.no_grad():
-        for seed in range(12):
+        for seed in range(12 if layerdrop == 0.5 else 1):
             ran.clear()
             torch.manual_seed(seed)
             output = model.encoder(SOURCE)["encoder_out"][0]
@@ -171,19 +142,7 @@ def test_skipped_layers_keep_the_borders_of_blocks(block_size: int) -> None:
             for b, real, source in sentences():
                 read = read_encoder(model, source, {"encoder_block_size": block_size}, skipped).output
                 torch.testing.assert_close(output[real, b], read, **TOLERANCE)
-    assert len(seen) > 6
-
-
-@every_block_size
-def test_without_any_layer_the_connection_remains(block_size: int) -> None:
-    model = build(block_size, encoder_layerdrop=1 - 1e-9, **NO_DROPOUT).double().train()
-    ran = encoder_layers_that_run(model)
-    with torch.no_grad():
-        output = model.encoder(SOURCE)["encoder_out"][0]
-        for b, real, source in sentences():
-            read = read_encoder(model, source, {"encoder_block_size": block_size}, range(4)).output
-            torch.testing.assert_close(output[real, b], read, **TOLERANCE)
-    assert ran == set()
+    assert len(seen) > 6 or seen == {frozenset(range(4))}
 
 
 def test_the_decoder_has_no_connections() -> None:
@@ -193,59 +152,6 @@ def test_the_decoder_has_no_connections() -> None:
         f"decoder.connection.final_norm.{part}" for part in ("weight", "bias")
     }
     assert len([name for name in names if name.startswith("encoder.connection.rows")]) == 5
-
-
-# --- training --------------------------------------------------------------------------------------------------------
-
-
-def loss_and_gradients(model: FairseqEncoderDecoderModel, seed: int = 5) -> tuple[Tensor, dict[str, Tensor | None]]:
-    """Of the translation and, where there is one, the penalty."""
-    torch.manual_seed(seed)
-    scores, extra = model.train()(SOURCE, None, TARGET)
-    loss = -scores.float().log_softmax(-1)[TARGET.ne(PAD)][:, 5].mean()
-    for auxiliary in extra["auxiliary_losses"].values():
-        loss = loss + auxiliary.weight * auxiliary.value
-    loss.backward()
-    return loss.detach(), {name: one.grad for name, one in model.named_parameters()}
-
-
-def test_every_dropout_has_its_option() -> None:
-    model = build_tiny(SDT, dropout=0.1, attention_dropout=0.2, activation_dropout=0.3)
-    found = {name: part.probability for name, part in model.named_modules() if isinstance(part, Dropout)}
-    expected = {"encoder.embedding.dropout": 0.1, "decoder.embedding.dropout": 0.1}
-    for side, layers, attentions in (("encoder", 4, ["self"]), ("decoder", 3, ["self", "cross"])):
-        for layer in (f"{side}.layers.{number}" for number in range(layers)):
-            expected |= {f"{layer}.dropout": 0.1, f"{layer}.feed_forward.activation_dropout": 0.3}
-            expected |= {f"{layer}.{attention}_attention.dropout": 0.2 for attention in attentions}
-    assert found == expected
-
-
-@every_block_size
-@pytest.mark.parametrize("layerdrop", [0.0, 0.4])
-def test_activation_checkpointing_changes_memory_only(block_size: int, layerdrop: float) -> None:
-    """With the penalty, which reads what each layer returned."""
-    found = [
-        loss_and_gradients(
-            build(block_size, inter_similarity_weight=0.5, encoder_layerdrop=layerdrop, checkpoint_activations=given)
-        )
-        for given in (False, True)
-    ]
-    torch.testing.assert_close(*found)
-
-
-@every_block_size
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_low_precision_trains(block_size: int, dtype: torch.dtype) -> None:
-    options = {"inter_similarity_weight": 0.5, **NO_DROPOUT}
-    expected_loss, expected = loss_and_gradients(build(block_size, **options))
-    loss, gradients = loss_and_gradients(build(block_size, **options).to(dtype))
-    assert loss.item() == pytest.approx(expected_loss.item(), rel=0.05)
-    for name, gradient in gradients.items():
-        assert gradient is not None, name
-        assert gradient.dtype == dtype
-        assert gradient.isfinite().all(), name
-        largest = expected[name].abs().max().item()
-        assert (gradient.float() - expected[name]).abs().max() < 0.25 * largest + 1e-3, name
 
 
 # --- the penalty -----------------------------------------------------------------------------------------------------
@@ -272,20 +178,6 @@ def test_the_penalty_is_one_minus_inter_similarity(block_size: int, training: bo
         value, weight = offered["inter_similarity_penalty"][:2]
         assert value.item() == pytest.approx(naive_penalty(model, block_size), rel=1e-5)
     assert weight == 0.25
-
-
-def test_the_penalty_reaches_the_layers_and_makes_positions_alike() -> None:
-    model = build(2, inter_similarity_weight=1.0, **NO_DROPOUT).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    values = []
-    for _ in range(10):
-        optimizer.zero_grad()
-        value = model(SOURCE, None, TARGET)[1]["auxiliary_losses"]["inter_similarity_penalty"].value
-        value.backward()
-        optimizer.step()
-        values.append(value.item())
-    assert all(parameter.grad is not None for parameter in model.encoder.layers.parameters())
-    assert values[-1] < 0.8 * values[0]
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5])

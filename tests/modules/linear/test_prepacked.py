@@ -1,9 +1,10 @@
-"""Packed linear maps are the maps they are made of, whatever happens to those."""
+"""Packed linear layers are the maps they are made of, whatever happens to those."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
 
 def maps(*widths: int, bias: bool = False, dtype: torch.dtype = torch.float32) -> list[nn.Linear]:
-    """Linear maps from 24 values to so many each."""
+    """Linear layers from 24 values to so many each."""
     torch.manual_seed(1)
     return [nn.Linear(24, width, bias=bias, dtype=dtype) for width in widths]
 
@@ -44,8 +45,8 @@ def read(linears: list[nn.Linear], inputs: Tensor) -> Tensor:
 
 @every_dtype
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("widths", [(16,), (16, 8), (12, 12, 12)], ids=str)
-@pytest.mark.parametrize("shape", [(1,), (1, 6), (7, 3), (2, 3, 5), (200,)], ids=str)
+@pytest.mark.parametrize("widths", [(16,), (12, 8, 12)], ids=str)
+@pytest.mark.parametrize("shape", [(1,), (2, 3, 5), (200,)], ids=str)
 def test_one_product_is_all_maps(
     dtype: torch.dtype, bias: bool, widths: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
@@ -70,29 +71,18 @@ def test_input_need_not_be_contiguous() -> None:
 # --- weights that change ---------------------------------------------------------------------------------------------
 
 
-def in_place(linear: nn.Linear) -> None:
-    linear.weight.mul_(-3)
+CHANGES: dict[str, Callable[[nn.Linear], Any]] = {
+    "in place": lambda linear: linear.weight.mul_(-3),
+    "bias in place": lambda linear: linear.bias.add_(5),
+    "through data": lambda linear: setattr(linear.weight, "data", torch.randn_like(linear.weight)),
+    "another parameter": lambda linear: setattr(linear, "weight", nn.Parameter(torch.randn_like(linear.weight))),
+    "loaded": lambda linear: linear.load_state_dict(nn.Linear(24, linear.out_features).state_dict()),
+}
 
 
-def bias_in_place(linear: nn.Linear) -> None:
-    linear.bias.add_(5)
-
-
-def through_data(linear: nn.Linear) -> None:
-    linear.weight.data = torch.randn_like(linear.weight)
-
-
-def another_parameter(linear: nn.Linear) -> None:
-    linear.weight = nn.Parameter(torch.randn_like(linear.weight))
-
-
-def loaded(linear: nn.Linear) -> None:
-    linear.load_state_dict(nn.Linear(24, linear.out_features).to(linear.weight.dtype).state_dict())
-
-
-@pytest.mark.parametrize("change", [in_place, bias_in_place, through_data, another_parameter, loaded])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
-def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], None], dtype: torch.dtype) -> None:
+def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], Any], dtype: torch.dtype) -> None:
     linears = maps(16, 8, bias=True, dtype=dtype)
     together = pack_together(*linears)
     assert together is not None
@@ -184,7 +174,7 @@ def hooked(before: bool) -> nn.Linear:
 @pytest.mark.parametrize(
     "special",
     [hooked(True), hooked(False), OwnLinear(24, 8), IntLinear(24, 8), nn.LayerNorm(24)],
-    ids=["hook before", "hook after", "subclass", "quantised", "no linear map"],
+    ids=["hook before", "hook after", "subclass", "quantized", "no linear layer"],
 )
 def test_maps_with_a_computation_of_their_own_are_left_alone(special: nn.Module) -> None:
     pack(special)

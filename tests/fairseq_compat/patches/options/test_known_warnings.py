@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq_compat.patches.options.known_warnings import adjust
 
 from fairseq_compat import import_hook
+from fairseq_compat.patches.options.known_warnings import adjust
 
 OTHERS = ("'num_workers' argument is unwise", "torch.meshgrid is going to change")
 

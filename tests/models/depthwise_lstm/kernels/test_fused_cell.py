@@ -109,9 +109,6 @@ VARIANTS = {
 }
 
 
-COMPILED = ("glu", "one-layer")  # each takes seconds
-
-
 @pytest.mark.parametrize(
     ("kernel", "variant"),
     [pytest.param("triton", VARIANTS[name], marks=needs_triton, id=f"triton-{name}") for name in VARIANTS]
@@ -127,12 +124,14 @@ def test_values_and_gradients_are_those_of_the_readable_cell(kernel: str, varian
     assert_same(run(cell, tensors), expected, TOLERANCE[torch.float32])
     assert fused_cell._fall_back.cache_info().misses == 0  # it was not the readable cell itself
     if not variant:
-        # Another size, columns of a wider tensor, and no gradients.
-        odd = inputs(length=1, batch=7)
+        # Another size, columns of a wider tensor (compiling for each takes long), and no gradients.
+        odd = inputs(length=1 if kernel == "triton" else 2, batch=7)
         assert_same(run(cell, odd), run(build_cell(), odd), TOLERANCE[torch.float32])
+    if not variant and kernel == "triton":
         wide = torch.randn(3, 4, 5, 24, generator=torch.Generator().manual_seed(3)).to(DEVICE)
         columns = (wide[0, ..., 5:17], wide[1, ..., 1:13], wide[2].transpose(0, 1)[..., :12].transpose(0, 1))
         assert_same(run(cell, columns), run(build_cell(), columns), TOLERANCE[torch.float32])
+    if not variant:
         with torch.no_grad():
             found = cell(tensors[0], DepthwiseState(*tensors[1:]))
             assert_same([found.output, found.cell], expected[:2], TOLERANCE[torch.float32])
@@ -156,8 +155,9 @@ def test_under_autocast_the_state_keeps_its_precision(kernel: str) -> None:
     tensors = inputs()
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
         expected = run(build_cell(), tensors)
-        found = run(build_cell(kernel=kernel), tensors)
-        state = build_cell(kernel=kernel)(tensors[0], DepthwiseState(*tensors[1:]))
+        cell = build_cell(kernel=kernel)
+        found = run(cell, tensors)
+        state = cell(tensors[0], DepthwiseState(*tensors[1:]))
     assert state.cell.dtype == state.output.dtype == torch.float32
     assert_same(found, expected, TOLERANCE[torch.bfloat16])
     assert fused_cell._fall_back.cache_info().misses == 0
@@ -231,7 +231,7 @@ def test_an_activation_that_the_kernels_lack_is_computed_without_them(
             chosen = fused_cell.choose_kernel(requested, torch.device("cuda"), fusible=True, activation="silu")
         assert chosen == "eager"
         assert fused_cell.choose_kernel(requested, torch.device("cuda"), fusible=True, activation="glu") == "triton"
-    assert "do not compute the activation silu" in caplog.text
+    assert "silu" in caplog.text
     assert set(fused_cell.TRITON_ACTIVATIONS) <= set(ACTIVATIONS)
     tensors = inputs()
     found = run(build_cell(activation="silu", kernel="triton"), tensors)
@@ -246,9 +246,7 @@ def test_what_is_impossible_falls_back_with_one_line(
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             found = cell(tensors[0], DepthwiseState(*tensors[1:]))
-    lines = [record.getMessage() for record in caplog.records if "--depthwise-kernel" in record.getMessage()]
-    assert len(lines) == 1
-    assert lines[0].startswith("--depthwise-kernel triton is not possible here, so eager is used: ")
+    assert caplog.text.count("--depthwise-kernel triton") == 1
     expected = build_cell().cpu()(tensors[0], DepthwiseState(*tensors[1:]))
     assert torch.equal(found.cell, expected.cell)
 
@@ -269,13 +267,12 @@ def test_a_kernel_that_cannot_be_built_is_tried_once(
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             assert_same(run(cell, tensors), expected, TOLERANCE[torch.float32])
-    lines = [record.getMessage() for record in caplog.records if "--depthwise-kernel" in record.getMessage()]
-    assert lines == ["--depthwise-kernel compile is not possible here, so eager is used: RuntimeError: no compiler"]
-    assert len(tries) == 1
+    assert caplog.text.count("--depthwise-kernel compile") == caplog.text.count("no compiler") == len(tries) == 1
+    assert "much more" not in caplog.text
 
 
 def test_linear_maps_with_hooks_are_called_themselves() -> None:
-    """Quantisation noise acts in a hook before the call."""
+    """Quantization noise acts in a hook before the call."""
     cell, calls = build_cell(kernel="compile"), []
     cell.gates.projection.register_forward_pre_hook(lambda *_: calls.append(1))
     tensors = inputs()

@@ -18,7 +18,6 @@ if PROBLEM is not None:
 from fairseq_depthwise.models.depthwise_lstm.kernels import (
     triton_gate_update,  # if it can be
     triton_norm_activation,  # if it can be
-    triton_rows,  # if it can be
 )
 
 EPS = 1e-6
@@ -106,7 +105,7 @@ class Case:
         )
 
         projected, weight, bias = leaves(self.projected, self.weight, self.bias)
-        values = normalised(projected[:, self.start :]) * weight + bias
+        values = normalized(projected[:, self.start :]) * weight + bias
         if self.activation == "glu":
             first, second = values.chunk(2, dim=-1)
             values = first / (1 + torch.exp(-second))
@@ -138,7 +137,7 @@ class Case:
 
         projected, weight, bias, hidden, cell = leaves(*arguments)
         i, f, o = (
-            1 / (1 + torch.exp(-(normalised(values) * weight[gate] + bias[gate])))
+            1 / (1 + torch.exp(-(normalized(values) * weight[gate] + bias[gate])))
             for gate, values in enumerate(projected[:, : self.start].split(self.width, dim=-1))
         )
         above = cell * f + dropped(hidden, self.keep_hidden) * i
@@ -161,7 +160,7 @@ def leaves(*tensors: Tensor) -> list[Tensor]:
     return [tensor.detach().double().requires_grad_() for tensor in tensors]
 
 
-def normalised(values: Tensor) -> Tensor:
+def normalized(values: Tensor) -> Tensor:
     centred = values - values.mean(dim=-1, keepdim=True)
     return centred / (centred.square().mean(dim=-1, keepdim=True) + EPS).sqrt()
 
@@ -200,17 +199,11 @@ def test_widths_of_the_gates(rows: int, width: int) -> None:
 
 
 @BOTH
-def test_more_rows_than_programs(check: Any) -> None:
-    """Some programs take two rows, others one."""
-    rows = triton_rows.program_limit(DEVICE, columns=16) + 44
-    check(Case(rows=rows, width=4, hidden_width=6, dropout=False))
-
-
-@BOTH
-def test_many_rows_for_each_program(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rows", [5, 23], ids=["one or two each", "seven or eight each"])
+def test_more_rows_than_programs(check: Any, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (triton_gate_update, triton_norm_activation):
         monkeypatch.setattr(module, "program_limit", lambda device, columns: 3)
-    check(Case(rows=23))
+    check(Case(rows=rows))
 
 
 @BOTH
@@ -257,19 +250,17 @@ def test_nan_stays_nan(activation: str) -> None:
     assert activated[[0, 1, 3, 4]].isfinite().all()
 
 
-class TestRefusals:
-    def test_transposed_projection(self) -> None:
-        case = Case()
-        case.projected = case.projected.T.contiguous().T
-        with pytest.raises(ValueError, match="contiguous rows"):
-            case.check_norm_activation()
-        with pytest.raises(ValueError, match="contiguous rows"):
-            case.check_gate_update()
+@BOTH
+def test_transposed_projections_are_refused(check: Any) -> None:
+    case = Case()
+    case.projected = case.projected.T.contiguous().T
+    with pytest.raises(ValueError, match="contiguous rows"):
+        check(case)
 
-    def test_unknown_activation(self) -> None:
-        with pytest.raises(ValueError, match="'tanh' is none of"):
-            Case(activation="tanh").check_norm_activation()
 
-    def test_glu_of_an_odd_width(self) -> None:
-        with pytest.raises(ValueError, match="21 is odd"):
-            Case(hidden_width=21).check_norm_activation()
+@pytest.mark.parametrize(
+    ("options", "named"), [({"activation": "tanh"}, "'tanh'"), ({"hidden_width": 21}, "21 is odd")]
+)
+def test_what_the_hidden_net_cannot_be_is_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        Case(**options).check_norm_activation()

@@ -1,0 +1,311 @@
+"""Presets of all families: registered, the rows of the papers' tables, nothing but defaults; their parameters."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
+from tiny_models import FAMILIES, task_of
+from torch import nn
+
+from fairseq_depthwise.growth.trained_model import options_class
+from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS as DEPTHWISE_PRESETS
+from fairseq_depthwise.models.mute.presets import PRESETS as MUTE_PRESETS
+from fairseq_depthwise.models.sdt.presets import PRESETS as SDT_PRESETS
+
+DEPTHWISE, SDT, MUTE = FAMILIES
+PRESETS = {DEPTHWISE: DEPTHWISE_PRESETS, SDT: SDT_PRESETS, MUTE: MUTE_PRESETS}
+
+
+def sides(**options: int) -> dict[str, int]:
+    """Return the options of both stacks."""
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in options.items()}
+
+
+def dropouts(dropout: float, attention: float, activation: float) -> dict[str, float]:
+    return {"dropout": dropout, "attention_dropout": attention, "activation_dropout": activation}
+
+
+BASE = sides(embed_dim=512, attention_heads=8, layers=6)
+BIG = BASE | sides(embed_dim=1024, attention_heads=16)
+FFN, BIG_FFN = sides(ffn_embed_dim=2048), sides(ffn_embed_dim=4096)
+IWSLT = sides(attention_heads=4)
+SMALL_FFN = IWSLT | sides(ffn_embed_dim=1024)
+
+
+# --- depth-wise LSTM -------------------------------------------------------------------------------------------------
+
+D_BASE = BASE | {
+    **{"depthwise_hidden_dim": 2048, "depthwise_gate_scope": "stack", "depthwise_sharing": "gates", "dropout": 0.1},
+    **{"depthwise_cell": "lstm", "depthwise_hidden_layers": 2, "depthwise_hidden_activation": "glu"},
+    **{"decoder_merge": "add", "max_relative_positions": 0},
+}
+D_BIG = D_BASE | BIG | {"depthwise_hidden_dim": 4096, "dropout": 0.3}
+D_BIG_12L = D_BIG | sides(layers=12)
+D_BIG_12L_6L = D_BIG_12L | {"decoder_layers": 6, "max_relative_positions": 16, "relative_position_terms": "key"}
+TABLE_2 = D_BASE | {"depthwise_gate_scope": "model"}
+
+# --- shallow-to-deep -------------------------------------------------------------------------------------------------
+
+S_BASE = BASE | FFN | dropouts(0.1, 0.1, 0.1) | {
+    **{"encoder_block_size": 6, "max_relative_positions": 8, "activation_fn": "relu"},
+    **{"relative_position_terms": "key", "inter_similarity_weight": 0.0},
+}  # fmt: skip
+S_BIG = S_BASE | BIG | BIG_FFN | {"dropout": 0.3}
+ABSOLUTE, UNCONNECTED = {"max_relative_positions": 0}, {"encoder_block_size": 0}
+
+# --- multi-unit ------------------------------------------------------------------------------------------------------
+
+M_BASE = BASE | FFN | dropouts(0.2, 0.0, 0.2) | {
+    **{"max_relative_positions": 16, "relative_position_terms": "key-value", "activation_fn": "relu"},
+    **{"encoder_units": 4, "unit_inputs": "identity", "unit_mask_rate": 0.0, "unit_noise_rate": 0.85},
+    **{"unit_sharing": "none", "unit_sequential": False, "permutation_penalty": None},
+    **{"permutation_at_inference": "soft"},
+}  # fmt: skip
+SEQUENTIAL = M_BASE | {"unit_inputs": "identity,swap,mask,disorder", "unit_sequential": True}
+M_BIG = M_BASE | BIG | BIG_FFN | {"encoder_units": 1}
+
+#: Each preset, by the tables of the papers.
+EXPECTED: dict[str, dict[str, dict[str, Any]]] = {
+    DEPTHWISE: {
+        "iwslt_de_en": D_BASE | IWSLT | {"depthwise_hidden_dim": 1024},
+        "wmt_en_de": D_BASE,
+        "wmt_en_de_big": D_BIG,
+        "wmt_en_fr_big": D_BIG | {"dropout": 0.1},
+        **{f"wmt_en_de_{layers}l": D_BASE | sides(layers=layers) for layers in (3, 12, 18, 24)},
+        "wmt_en_de_big_12l": D_BIG_12L,
+        "wmt_en_de_big_12l_6l": D_BIG_12L_6L,
+        "wmt_en_de_big_12l_6l_1layer": D_BIG_12L_6L | {"depthwise_hidden_layers": 1},
+        "wmt_en_de_6l": TABLE_2,
+        "wmt_en_de_rnn": D_BASE | {"depthwise_cell": "rnn"},
+        "wmt_en_de_1layer": TABLE_2 | {"depthwise_hidden_layers": 1},
+        "wmt_en_de_hidden1536": TABLE_2 | {"depthwise_hidden_dim": 1536},
+        "wmt_en_de_concat": D_BASE | {"decoder_merge": "concat"},
+        "wmt_en_de_two_cells": D_BASE | {"decoder_merge": "two-cells"},
+        "wmt_en_de_share_all": TABLE_2 | {"depthwise_sharing": "all"},
+        "wmt_en_de_share_none": D_BASE | {"depthwise_sharing": "none"},
+        "wmt_en_de_gelu": TABLE_2 | {"depthwise_hidden_activation": "gelu"},
+    },
+    SDT: {
+        "iwslt_de_en": S_BASE | SMALL_FFN,
+        "wmt_en_de": S_BASE,
+        "wmt_en_de_big": S_BIG,
+        "wmt_en_fr_big": S_BIG | {"dropout": 0.1},
+        **{f"wmt_en_de_{layers}l": S_BASE | {"encoder_layers": layers} for layers in (24, 30, 48, 54, 60)},
+        "wmt_en_de_big_24l": S_BIG | {"encoder_layers": 24},
+        "wmt_en_de_pre_norm": S_BASE | UNCONNECTED | ABSOLUTE,
+        "wmt_en_de_big_pre_norm": S_BIG | UNCONNECTED | ABSOLUTE,
+        **{f"wmt_en_de_{layers}l_absolute": S_BASE | {"encoder_layers": layers} | ABSOLUTE for layers in (24, 48)},
+        "wmt_en_de_big_24l_absolute": S_BIG | {"encoder_layers": 24} | ABSOLUTE,
+        "wmt_en_de_30l_deep": S_BASE | {"encoder_layers": 30} | UNCONNECTED,
+        "wmt_en_de_30l_dlcl": S_BASE | {"encoder_layers": 30, "encoder_block_size": 1},
+        "wmt_en_de_reg": S_BASE | UNCONNECTED | ABSOLUTE | {"inter_similarity_weight": 1.0},
+    },
+    MUTE: {
+        "biased": SEQUENTIAL | {"unit_sequential": False},
+        "sequential": SEQUENTIAL,
+        "iwslt_de_en": M_BASE | SMALL_FFN,
+        "wmt_en_de": M_BASE,
+        "wmt_zh_en": M_BASE | {"dropout": 0.1, "activation_dropout": 0.1},
+        "nist_zh_en": M_BASE | {"dropout": 0.4, "activation_dropout": 0.4},
+        "wmt_en_de_relative": M_BASE | {"encoder_units": 1},
+        "wmt_en_de_big": M_BIG,
+        "wmt_en_fr_big": M_BIG | {"dropout": 0.1, "activation_dropout": 0.1},
+        "sequential_no_identity": SEQUENTIAL | {"encoder_units": 3, "unit_inputs": "swap,mask,disorder"},
+        "sequential_no_swap": SEQUENTIAL | {"encoder_units": 3, "unit_inputs": "identity,mask,disorder"},
+        "sequential_no_mask": SEQUENTIAL | {"encoder_units": 3, "unit_inputs": "identity,swap,disorder"},
+        "sequential_no_disorder": SEQUENTIAL | {"encoder_units": 3, "unit_inputs": "identity,swap,mask"},
+        "sequential_no_bias": M_BASE | {"unit_sequential": True},
+        "shared_attention": M_BASE | {"unit_sharing": "attention"},
+        "shared_ffn": M_BASE | {"unit_sharing": "ffn"},
+        **{f"{units}u": M_BASE | {"encoder_units": units} for units in (1, 2, 3, 5, 6)},
+    },
+}
+# The big deep ones are also registered by shorter names.
+EXPECTED[DEPTHWISE] |= {
+    name.removeprefix("wmt_en_de_"): row for name, row in EXPECTED[DEPTHWISE].items() if "big_12l" in name
+}
+
+every_preset = pytest.mark.parametrize(
+    ("family", "preset"), [(family, preset) for family, presets in PRESETS.items() for preset in presets]
+)
+
+
+def completed(family: str, preset: str, **given: Any) -> Any:
+    """The whole configuration of a preset, as fairseq makes it."""
+    args = SimpleNamespace(**given)
+    ARCH_CONFIG_REGISTRY[f"{family}_{preset}"](args)
+    return options_class(family).complete(args)
+
+
+@cache
+def build(family: str, preset: str, vocabulary: int = 100, **options: Any) -> FairseqEncoderDecoderModel:
+    """Without memory, all embeddings tied."""
+    args = SimpleNamespace(share_all_embeddings=True, **options)
+    ARCH_CONFIG_REGISTRY[f"{family}_{preset}"](args)
+    with torch.device("meta"):
+        return ARCH_MODEL_REGISTRY[f"{family}_{preset}"].build_model(args, tasks(vocabulary))
+
+
+@cache
+def tasks(vocabulary: int) -> SimpleNamespace:
+    return task_of(vocabulary, vocabulary)
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_presets_are_registered(family: str) -> None:
+    assert set(PRESETS[family]) == set(EXPECTED[family])
+    registered = {name for name, model in ARCH_MODEL_REGISTRY.items() if model is MODEL_REGISTRY[family]}
+    assert registered == {family} | {f"{family}_{preset}" for preset in EXPECTED[family]}
+
+
+@every_preset
+def test_a_preset_is_the_papers_row(family: str, preset: str) -> None:
+    config, row = completed(family, preset), EXPECTED[family][preset]
+    assert {name: getattr(config, name) for name in row} == row
+    assert set(PRESETS[family][preset]) <= set(vars(config))
+    model = build(family, preset)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (row["encoder_layers"], row["decoder_layers"])
+
+
+@every_preset
+def test_options_that_are_given_stay(family: str, preset: str) -> None:
+    given = {"dropout": 0.25, "encoder_layers": 12, "max_relative_positions": 3, "attention_dropout": 0.15}
+    config = completed(family, preset, **given)
+    assert {name: getattr(config, name) for name in given} == given
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+#: Words with which the shallow-to-deep paper's counts of base and big models agree; it does not give their number.
+S_VOCABULARY = 33_200
+
+
+@pytest.mark.parametrize(("layers", "published"), [(3, "46.63"), (12, "122.23"), (18, "172.63"), (24, "223.02")])
+def test_published_counts_of_the_depthwise_lstm(layers: int, published: str) -> None:
+    """Table 6, which counts the classifier's bias; fairseq's tied projection has none."""
+    assert f"{(count(build(DEPTHWISE, f'wmt_en_de_{layers}l', 35_627)) + 35_627) / 1e6:.2f}" == published
+
+
+@pytest.mark.parametrize(
+    ("preset", "published"),
+    [
+        ("wmt_en_de_24l_absolute", 118),
+        ("wmt_en_de_48l_absolute", 194),
+        ("wmt_en_de_24l", 118),
+        ("wmt_en_de_48l", 194),
+        ("wmt_en_de_big_pre_norm", 210),
+        ("wmt_en_de_big_24l_absolute", 437),
+        ("wmt_en_de_big_24l", 437),
+    ],
+)
+def test_published_counts_of_shallow_to_deep(preset: str, published: int) -> None:
+    """Table 1 in millions. Its 63 of the base model do not go with the others; this one has 61."""
+    assert round(count(build(SDT, preset, S_VOCABULARY)) / 1e6) == published
+
+
+#: Of base width: the projections of an attention, its table of so many distances, the feed-forward net and a norm.
+ATTENTION, NET, NORM = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 2 * 512
+S_TABLE, M_TABLE = 17 * 64, 33 * 64
+UNIT = ATTENTION + M_TABLE + NET + NORM
+
+
+def test_parameters_of_shallow_to_deep_layers() -> None:
+    base = build(SDT, "wmt_en_de")
+    assert {count(layer) for layer in base.encoder.layers} == {ATTENTION + NET + 2 * NORM + S_TABLE}
+    assert {count(layer) for layer in base.decoder.layers} == {2 * ATTENTION + NET + 3 * NORM + S_TABLE}
+    plain = build(SDT, "wmt_en_de_pre_norm").encoder.layers
+    assert {count(layer) for layer in plain} == {ATTENTION + NET + 2 * NORM}
+
+
+@pytest.mark.parametrize(("preset", "blocks"), [("wmt_en_de_48l", 8), ("wmt_en_de_30l_dlcl", 30), ("wmt_en_de", 1)])
+def test_connections_add_a_triangle_and_a_norm_for_each_block(preset: str, blocks: int) -> None:
+    added = count(build(SDT, preset)) - count(build(SDT, preset, encoder_block_size=0))
+    assert added == (blocks + 1) * (blocks + 2) // 2 + NORM * blocks
+
+
+def test_parameters_of_layers_of_units() -> None:
+    for units in (1, 2, 3, 5, 6):
+        # The layer's own norm, and a weight for each unit.
+        layers = build(MUTE, f"{units}u").encoder.layers
+        assert {count(layer) for layer in layers} == {units * UNIT + NORM + units}
+    layers = build(MUTE, "wmt_en_de").decoder.layers
+    assert {count(layer) for layer in layers} == {2 * ATTENTION + M_TABLE + NET + 3 * NORM}
+
+
+@pytest.mark.parametrize(
+    ("preset", "than", "more"),
+    [
+        ("wmt_en_de", "wmt_en_de_relative", 18 * UNIT + 18),
+        ("wmt_en_de", "shared_attention", 18 * (ATTENTION + M_TABLE)),
+        ("wmt_en_de", "shared_ffn", 18 * (NET + NORM)),
+        ("biased", "wmt_en_de", 6 * 512),  # the mask vectors
+        ("sequential", "biased", 6 * 4 * 4),
+        ("sequential_no_identity", "sequential_no_mask", 6 * 512),
+        ("sequential", "sequential_no_swap", 6 * (UNIT + 1 + 16 - 9)),
+    ],
+)
+def test_what_options_of_units_add(preset: str, than: str, more: int) -> None:
+    assert count(build(MUTE, preset)) - count(build(MUTE, than)) == more
+
+
+def test_one_table_holds_key_and_value_terms() -> None:
+    """One for each unit of the encoder, one for each layer of the decoder; none without relative positions."""
+    assert count(build(MUTE, "wmt_en_de")) - count(build(MUTE, "wmt_en_de", max_relative_positions=0)) == 30 * M_TABLE
+    assert count(build(MUTE, "wmt_en_de")) == count(build(MUTE, "wmt_en_de", relative_position_terms="key"))
+
+
+# --- first values ----------------------------------------------------------------------------------------------------
+
+
+def test_shallow_to_deep_starts_as_the_authors_program() -> None:
+    """Uniform up to sqrt(6 / (rows + columns)) for queries, keys and values together; no bias; norms do nothing."""
+    d, wide, head = 64, 256, 32
+    ends = {
+        "query_projection.weight": 3 * d + d,
+        "key_projection.weight": 3 * d + d,
+        "value_projection.weight": 3 * d + d,
+        "output_projection.weight": d + d,
+        "feed_forward.first.weight": wide + d,
+        "feed_forward.second.weight": d + wide,
+        "relative_positions.key_table": 17 + head,
+    }
+    torch.manual_seed(1)
+    sizes = sides(embed_dim=d, ffn_embed_dim=wide, attention_heads=2, layers=6)
+    model = MODEL_REGISTRY[SDT].build_model(SimpleNamespace(**sizes), task_of(200, 200))
+    for name, parameter in model.named_parameters():
+        if "layers" in name and parameter.dim() == 2:
+            end = math.sqrt(6 / next(value for ending, value in ends.items() if name.endswith(ending)))
+            assert 0.98 * end < parameter.abs().max() <= end, name
+            assert parameter.std().item() == pytest.approx(end / math.sqrt(3), rel=0.05), name
+        elif parameter.dim() == 2:
+            assert parameter[2:].std().item() == pytest.approx(d**-0.5, rel=0.05), name
+        elif "connection.rows" not in name:
+            assert set(parameter.tolist()) == {1.0 if name.endswith("weight") else 0.0}, name
+    assert not model.encoder.embedding.tokens.weight[1].any()  # padding
+
+
+def test_units_start_as_the_authors_program() -> None:
+    """Glorot and Bengio's for every linear layer of every unit; no bias; norms do nothing; units count alike."""
+    torch.manual_seed(1)
+    options = {**sides(embed_dim=64, attention_heads=4), "encoder_layers": 2, "unit_inputs": "mask"}
+    model = MODEL_REGISTRY[MUTE].build_model(SimpleNamespace(**options), task_of(200, 200))
+    for name, parameter in model.encoder.layers.named_parameters():
+        if name.endswith("mask_vector"):
+            assert 0 < parameter.abs().max() < 5 * 64**-0.5
+        elif name.endswith("unit_weights"):
+            assert parameter.tolist() == [0.25] * 4
+        elif parameter.dim() == 3:
+            end = (6 / (parameter.size(1) + parameter.size(2))) ** 0.5
+            assert all(0.95 * end < weight.abs().max() <= end for weight in parameter), name
+        else:
+            assert parameter.unique().tolist() == [1.0 if name.endswith("weight") else 0.0], name
