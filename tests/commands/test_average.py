@@ -65,7 +65,7 @@ def test_mean(
         ("{folder}", "{folder} is a folder"),
         ("--last 2 {folder}/checkpoint1.pt", "--last and --best"),
         ("--last 2 {folder} {folder}", "--last and --best"),
-        ("{folder}/nowhere.pt", "{folder}/nowhere.pt does not exist"),
+        ("{folder}/nowhere.pt", "{folder}/nowhere.pt"),
         ("{folder}/checkpoint1.pt {folder}/text.pt", "{folder}/text.pt is not a PyTorch file"),
         ("{folder}/checkpoint1.pt {folder}/other.pt", "tensor weight has shape 3 in {folder}/other.pt and 2 in"),
     ],

@@ -66,7 +66,7 @@ def test_files_may_follow_options(given: str, name: str, files: list[str]) -> No
     ("error", "named"),
     [
         (UserError("the file is empty"), "the file is empty"),
-        (FileNotFoundError(errno.ENOENT, "No such file", "best.pt"), "best.pt does not exist"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "best.pt"), "best.pt"),
         (PermissionError(errno.EACCES, "Permission denied", "best.pt"), "Permission denied: 'best.pt'"),
     ],
 )

@@ -212,7 +212,7 @@ def test_only_an_export_is_replaced_and_by_a_whole_one(
     [
         ("{sdt} OUT", "no such folder is here or beside"),
         ("{sdt} OUT --data {sdt}", "--data {sdt} is not a folder"),
-        ("{folder}/nowhere OUT", "nowhere does not exist"),
+        ("{folder}/nowhere OUT", "nowhere"),
         ("{sdt} {folder}/nowhere/exported", "does not exist"),
         ("{sdt}:{sdt} OUT", "are 2 checkpoints"),
         ("{folder}/text.pt OUT", "text.pt"),

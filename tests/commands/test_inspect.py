@@ -106,7 +106,7 @@ class Hostile:
 @pytest.mark.parametrize(
     ("name", "named"),
     [
-        ("nowhere.pt", "{folder}/nowhere.pt does not exist"),
+        ("nowhere.pt", "{folder}/nowhere.pt"),
         ("text.pt", "{folder}/text.pt is not a PyTorch file"),
         ("empty.pt", "{folder}/empty.pt is empty"),
         ("truncated.pt", "{folder}/truncated.pt is truncated or damaged"),

@@ -57,7 +57,7 @@ def test_runs_of_one_name_are_distinguished(tmp_path: Path, document: Callable[.
         ("{run}", "report needs --output"),
         ("{run} --output {tmp}/page.pdf", "--output {tmp}/page.pdf"),
         ("{run} --output {tmp}/no/page.html", "--output {tmp}/no/page.html: the folder {tmp}/no does"),
-        ("{tmp}/none --json", "{tmp}/none does not exist"),
+        ("{tmp}/none --json", "{tmp}/none"),
         ("{run} {run}/ --json", "{run} is given twice"),
         ("{tmp}/old.html --json", "{tmp}/old.html is not a log"),
         ("{tmp}/empty.log --json", "{tmp}/empty.log is empty"),

@@ -176,8 +176,8 @@ def test_warnings(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("--ref {ref} {folder}/none", "{folder}/none does not exist"),
-        ("--ref {folder}/none {hyp}", "{folder}/none does not exist"),
+        ("--ref {ref} {folder}/none", "{folder}/none"),
+        ("--ref {folder}/none {hyp}", "{folder}/none"),
         ("--ref {ref} {folder}", "{folder} is a folder"),
         ("--ref {ref} {empty}", "{empty} is empty"),
         ("--ref {latin} {hyp}", "{latin} is not UTF-8: line 2 has the byte 0xe4"),

@@ -34,15 +34,15 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("fairseq-depthwise train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere does not exist"),
-        ("fairseq-train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere does not exist"),
+        ("fairseq-depthwise train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere"),
+        ("fairseq-train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere"),
         ("fairseq-depthwise train {folder}/bare --arch transformer TRAINING", "{folder}/bare/dict.src.txt"),
         ("fairseq-depthwise generate {folder} --path best.pt", "the data folder holds no binarized data"),
         ("fairseq-train {data} TRAINING", "no architecture is given; name one with --arch"),
         ("fairseq-depthwise train {data} --arch ARCH --cpu --optimizer adam", "Must specify batch size"),
         ("fairseq-depthwise generate {data} --path {folder}/nowhere.pt", "Model file not found: {folder}/nowhere.pt"),
         ("fairseq-generate {data} --path {trained} --cpu", "--user-dir"),
-        ("fairseq-train {data} --user-dir {folder}/nowhere TRAINING", "--user-dir {folder}/nowhere does not exist"),
+        ("fairseq-train {data} --user-dir {folder}/nowhere TRAINING", "--user-dir {folder}/nowhere"),
         ("OURS --dropout 1.5", "--dropout 1.5"),
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
         ("OURS --depthwise-gate-scope model --decoder-merge concat", "--depthwise-gate-scope model"),

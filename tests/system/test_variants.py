@@ -205,14 +205,15 @@ def test_two_processes_with_compiled_cells(
 FALLING = [
     "--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0", "--max-update", "300",
     "--activation-dropout", "0", "--lr-scheduler", "polynomial_decay", "--total-num-update", "300",
+    "--save-interval", "100",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
-        (ARCH, ["--decoder-merge", "two-cells", "--max-epoch", "50"]),
-        (SDT, ["--attention-dropout", "0", "--activation-dropout", "0", "--max-epoch", "40"]),
+        (ARCH, ["--decoder-merge", "two-cells", "--max-epoch", "50", "--save-interval", "50"]),
+        (SDT, ["--attention-dropout", "0", "--activation-dropout", "0", "--max-epoch", "40", "--save-interval", "40"]),
         ("mute_transformer_sequential", FALLING),
     ],
     ids=["two cells", "sdt", "sequential mute"],
@@ -223,8 +224,8 @@ def test_copy_and_reverse_is_memorized(
 ) -> None:  # fmt: skip
     run_command(
         "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *LEARNING, "--criterion",
-        "cross_entropy", *options, "--share-all-embeddings", "--dropout", 0, "--disable-validation", "--save-interval",
-        100, "--save-dir", tmp_path,
+        "cross_entropy", *options, "--share-all-embeddings", "--dropout", 0, "--disable-validation", "--save-dir",
+        tmp_path,
     )  # fmt: skip
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "checkpoint_last.pt",

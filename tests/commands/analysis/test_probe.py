@@ -126,8 +126,8 @@ def fconv(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("{folder}/none.pt", "{folder}/none.pt does not exist"),
-        ("{model} --compare {folder}/none.pt", "{folder}/none.pt does not exist"),
+        ("{folder}/none.pt", "{folder}/none.pt"),
+        ("{model} --compare {folder}/none.pt", "{folder}/none.pt"),
         ("{model} --compare {model}", "--compare {model}"),
         ("{fconv}", "a FConvModel"),
         ("{model} --layers encoder.4", "--layers encoder.4"),

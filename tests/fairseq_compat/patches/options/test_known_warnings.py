@@ -36,7 +36,7 @@ def cause_warnings() -> None:
 
 def test_only_the_known_warnings_are_silenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.storage, "_always_warn_typed_storage_removal", True)  # else once in a process
-    assert "known_warnings" in import_hook.PATCHES["fairseq"]
+    assert "options.known_warnings" in import_hook.PATCHES["fairseq"]
     messages = []
     for patched in (False, True):
         with warnings.catch_warnings(record=True) as caught:
