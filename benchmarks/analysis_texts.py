@@ -10,7 +10,7 @@ PDF by the name of `--output`. What units do is in [mute.md](mute.md).
 
 TEXTS = {
     "probe": """How much does a translation lose when a layer, of all that it does, may keep only what is linear?
-`probe` puts the linear map `y = W x + b` that comes nearest to a layer in the layer's place, one layer at a time, and
+`probe` puts the linear layer `y = W x + b` that comes nearest to a layer in the layer's place, one layer at a time, and
 translates (Sections 4 and 5.5 of "Multi-Layer Transformers with Depth-Wise LSTMs", Tables 6 and 7). It works on all
 families of this plugin and on fairseq's own `transformer`.
 
@@ -31,7 +31,7 @@ fairseq-train data-bin --user-dir fairseq_depthwise --arch linearized_transforme
     --optimizer adam --lr 1e-3 --max-tokens 4096 --max-epoch 1
 ```
 
-`--probe-objective distill`, the default, has the same minimum as the closed form; `task` minimises the label-smoothed
+`--probe-objective distill`, the default, has the same minimum as the closed form; `task` minimizes the label-smoothed
 translation loss through the maps. Whatever else there is in the model stays as it was trained.
 
 The paper's change of BLEU in per cent (Transformer base, WMT14 En-De; how its maps were trained, and what happened to
@@ -57,9 +57,9 @@ and deviations are logged while a model is trained with `--log-gates`, also to T
 `tokenized` and `tokenized-lc` equal `multi-bleu.perl` without and with `-lc`; `compound-split` splits words at hyphens
 first, with the papers' substitution `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`, which leaves the second hyphen of `a-b-c`;
 `--compound-split-all` splits that one too, and the signature tells which. These three take text that is already
-tokenised and never tokenise. A file may be plain text or what `fairseq-generate` printed, whose order is put right by
+tokenized and never tokenize. A file may be plain text or what `fairseq-generate` printed, whose order is put right by
 the sentences' numbers.""",
-    "compare": """Paired bootstrap resampling or approximate randomisation (sacreBLEU's). Files of several seeds are
+    "compare": """Paired bootstrap resampling or approximate randomization (sacreBLEU's). Files of several seeds are
 given with commas between them and come out as mean and spread. With `--languages` folders are compared, one file a
 language: BLEU94, BLEU4 and the win ratio of the OPUS-100 tables.""",
     "report": """`report` makes one HTML page of training runs, from their logs or TensorBoard files: loss, BLEU,

@@ -10,7 +10,7 @@ from bench_page import rates
 from bench_rows import BEAMS, DECODING, SDT, STOCK_PRE_NORM, TRAINING, Case
 from side_by_side import quartiles
 
-from fairseq_depthwise.figures import COLOURS, MARKERS, write_figure
+from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +90,7 @@ def _large_batch(record: Mapping[str, Any]) -> Case:
 
 
 def _draw(axes: Axes, lines: Mapping[str, Line], names: Sequence[str], across: str, upwards: str, amount: int) -> None:
-    """Medians as lines, quartiles as bars; the place of a line among all names gives its colour."""
+    """Medians as lines, quartiles as bars; the place of a line among all names gives its color."""
     axes.set_xlabel(across)
     axes.set_ylabel(upwards)
     axes.spines[["top", "right"]].set_visible(False)
@@ -102,7 +102,7 @@ def _draw(axes: Axes, lines: Mapping[str, Line], names: Sequence[str], across: s
             [one - other for one, other in zip(high, middle, strict=True)],
         ]
         places = [place for place, _ in line]
-        style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+        style = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
         axes.errorbar(places, middle, yerr=bars, label=name, linewidth=1.3, capsize=2, **style)
     if lines:
         axes.set_xticks(sorted({place for line in lines.values() for place, _ in line}))

@@ -34,7 +34,7 @@ from side_by_side import (
 )
 
 from fairseq_compat import UserError
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Trainings:
     """Training commands of one model, run in a work folder.
 
     Args:
-        place: the work folder, with the binarised text.
+        place: the work folder, with the binarized text.
         options: see ``growth_options``.
         base: the model of the paper's width instead of the scaled one.
     """
@@ -133,7 +133,7 @@ def measure_step(place: Workplace, options: argparse.Namespace, data: str) -> It
     """Seconds of growing a model of the paper's width, as the growth task logs them.
 
     Args:
-        data: folder of a binarised text whose dictionary has as many entries as the paper's.
+        data: folder of a binarized text whose dictionary has as many entries as the paper's.
     """
     trainings = Trainings(place, options, base=True)
     cases: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Beam search of our families in float32, bfloat16 and with linear maps in 8 bits: the table of docs/decoding.md.
+"""Beam search of our families in float32, bfloat16 and with linear layers in 8 bits: the table of docs/decoding.md.
 
     OMP_NUM_THREADS=1 python benchmarks/int8.py
     OMP_NUM_THREADS=2 python benchmarks/int8.py --presets depthwise_lstm_transformer_wmt_en_de --batches 1,16
@@ -17,9 +17,9 @@ from fairseq.data import Dictionary
 from side_by_side import BEAM, Decoding, Side, alternate, corpus, decoding_batches, dictionary_of
 
 import fairseq_depthwise  # noqa: F401  # registers the models
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 from fairseq_depthwise import tables
-from fairseq_depthwise.serving.int8 import quantise
+from fairseq_depthwise.serving.int8 import quantize
 
 PRESETS = ("depthwise_lstm_transformer_wmt_en_de", "sdt_transformer_wmt_en_de", "mute_transformer_wmt_en_de")
 PRECISIONS = ("fp32", "bf16", "int8")
@@ -55,7 +55,7 @@ def decoding(preset: str, dictionary: Dictionary, precision: str) -> Decoding:
     """A model ready for translation."""
     work = Decoding(Side(preset), dictionary, "cpu", "bf16" if precision == "bf16" else "fp32")
     if precision == "int8":
-        print(f"{preset}: {quantise([work.model])}", file=sys.stderr)
+        print(f"{preset}: {quantize([work.model])}", file=sys.stderr)
     return work
 
 

@@ -7,7 +7,7 @@ import platform
 
 import torch
 
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 from fairseq_compat.versions import installed_version
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.profiler import record_function
 
 OPTIMIZER, GRADIENTS, LOSS, DROPOUT = "optimizer", "gradients: zeros, scale, norm", "softmax and loss", "dropout"
-FORWARD, BACKWARD = "linear maps, forward", "linear maps, backward"
+FORWARD, BACKWARD = "linear layers, forward", "linear layers, backward"
 BATCHED, NORM, ELEMENTWISE = "attention, maps of units", "layer norms", "element-wise"
 COPIES, EMBEDDING, REST = "copies, casts, zeros", "embeddings", "rest: Python, the profiler, data"
 

@@ -1,4 +1,4 @@
-"""What fitting linear maps to all layers costs, in forward passes over the same data.
+"""What fitting linear layers to all layers costs, in forward passes over the same data.
 
 A forward pass is what scoring the data costs: the intact model from tokens to the scores of every word. The fit runs
 the same model without the output projection, and sums the moments of every layer's inputs and outputs. Both take the
@@ -103,7 +103,7 @@ def measure(name: str, side: Side, options: argparse.Namespace, batches: Sequenc
 def page(setup: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> str:
     """The section as Markdown."""
     lines = [
-        "# Fitting linear maps to every layer",
+        "# Fitting linear layers to every layer",
         "",
         f"Made by `{setup['command']}`:",
         "a forward pass (tokens to the scores of every word) and the fit's pass (the same model without the output",

@@ -12,7 +12,7 @@ from typing import Any
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
 from fairseq_compat.files import written_whole
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 
 
 def tell(text: str) -> None:

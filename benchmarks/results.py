@@ -108,7 +108,7 @@ def find_languages(corpus: Path, wanted_source: str | None) -> Languages:
 
 
 def prepare(place: Workplace, corpus: Path, languages: Languages, merges: int) -> list[str]:
-    """Tokenise, split into subwords and binarise, and give the commands back; the demo prepares text the same way."""
+    """Tokenize, split into subwords and binarize, and give the commands back; the demo prepares text the same way."""
     source, target = languages
     files = [(split, language) for split in SPLITS for language in languages]
     commands = [

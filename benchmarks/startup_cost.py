@@ -2,7 +2,7 @@
 
 Two virtual environments are made that differ in nothing but the hook: one is empty, the other holds the package
 ``fairseq_compat`` and its line in site-packages. ``python -c pass`` is started in both by turns, and the difference
-is taken between neighbouring starts, so that whatever else the machine is doing weighs on both alike. A third
+is taken between neighboring starts, so that whatever else the machine is doing weighs on both alike. A third
 environment whose hook file is an empty comment tells how much of it is Python's reading of any such file.
 
     python benchmarks/startup_cost.py --output docs/startup_cost.md

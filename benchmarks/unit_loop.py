@@ -18,9 +18,9 @@ from fairseq_depthwise.models.base.assembly import assemble
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.model import MuteTransformer, MuteTransformerConfig, UnitStacks
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.encoder_layer import EncoderLayer
 from fairseq_depthwise.modules.feed_forward import FeedForward
 from fairseq_depthwise.modules.relative_positions import RelativePositions
+from fairseq_depthwise.modules.stack import EncoderLayer
 
 PROJECTIONS = ("query_projection", "key_projection", "value_projection", "output_projection")
 

@@ -7,7 +7,7 @@ import re
 import traceback
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.open_file_limit import explain_too_many_open_files
+from fairseq_compat.process import explain_too_many_open_files
 
 #: How assertions of fairseq begin that say everything the user needs.
 OWN_SENTENCES = (
@@ -59,7 +59,7 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, OSError) and message.startswith("Model file not found:"):
         return f"{message}; give the path of a checkpoint (checkpoint_best.pt, say) with --path"
     if message.startswith("Could not infer language pair"):
-        return "the data folder holds no binarised data; give a folder that fairseq-preprocess made"
+        return "the data folder holds no binarized data; give a folder that fairseq-preprocess made"
     if isinstance(error, ImportError) and (found := re.match(r"Failed to import --user-dir=(\S+)", message)):
         return (
             f"--user-dir {found[1]}: a module of the same name is already loaded from another folder; "

@@ -13,7 +13,7 @@ import sys
 
 from fairseq_compat import UserError
 from fairseq_compat.explanations import explain
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 from fairseq_depthwise.commands import (
     average,
     compare,

@@ -1,6 +1,4 @@
-"""What all figures have in common: where they may be written, their style, and how. Nothing here imports matplotlib
-before it is needed.
-"""
+"""Figures: where they may be written, and in which style. matplotlib is imported only to draw."""
 
 from __future__ import annotations
 
@@ -15,36 +13,34 @@ from fairseq_compat.outputs import output_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Suffix -> metadata left out, so that the same figure is the same file: when it was made.
-_FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+_FORMATS = ("png", "pdf", "svg")
 
-#: The palette of Okabe and Ito, which people tell apart whatever colours they see. Without its yellow, too light for
-#: lines on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: The palette of Okabe and Ito, safe for color-blind readers, without its yellow: too light for lines on white.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
-#: Markers beside the colours, for print without any.
+#: Markers in addition to the colors, for print in black and white.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 _STYLE = {
-    "font.family": ["DejaVu Sans", "sans-serif"],  # the first comes with matplotlib: the same layout everywhere
+    "font.family": ["DejaVu Sans", "sans-serif"],  # the first comes with matplotlib
     "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "fairseq-depthwise",  # ids are the same at every run
+    "svg.hashsalt": "fairseq-depthwise",  # ids do not change from run to run
     "axes.grid": False,
     "grid.alpha": 0.3,
 }
 
 
 def figure_path(option: str, path: str, *, force: bool, inputs: Sequence[str] = ()) -> str:
-    """Return ``path`` if a figure can be written there; ask before a long computation.
+    """Return ``path`` if a figure can be written there; call it before a long computation.
 
     Args:
         option: the command line's, for the error.
         path: of the figure.
         force: the file may exist.
-        inputs: files that are read.
+        inputs: files that are read, which the figure may not replace.
 
     Raises:
-        UserError: it cannot.
+        UserError: it cannot be written.
     """
     checked = output_file(option, path, force=force, inputs=inputs)
     if _suffix(path) not in _FORMATS:
@@ -63,35 +59,35 @@ def require_matplotlib(option: str) -> None:
 
 
 def write_figure(path: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> None:
-    """Draw a figure and write it whole, in the format that its name ends in.
+    """Draw a figure and write it atomically, in the format given by the file's suffix.
 
     Args:
-        path: of the figure; of :func:`figure_path`, or replaced where it exists.
+        path: of :func:`figure_path`, or of a figure that is replaced.
         size: width and height in inches.
-        draw: puts everything on the empty figure.
+        draw: called with the empty figure.
     """
     with written_whole(path) as file:
         save_figure(file, _suffix(path), size, draw)
 
 
 def save_figure(file: IO[bytes], form: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> None:
-    """As :func:`write_figure`, into an open binary file; ``form`` is png, pdf or svg."""
+    """Draw a figure into an open binary file; as :func:`write_figure`, with ``form`` png, pdf or svg."""
     # Without pyplot, a figure has matplotlib's Agg canvas and needs no display.
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from fairseq_depthwise.rounded_layout import RoundedLayout
-
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=size, layout=RoundedLayout())
+        figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure)
-        figure.savefig(file, format=form, dpi=150, metadata=_FORMATS[form])
+        # Without the date, redrawing the same numbers makes no difference for a version control system.
+        metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form)
+        figure.savefig(file, format=form, dpi=150, metadata=metadata)
 
 
 def titles_of(paths: Sequence[str]) -> list[str]:
-    """What to call checkpoints: their names, or their paths from the folder that they have in common."""
+    """Return a title for each checkpoint: its name, or its path below their common folder if names are equal."""
     names = [os.path.basename(path) for path in paths]
     if len(set(names)) == len(names):
         return names

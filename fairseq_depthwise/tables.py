@@ -1,17 +1,28 @@
-"""Tables for people, as text and as Markdown."""
+"""Tables as text, Markdown and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Columns flush right; lines may end early."""
+    """Return a table with right-aligned columns; lines may be shorter than the first."""
     widths = [max(len(line[column]) for line in lines if column < len(line)) for column in range(len(lines[0]))]
     return "".join("  ".join(map(str.rjust, line, widths)) + "\n" for line in lines)
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first line has the names of the columns."""
+    """Return a Markdown table; the first line is the header."""
     rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
+
+
+def csv_text(lines: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
+    """Return a CSV table; missing values become empty cells."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()

@@ -80,19 +80,19 @@ def _check(path: Path, name: str, content: bytes) -> None:
 
 def _check_value(path: Path, name: str, key: str, value: Any) -> None:
     if isinstance(value, dict):
-        for inner, one in value.items():
-            if not _WORD.fullmatch(inner) or inner in _REFUSED or (inner == "use_pickle" and one is not False):
+        for inner, content in value.items():
+            if not _WORD.fullmatch(inner) or inner in _REFUSED or (inner == "use_pickle" and content is not False):
                 raise ExportError(f"{path} is refused: {inner[:60]!r} in {name} could run as code")
-            _check_value(path, name, inner, one)
+            _check_value(path, name, inner, content)
     elif isinstance(value, list):
-        for one in value:
-            _check_value(path, name, key, one)
+        for item in value:
+            _check_value(path, name, key, item)
     elif isinstance(value, str) and not _FORMS.get(key, _WORD.fullmatch)(value):
         raise ExportError(f"{path} is refused: {key} in {name} is {value[:60]!r}, which could run as code")
 
 
 def _is_operator(text: str) -> bool:
-    """Whether a target is an operator of ATen, and no attribute of what operators are looked up in."""
+    """Return whether a target is an operator of ATen, and no attribute of what operators are looked up in."""
     if not text.startswith("torch.ops.aten."):
         return _FUNCTION.fullmatch(text) is not None
     if not _OPERATOR.fullmatch(text):
@@ -104,7 +104,7 @@ def _is_operator(text: str) -> bool:
 
 
 def _is_plain_tree(text: str) -> object:
-    """Whether arguments and results are tuples, lists and dictionaries, and no class that would be imported."""
+    """Return whether arguments and results are tuples, lists and dictionaries, and no class that would be imported."""
     kinds = {"builtins.tuple", "builtins.list", "builtins.dict", "null", "[]", "type", "context", "children_spec"}
     return kinds >= set(re.findall(r'"((?:[^"\\]|\\.)*)"', text)) and re.sub(r'"(?:[^"\\]|\\.)*"', "", text).isascii()
 

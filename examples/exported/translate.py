@@ -42,28 +42,28 @@ class ExportedTranslator:
         self.numbers = {symbol: number for number, symbol in enumerate(source)}
 
     def translate(self, line: str, beam: int | None = None, penalty: float | None = None) -> tuple[float, str]:
-        """The best translation of a line of tokens, and its score: log-probability / length ** penalty."""
+        """Return the best translation of a line of tokens, and its score: log-probability / length ** penalty."""
         search, unknown = self.config["search"], self.config["symbols"]["<unk>"]
         words = [self.numbers.get(word, unknown) for word in line.split()]
         tokens = self.config["source"]["prefix"] + words + self.config["source"]["suffix"]
         penalty = search["length_penalty"] if penalty is None else penalty
         try:
-            found = self.search(torch.tensor([tokens]), beam or search["beam"], penalty)
+            hypotheses = self.search(torch.tensor([tokens]), beam or search["beam"], penalty)
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = (str(error) or type(error).__name__).strip().splitlines()[0][:200]
             raise ExportError(f"{len(tokens)} tokens cannot be translated with these programs: {reason}") from error
-        score, best = max(found, key=lambda one: one[0])
+        score, best = max(hypotheses, key=lambda hypothesis: hypothesis[0])
         target = self.config["target"]
         hidden = {self.config["symbols"]["<s>"], target["start"], *target["prefix"]}
         return score, " ".join(self.symbols[number] for number in best if number not in hidden)
 
     @torch.no_grad()
     def search(self, source: Tensor, beam: int, penalty: float) -> list[tuple[float, list[int]]]:
-        """Score and tokens, without </s>, of each hypothesis that a beam search finishes.
+        """Return score and tokens, without </s>, of each hypothesis that a beam search finishes.
 
         Args:
             source: 1 x S.
-            beam: k, hypotheses that are kept.
+            beam: k, number of hypotheses.
             penalty: of the length.
         """
         end, pad = self.config["symbols"]["</s>"], self.config["symbols"]["<pad>"]
@@ -97,7 +97,7 @@ class ExportedTranslator:
             if len(finished) == beam or length == longest:
                 break
             # 4. The k best that go on, with the keys and values of the rows that they continue.
-            going_on = [one for one in candidates if one[2] != end][:beam]
+            going_on = [candidate for candidate in candidates if candidate[2] != end][:beam]
             rows = [[*rows[row], token] for _, row, token in going_on]
             scores = torch.tensor([score for score, _, _ in going_on])
             order = torch.tensor([row for _, row, _ in going_on])
@@ -149,7 +149,7 @@ def _text(path: Path) -> str:
 
 
 def _entries(path: Path) -> list[str]:
-    """The symbols of a dictionary, in order."""
+    """Return the symbols of a dictionary, in order."""
     return [line.rpartition(" ")[0] for line in _text(path).split("\n") if line]
 
 

@@ -4,131 +4,106 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clause import Argument, Clause
+from clause import Clause
 from declension import NEGATIVE
-from lexicon import Case, Number, Tense
-from noun_phrase import Nominal, NounPhrase, join_words
-from pronouns import PersonalPronoun
+from lexicon import Case
+from nominals import Nominal, NounPhrase, Pronoun, join
 
 
-def german_verb_second(clause: Clause) -> str:
-    """Linearise a main clause; if something else is fronted, the subject follows the verb."""
+def verb_second(clause: Clause) -> str:
+    """Return a main clause; if something else is at the front, the subject follows the verb."""
     finite, final = _verb_group(clause)
-    if clause.fronted is None or clause.moves(Argument.SUBJECT):
-        first = clause.fronted.german if clause.fronted else clause.subject.german(Case.NOMINATIVE)
-        return join_words(first, finite, _reflexive(clause), _middle_field(clause), final)
-    return join_words(clause.fronted.german, finite, _subject_in_middle(clause), _middle_field(clause), final)
+    if clause.front and clause.moved != "subject":
+        return join(clause.front.german, finite, _subject(clause), _middle_field(clause), final)
+    first = clause.front.german or clause.subject.german("nom")
+    return join(first, finite, _reflexive(clause), _middle_field(clause), final)
 
 
-def german_verb_first(clause: Clause) -> str:
-    """Linearise a yes/no question, or a main clause whose first position is taken outside it."""
+def verb_first(clause: Clause) -> str:
+    """Return a yes/no question, or a main clause after a clause that is its first part."""
     finite, final = _verb_group(clause)
-    return join_words(finite, _subject_in_middle(clause), _middle_field(clause), final)
+    return join(finite, _subject(clause), _middle_field(clause), final)
 
 
-def german_verb_final(clause: Clause) -> str:
-    """Linearise a subordinate clause; a separable prefix rejoins its verb at the end."""
+def verb_final(clause: Clause) -> str:
+    """Return a subordinate clause; a separable prefix is joined to its verb at the end."""
     finite, final = _verb_group(clause)
-    front = clause.fronted.german if clause.fronted else ""
-    subject = _reflexive(clause) if clause.moves(Argument.SUBJECT) else _subject_in_middle(clause)
-    if final and final == clause.verb.german.prefix:
-        return join_words(front, subject, _middle_field(clause), final + finite)
-    return join_words(front, subject, _middle_field(clause), final, finite)
+    subject = _reflexive(clause) if clause.moved == "subject" else _subject(clause)
+    end = final + finite if final == clause.verb.german.prefix else join(final, finite)
+    return join(clause.front.german, subject, _middle_field(clause), end)
 
 
-def german_infinitive(clause: Clause) -> str:
-    """Linearise an infinitive clause with *zu* and without its subject."""
-    return join_words(_reflexive(clause), _middle_field(clause), clause.verb.german.zu_infinitive)
+def infinitive(clause: Clause) -> str:
+    """Return an infinitive clause with *zu* and without its subject."""
+    return join(_reflexive(clause), _middle_field(clause), clause.verb.german.zu_infinitive)
 
 
 def _verb_group(clause: Clause) -> tuple[str, str]:
     """Return the finite verb and the words at the end of a main clause."""
-    verb = clause.verb.german
-    modal = clause.modal
+    verb, modal = clause.verb.german, clause.modal
     if modal:
-        finite = _agreeing(clause.subject, modal.german_first, modal.german_third, modal.german_plural)
-        return finite, verb.full_infinitive
-    if clause.tense is Tense.PRESENT:
-        return _agreeing(clause.subject, verb.first_singular, verb.third_singular, verb.plural), verb.prefix
-    if verb.preterite_singular:
-        return _agreeing(clause.subject, verb.preterite_singular, verb.preterite_singular, verb.preterite_plural), ""
-    if verb.auxiliary_sein:
-        return _agreeing(clause.subject, "bin", "ist", "sind"), verb.participle
-    return _agreeing(clause.subject, "habe", "hat", "haben"), verb.participle
+        return _agreeing(clause.subject, modal.first, modal.third, modal.plural), verb.full_infinitive
+    if clause.tense == "present":
+        return _agreeing(clause.subject, verb.first, verb.third, verb.plural), verb.prefix
+    if verb.preterite:
+        plural = verb.preterite + ("n" if verb.preterite.endswith("e") else "en")
+        return _agreeing(clause.subject, verb.preterite, verb.preterite, plural), ""
+    forms = ("bin", "ist", "sind") if verb.auxiliary == "sein" else ("habe", "hat", "haben")
+    return _agreeing(clause.subject, *forms), verb.participle
 
 
-def _agreeing(subject: Nominal, first_singular: str, third_singular: str, plural: str) -> str:
+def _agreeing(subject: Nominal, first: str, third: str, plural: str) -> str:
     # First and third person plural are always alike, and there is no second person.
-    if subject.number is Number.PLURAL:
+    if subject.number == "pl":
         return plural
-    return first_singular if subject.person == 1 else third_singular
+    return first if subject.person == 1 else third
 
 
 def _middle_field(clause: Clause) -> str:
-    """Return what stands between finite verb (or subject) and the end of the clause.
+    """Return what stands between the finite verb, or the subject, and the end of the clause.
 
-    Pronouns come first, then adverbials of time, then noun phrases with the dative before the
-    accusative, then the negation and whatever is closest to the verb. Adverbs of frequency follow
-    the first object if that is definite, and else precede the objects.
+    Pronouns come first, then adverbials of time, then noun phrases with the dative before the accusative, then the
+    negation and what is closest to the verb.
     """
-    accusative = None if clause.moves(Argument.ACCUSATIVE) else clause.accusative
-    dative = None if clause.moves(Argument.DATIVE) else clause.dative
-    complement = None if clause.moves(Argument.COMPLEMENT) else clause.complement
-    negated_object = _negated_object(accusative) if clause.negated else None
-    if negated_object is not None:
-        accusative = negated_object
-    return join_words(
-        _object(accusative, Case.ACCUSATIVE, pronoun=True),
-        _object(dative, Case.DATIVE, pronoun=True),
-        clause.time.german if clause.time else "",
+    accusative = None if clause.moved == "accusative" else clause.accusative
+    dative = None if clause.moved == "dative" else clause.dative
+    negation = "nicht" if clause.negated else ""
+    if clause.negated and isinstance(accusative, NounPhrase) and accusative.is_indefinite:
+        accusative, negation = replace(accusative, determiner=NEGATIVE), ""
+    return join(
+        _object(accusative, "acc", pronoun=True),
+        _object(dative, "dat", pronoun=True),
+        clause.time.german,
         _noun_objects(clause, dative, accusative),
-        "nicht" if clause.negated and negated_object is None else "",
-        clause.adjunct.german() if clause.adjunct else "",
-        complement.german() if complement else "",
+        negation,
+        clause.adjunct.german,
+        "" if clause.moved == "complement" else clause.complement.german,
     )
 
 
-def _negated_object(nominal: Nominal | None) -> NounPhrase | None:
-    """Return an indefinite object with *kein*, which takes the place of *nicht*."""
-    if isinstance(nominal, NounPhrase) and nominal.is_indefinite:
-        return replace(nominal, determiner=NEGATIVE)
-    return None
+def _noun_objects(clause: Clause, dative: Nominal | None, accusative: Nominal | None) -> str:
+    """Return the objects that are no pronouns, and the adverb of frequency: after the first that is definite."""
+    words = [_object(dative, "dat", pronoun=False), _object(accusative, "acc", pronoun=False)]
+    first = dative or accusative
+    position = 0
+    if first and not first.is_pronoun and (not isinstance(first, NounPhrase) or first.is_definite):
+        position = 1 if dative else 2
+    words.insert(position, clause.frequency.german)
+    return join(*words)
 
 
-def _subject_in_middle(clause: Clause) -> str:
-    """Return a subject that is not at the front, with the reflexive pronoun before or after it."""
-    subject = clause.subject.german(Case.NOMINATIVE)
-    if clause.subject.is_pronoun:
-        return join_words(subject, _reflexive(clause))
-    return join_words(_reflexive(clause), subject)
+def _object(nominal: Nominal | None, case: Case, *, pronoun: bool) -> str:
+    return nominal.german(case) if nominal and nominal.is_pronoun is pronoun else ""
+
+
+def _subject(clause: Clause) -> str:
+    """Return a subject that is not at the front; the reflexive pronoun follows a pronoun and precedes the others."""
+    words = clause.subject.german("nom"), _reflexive(clause)
+    return join(*(words if clause.subject.is_pronoun else reversed(words)))
 
 
 def _reflexive(clause: Clause) -> str:
     if not clause.verb.german.reflexive:
         return ""
-    return clause.subject.german_reflexive if isinstance(clause.subject, PersonalPronoun) else "sich"
-
-
-def _noun_objects(clause: Clause, dative: Nominal | None, accusative: Nominal | None) -> str:
-    """Return the objects that are not pronouns, and the adverb of frequency among them."""
-    words = [
-        _object(dative, Case.DATIVE, pronoun=False),
-        _object(accusative, Case.ACCUSATIVE, pronoun=False),
-    ]
-    # With two objects the adverb stands between them at the latest.
-    first = dative or accusative
-    position = 0
-    if first and not first.is_pronoun and _is_definite(first):
-        position = 1 if dative else 2
-    words.insert(position, clause.frequency.german if clause.frequency else "")
-    return join_words(*words)
-
-
-def _is_definite(nominal: Nominal) -> bool:
-    return nominal.is_definite if isinstance(nominal, NounPhrase) else True
-
-
-def _object(nominal: Nominal | None, case: Case, *, pronoun: bool) -> str:
-    if nominal is None or nominal.is_pronoun is not pronoun:
-        return ""
-    return nominal.german(case)
+    first_person = isinstance(clause.subject, Pronoun) and clause.subject.person == 1
+    return clause.subject.german("acc") if first_person else "sich"

@@ -1,275 +1,215 @@
-"""Random noun phrases, places and times that respect the semantic classes."""
+"""Random noun phrases, places and times that make sense."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from typing import Literal
 
-import adverbials as places
-from adverbials import PlaceRelation
-from clause import FixedComplement, PrepositionalPhrase
-from declension import (
-    ALL,
-    DEFINITE,
-    DEMONSTRATIVE,
-    EVERY,
-    INDEFINITE,
-    MANY,
-    NEGATIVE,
-    NO_DETERMINER,
-    POSSESSIVES,
-    SOME,
-    Determiner,
-)
-from lexicon import Adjective, Adverbial, Noun, NounClass, Number, Tense
-from modifiers import ADJECTIVES, LARGEST_NUMERAL
-from noun_phrase import Coordination, Name, Nominal, NounPhrase
-from nouns import NAMES, noun, nouns_of
-from pronouns import PERSONAL_PRONOUNS, PersonalPronoun
+import declension
+import lexicon
+from declension import DEFINITE, INDEFINITE, NO_DETERMINER, POSSESSIVES, Determiner
+from lexicon import PAIRS, Adjective, Noun, Number, Pair, PlaceRelation, Preposition, nouns_of, numeral
+from nominals import PERSONAL_PRONOUNS, Coordination, Name, Nominal, NounPhrase, prepositional
 from random_source import RandomSource
 
 _SMALL_NUMERAL = 12
+_LARGE_NUMERAL = 99
 _POSSESSIBLE = (
-    NounClass.READABLE, NounClass.POSSESSION, NounClass.CONTAINER, NounClass.CLOTHING, NounClass.VEHICLE,
-    NounClass.ANIMAL, NounClass.KIN, NounClass.FURNITURE, NounClass.DEVICE, NounClass.ROOM,
+    "readable", "possession", "container", "clothing", "vehicle", "animal", "kin", "furniture", "device", "room",
 )  # fmt: skip
-_FEW = (
-    NounClass.KIN, NounClass.BUILDING, NounClass.FURNITURE, NounClass.VEHICLE, NounClass.ROOM, NounClass.LANDSCAPE,
-    NounClass.PART, NounClass.DEVICE, NounClass.CLOTHING,
-)  # fmt: skip
-_OWNED = (NounClass.BUILDING, NounClass.VEHICLE, NounClass.ANIMAL)
+#: What nobody has forty of.
+_FEW = ("kin", "building", "furniture", "vehicle", "room", "landscape", "part", "device", "clothing")
 
+#: Which determiners a noun phrase may have: any but *every*, *all* and *no*; any but *no*; definite ones; indefinite
+#: ones and *no*; definite ones, or so indefinite that negation makes the phrase *kein*.
+Reference = Literal["any", "subject", "definite", "indefinite", "negatable"]
 
 _Weighted = list[tuple[int, Determiner]]
 
 
-class Reference(Enum):
-    """Which determiners a noun phrase may have."""
+class PhraseSampler(RandomSource):
+    """Draws noun phrases and adverbials; no noun is used twice in a sentence."""
 
-    ANY = "any but every, all and no"
-    SUBJECT = "any but no"
-    DEFINITE = "definite, possessive or demonstrative"
-    INDEFINITE = "indefinite, quantified or negative"
-    NEGATABLE = "definite, or so indefinite that negation makes it kein"
-
-
-class PhraseSampler:
-    """Draws noun phrases and adverbials; within one sentence no noun is used twice."""
-
-    def __init__(self, source: RandomSource) -> None:
-        self.source = source
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
         self._used: list[str] = []
 
     def start_sentence(self) -> None:
-        """Forget which nouns and names the previous sentence used."""
+        """Forget the nouns and names of the last sentence."""
         self._used.clear()
 
     def choose_noun(self, candidates: Sequence[Noun]) -> Noun:
         """Return one of ``candidates``, if possible one that is new in this sentence."""
-        chosen = self.source.choose(candidates)
+        chosen = self.choose(candidates)
         for _ in range(10):
             if chosen.english not in self._used:
                 break
-            chosen = self.source.choose(candidates)
+            chosen = self.choose(candidates)
         self._used.append(chosen.english)
         return chosen
 
     def name(self) -> Name:
         """Return a name that is new in this sentence."""
-        form, gender = self.source.choose([entry for entry in NAMES if entry[0] not in self._used])
+        form, gender = self.choose([entry for entry in lexicon.NAMES if entry[0] not in self._used])
         self._used.append(form)
         return Name(form, gender)
 
     def adjective_for(
         self, head: Noun, *, gradable: bool = False, besides: Adjective | None = None
     ) -> Adjective | None:
-        """Return an adjective that makes sense with ``head`` and beside another, if there is one."""
+        """Return an adjective that makes sense with ``head`` and another adjective, if there is one."""
         fitting = [
             entry
-            for entry in ADJECTIVES
-            if head.belongs_to(entry.classes)
+            for entry in lexicon.ADJECTIVES
+            if head.belongs_to(*entry.classes)
             and (entry.english_comparative or not gradable)
             and (besides is None or entry.dimension != besides.dimension)
         ]
-        return self.source.choose(fitting) if fitting else None
+        return self.choose(fitting) if fitting else None
 
-    def noun_phrase(
-        self, classes: Sequence[NounClass], reference: Reference = Reference.ANY, *, brief: bool = False
-    ) -> NounPhrase:
-        """Return a noun phrase whose noun is in one of ``classes``."""
+    def noun_phrase(self, classes: Sequence[str], reference: Reference = "any", *, brief: bool = False) -> NounPhrase:
+        """Return a noun phrase with a noun of one of ``classes``."""
         return self.phrase_with(self.choose_noun(nouns_of(*classes)), reference, brief=brief)
 
     def phrase_with(
-        self, head: Noun, reference: Reference = Reference.ANY, *, brief: bool = False, number: Number | None = None
+        self, head: Noun, reference: Reference = "any", *, brief: bool = False, number: Number | None = None
     ) -> NounPhrase:
-        """Return a noun phrase with the given head noun."""
+        """Return a noun phrase with a noun."""
         if number is None:
-            single = head.mass or head.belongs_to((NounClass.UNIQUE,))
-            number = Number.SINGULAR if single or self.source.chance(66) else Number.PLURAL
-        adjective = self.adjective_for(head) if self.source.chance(15 if brief else 38) else None
-        is_part = head.belongs_to((NounClass.PART,)) and " " not in head.english
-        if is_part and not brief and self.source.chance(50):
-            whole = self.phrase_with(
-                self.choose_noun(nouns_of(NounClass.BUILDING)), Reference.DEFINITE, brief=True, number=Number.SINGULAR
-            )
-            if whole.possessor is None:
-                return NounPhrase(head, number, possessor=whole, of_possessor=True, adjective=adjective)
-        possessible = not brief and head.belongs_to(_POSSESSIBLE) and reference is not Reference.INDEFINITE
-        if possessible and self.source.chance(16):
+            number = "sg" if head.belongs_to("mass", "unique") or self.chance(66) else "pl"
+        adjective = self.adjective_for(head) if self.chance(15 if brief else 38) else None
+        if head.belongs_to("part") and " " not in head.english and not brief and self.chance(50):
+            whole = self._definite_singular("building")
+            return NounPhrase(head, number, possessor=whole, of_possessor=True, adjective=adjective)
+        possessible = not brief and head.belongs_to(*_POSSESSIBLE) and reference != "indefinite"
+        if possessible and self.chance(16):
             return NounPhrase(head, number, possessor=self._possessor(), adjective=adjective)
         determiner = self._determiner(head, number, reference)
         return NounPhrase(head, number, determiner, adjective, self._numeral(head, number, determiner, reference))
 
+    def _definite_singular(self, noun_class: str) -> NounPhrase:
+        return self.phrase_with(self.choose_noun(nouns_of(noun_class)), "definite", brief=True, number="sg")
+
     def _numeral(self, head: Noun, number: Number, determiner: Determiner, reference: Reference) -> int | None:
-        if number is Number.SINGULAR or reference is Reference.NEGATABLE:
+        if number == "sg" or reference == "negatable":
             return None
-        if determiner is NO_DETERMINER and self.source.chance(70):
-            # Nobody carries forty sofas or builds fifty castles.
-            large = not head.belongs_to(_FEW) and self.source.chance(65)
-            return self.source.between(2, LARGEST_NUMERAL if large else _SMALL_NUMERAL)
-        if (determiner is DEFINITE or determiner in POSSESSIVES) and self.source.chance(15):
-            return self.source.between(2, _SMALL_NUMERAL)
+        if determiner is NO_DETERMINER and self.chance(70):
+            large = not head.belongs_to(*_FEW) and self.chance(65)
+            return self.between(2, _LARGE_NUMERAL if large else _SMALL_NUMERAL)
+        if (determiner is DEFINITE or determiner in POSSESSIVES) and self.chance(15):
+            return self.between(2, _SMALL_NUMERAL)
         return None
 
     def _possessor(self) -> NounPhrase | Name:
-        if self.source.chance(45):
+        if self.chance(45):
             return self.name()
-        head = self.choose_noun(nouns_of(NounClass.HUMAN))
-        determiner = DEFINITE
-        possessible = not head.belongs_to((NounClass.UNPOSSESSED,))
-        if possessible and (head.belongs_to((NounClass.KIN,)) or self.source.chance(30)):
-            determiner = self.source.choose(POSSESSIVES)
-        return NounPhrase(head, Number.SINGULAR, determiner)
+        head = self.choose_noun(nouns_of("human"))
+        own = not head.belongs_to("unpossessed") and (head.belongs_to("kin") or self.chance(30))
+        return NounPhrase(head, "sg", self.choose(POSSESSIVES) if own else DEFINITE)
 
     def _determiner(self, head: Noun, number: Number, reference: Reference) -> Determiner:
         definite = self._definite_determiners(head)
-        kin = head.belongs_to((NounClass.KIN,))
-        if reference is Reference.DEFINITE or (kin and reference is not Reference.INDEFINITE):
-            return self.source.choose_weighted(definite)
+        if reference == "definite" or (head.belongs_to("kin") and reference != "indefinite"):
+            return self.choose_weighted(definite)
         indefinite = _indefinite_determiners(head, number, reference)
-        if reference is Reference.INDEFINITE:
-            return self.source.choose_weighted(indefinite)
-        return self.source.choose_weighted(definite + indefinite)
+        return self.choose_weighted(indefinite if reference == "indefinite" else definite + indefinite)
 
     def _definite_determiners(self, head: Noun) -> _Weighted:
-        possessive = self.source.choose(POSSESSIVES)
-        if head.belongs_to((NounClass.KIN,)):
+        possessive = self.choose(POSSESSIVES)
+        if head.belongs_to("kin"):
             return [(10, DEFINITE), (80, possessive)]
-        if head.belongs_to((NounClass.UNPOSSESSED,)):
+        if head.belongs_to("unpossessed"):
             # *Meine Frau* is not any woman but my wife.
-            return [(70, DEFINITE), (10, DEMONSTRATIVE)]
-        return [(48, DEFINITE), (22, possessive), (10, DEMONSTRATIVE)]
+            return [(70, DEFINITE), (10, declension.DEMONSTRATIVE)]
+        return [(48, DEFINITE), (22, possessive), (10, declension.DEMONSTRATIVE)]
 
-    def subject(
-        self, classes: Sequence[NounClass], reference: Reference = Reference.SUBJECT, *, brief: bool = False
-    ) -> Nominal:
+    def subject(self, classes: Sequence[str], reference: Reference = "subject", *, brief: bool = False) -> Nominal:
         """Return a subject: a pronoun, a name, a coordination or a noun phrase."""
-        if NounClass.HUMAN in classes:
-            draw = self.source.below(100)
+        if "human" in classes:
+            draw = self.below(100)
             if draw < (45 if brief else 25):
-                return self.source.choose_weighted(
-                    [(2 if pronoun.person == 1 else 3, pronoun) for pronoun in PERSONAL_PRONOUNS]
-                )
+                return self.choose_weighted([(2 if entry.person == 1 else 3, entry) for entry in PERSONAL_PRONOUNS])
             if draw < (65 if brief else 37):
                 return self.name()
             if draw < (67 if brief else 43):
-                return self._coordination()
+                first = self.name() if self.chance(40) else self._definite_singular("human")
+                return Coordination(first, self._definite_singular("human"))
             if draw > 97 and not brief:
-                return self._owner()
+                owned = self.choose_noun(nouns_of("building", "vehicle", "animal"))
+                possession = NounPhrase(owned, "sg", DEFINITE, self.adjective_for(owned))
+                return NounPhrase(lexicon.NOUNS["owner"], possessor=possession, of_possessor=True)
         return self.noun_phrase(classes, reference, brief=brief)
 
-    def object(
-        self, classes: Sequence[NounClass], subject: Nominal, reference: Reference, *, brief: bool = False
-    ) -> Nominal:
-        """Return an object; a first person subject has no first person object."""
-        if NounClass.HUMAN in classes:
-            draw = self.source.below(100)
+    def object(self, classes: Sequence[str], subject: Nominal, reference: Reference, *, brief: bool = False) -> Nominal:
+        """Return an object; with a subject in the first person none in the first person."""
+        if "human" in classes:
+            draw = self.below(100)
             if draw < (40 if brief else 24):
-                return self.object_pronoun(subject)
+                return self.choose([entry for entry in PERSONAL_PRONOUNS if not entry.person == subject.person == 1])
             if draw < (55 if brief else 36):
                 return self.name()
         return self.noun_phrase(classes, reference, brief=brief)
 
-    def object_pronoun(self, subject: Nominal) -> PersonalPronoun:
-        """Return a pronoun that cannot refer to a first person ``subject``."""
-        pronouns = [entry for entry in PERSONAL_PRONOUNS if not entry.person == subject.person == 1]
-        return self.source.choose(pronouns)
-
-    def _coordination(self) -> Coordination:
-        first = self.name() if self.source.chance(40) else self._person()
-        return Coordination(first, self._person())
-
-    def _person(self) -> NounPhrase:
-        return self.phrase_with(
-            self.choose_noun(nouns_of(NounClass.HUMAN)), Reference.DEFINITE, brief=True, number=Number.SINGULAR
-        )
-
-    def _owner(self) -> NounPhrase:
-        owned = self.choose_noun(nouns_of(*_OWNED))
-        possession = NounPhrase(owned, Number.SINGULAR, DEFINITE, self.adjective_for(owned))
-        return NounPhrase(noun("owner"), Number.SINGULAR, possessor=possession, of_possessor=True)
-
-    def place(self, relations: Sequence[PlaceRelation], *, definite: bool = False) -> PrepositionalPhrase:
-        """Return a prepositional phrase built from one of ``relations``."""
-        relation = self.source.choose(relations)
+    def place(self, relations: Sequence[PlaceRelation], *, definite: bool = False) -> Pair:
+        """Return a prepositional phrase of one of ``relations``."""
+        relation = self.choose(relations)
         head = self.choose_noun(relation.nouns)
-        number = Number.SINGULAR
-        determiner: Determiner = DEFINITE
-        draw = self.source.below(100)
+        determiner = DEFINITE
+        draw = self.below(100)
         if draw < 14:
-            if not head.belongs_to((NounClass.LANDSCAPE, NounClass.UNPOSSESSED)):
-                determiner = self.source.choose(POSSESSIVES)
+            if not head.belongs_to("landscape", "unpossessed"):
+                determiner = self.choose(POSSESSIVES)
         elif draw < 22 and not definite:
             determiner = INDEFINITE
         elif draw < 30:
-            determiner = DEMONSTRATIVE
-        adjective = self.adjective_for(head) if self.source.chance(22) else None
-        return PrepositionalPhrase(relation.preposition, NounPhrase(head, number, determiner, adjective))
+            determiner = declension.DEMONSTRATIVE
+        adjective = self.adjective_for(head) if self.chance(22) else None
+        return prepositional(relation.preposition, NounPhrase(head, "sg", determiner, adjective))
 
-    def direction(
-        self, relations: Sequence[PlaceRelation], *, definite: bool = False
-    ) -> PrepositionalPhrase | FixedComplement:
-        """Return the goal or path of a motion."""
-        draw = self.source.below(100)
+    def direction(self, relations: Sequence[PlaceRelation], *, definite: bool = False) -> Pair:
+        """Return where somebody goes, or on which way."""
+        draw = self.below(100)
         if draw < 6:
-            return FixedComplement("home", "nach Hause")
+            return Pair("home", "nach Hause")
         if draw < 16:
-            return PrepositionalPhrase(
-                places.TO_PERSON, self.noun_phrase((NounClass.HUMAN,), Reference.DEFINITE, brief=True)
-            )
+            person = self.noun_phrase(("human",), "definite", brief=True)
+            return prepositional(Preposition("to", "zu", "dat"), person)
         return self.place(relations, definite=definite)
 
-    def time(self, tense: Tense, *, future: bool, durative: bool) -> Adverbial:
+    def time(self, tense: lexicon.Tense, *, future: bool, durative: bool) -> Pair:
         """Return a time that goes with the tense; ``future`` includes modals."""
-        draw = self.source.below(100)
+        draw = self.below(100)
         if draw < 14:
-            return places.clock_time(self.source.between(2, places.LATEST_HOUR))
+            hour = numeral(self.between(2, 12))
+            return Pair(f"at {hour.english} o'clock", f"um {hour.german} Uhr")
         if draw < 26:
-            return self.source.choose(places.CIRCUMSTANCES)
-        count = self.source.between(2, _SMALL_NUMERAL)
-        unit = self.source.below(places.TIME_UNIT_COUNT)
-        if tense is Tense.PAST:
-            if draw < 38:
-                return places.past_distance(count, unit)
-            if durative and draw < 60:
-                return places.duration(count, self.source.below(places.DURATION_UNIT_COUNT))
-            return self.source.choose(places.PAST_TIMES + places.WEEKDAYS)
+            return self.choose(PAIRS["circumstances"])
+        count = numeral(self.between(2, _SMALL_NUMERAL))
+        unit = self.choose(PAIRS["units"])
+        if tense == "past" and not draw < 38 and durative and draw < 60:
+            unit = self.choose(PAIRS["units"][:2])
+            return Pair(f"for {count.english} {unit.english}", f"{count.german} {unit.german} lang")
+        english, german = f"{count.english} {unit.english}", f"{count.german} {lexicon.dative_plural(unit.german)}"
+        if tense == "past":
+            ago = Pair(f"{english} ago", f"vor {german}")
+            return ago if draw < 38 else self.choose(PAIRS["past"] + PAIRS["weekdays"])
         if future:
-            if draw < 38:
-                return places.future_distance(count, unit)
-            return self.source.choose(places.FUTURE_TIMES + places.WEEKDAYS)
-        return self.source.choose(places.PRESENT_TIMES)
+            later = Pair(f"in {english}", f"in {german}")
+            return later if draw < 38 else self.choose(PAIRS["future"] + PAIRS["weekdays"])
+        return self.choose(PAIRS["present"])
 
 
 def _indefinite_determiners(head: Noun, number: Number, reference: Reference) -> _Weighted:
-    if reference is Reference.NEGATABLE:
-        return [(30, INDEFINITE if number is Number.SINGULAR and not head.mass else NO_DETERMINER)]
-    if head.mass:
-        negative = 50 if head.belongs_to((NounClass.ABSTRACT,)) else 0
-        return [(60, NO_DETERMINER), (negative if reference is Reference.INDEFINITE else 0, NEGATIVE)]
-    # *No* is used sparingly, because it does not go well with much else in a sentence.
-    negative = 8 if reference is Reference.INDEFINITE else 0
-    universal = 6 if reference is Reference.SUBJECT else 0
-    if number is Number.SINGULAR:
-        return [(28, INDEFINITE), (negative, NEGATIVE), (universal, EVERY)]
-    return [(28, NO_DETERMINER), (negative, NEGATIVE), (universal, ALL), (8, MANY), (8, SOME)]
+    mass = head.belongs_to("mass")
+    bare = INDEFINITE if number == "sg" and not mass else NO_DETERMINER
+    if reference == "negatable":
+        return [(30, bare)]
+    if mass:
+        return [
+            (60, bare),
+            (50 if head.belongs_to("abstract") and reference == "indefinite" else 0, declension.NEGATIVE),
+        ]
+    # *No* is rare, because it does not go well with much else in a sentence.
+    negative = (8 if reference == "indefinite" else 0, declension.NEGATIVE)
+    universal = (6 if reference == "subject" else 0, declension.EVERY if number == "sg" else declension.ALL)
+    return [(28, bare), negative, universal, *([(8, declension.MANY), (8, declension.SOME)] if number == "pl" else [])]

@@ -1,7 +1,7 @@
 """Reproducible random choices.
 
-Only ``random.Random.random`` is used, because its sequence for a given seed is guaranteed to
-stay the same across Python versions; the other methods of the class are not.
+Only ``random.Random.random`` is used: its sequence for a seed is the same in all versions of Python, which the other
+methods of the class do not promise.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class RandomSource:
         self._generator = random.Random(seed)
 
     def below(self, limit: int) -> int:
-        """Return an integer from 0 up to but excluding ``limit``."""
+        """Return a number from 0 to ``limit`` - 1."""
         return int(self._generator.random() * limit)
 
     def between(self, lowest: int, highest: int) -> int:
-        """Return an integer from ``lowest`` to ``highest``, both included."""
+        """Return a number from ``lowest`` to ``highest``, both included."""
         return lowest + self.below(highest - lowest + 1)
 
     def chance(self, percent: int) -> bool:
-        """Return ``True`` in ``percent`` of a hundred cases."""
+        """Return True in ``percent`` of a hundred cases."""
         return self.below(100) < percent
 
     def choose(self, items: Sequence[Item]) -> Item:
@@ -36,7 +36,7 @@ class RandomSource:
         return items[self.below(len(items))]
 
     def choose_weighted(self, weighted: Sequence[tuple[int, Item]]) -> Item:
-        """Return one of the items; the integers say how likely each is."""
+        """Return one of the items; the numbers say how likely each is."""
         remaining = self.below(sum(weight for weight, _ in weighted))
         for weight, item in weighted:
             if remaining < weight:

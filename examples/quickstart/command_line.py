@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -80,18 +80,12 @@ class CommandLine:
 
     @contextmanager
     def _running(self, typed: str, **pipes: object) -> Iterator[subprocess.Popen[str]]:
-        """The started command; it and what it started are ended if what watches it is (Ctrl-C, say)."""
+        """Start the command; it and what it started are ended if what watches it is (Ctrl-C, say)."""
         environment = dict(os.environ, PATH=os.pathsep.join([self._programs, os.environ["PATH"]]))
         process = subprocess.Popen(  # type: ignore[call-overload]  # the pipes are those of two callers
-            ["sh", "-c", typed],
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,
-            **pipes,
-        )
+            ["sh", "-c", typed], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, text=True,
+            encoding="utf-8", start_new_session=True, **pipes,
+        )  # fmt: skip
         try:
             yield process
         except BaseException:
@@ -101,22 +95,21 @@ class CommandLine:
 
     def _plain(self, typed: str, writes: str) -> tuple[int, list[str]]:
         output, errors = self.folder / "output.log", self.folder / "errors.log"
-        written = self.folder / writes if writes else output
+        written = self.folder / writes
         with (
             output.open("wb") as writing,
             errors.open("wb") as complaints,
             self._running(typed, stdout=writing, stderr=complaints) as process,
         ):
-            while True:
-                try:
-                    status = process.wait(timeout=PROGRESS_EVERY)
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(PROGRESS_EVERY)
                     break
-                except subprocess.TimeoutExpired:
-                    size = written.stat().st_size if written.exists() else 0
-                    print(f"  ... {size / 1e6:.1f} MB of {writes}" if writes and size else "  ...", flush=True)
+                size = written.stat().st_size if writes and written.exists() else 0
+                print(f"  ... {size / 1e6:.1f} MB of {writes}" if size else "  ...", flush=True)
         for line in output.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]:
             print(f"  {line}")
-        return status, errors.read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
+        return process.returncode, errors.read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
 
     def _train(self, typed: str, updates: int) -> tuple[int, list[str]]:
         last_lines: list[str] = []
@@ -125,14 +118,14 @@ class CommandLine:
             self._running(typed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
         ):
 
-            def kept() -> Iterator[str]:
+            def logged() -> Iterator[str]:
                 for line in process.stdout or ():
                     log.write(line)
                     last_lines.append(line.rstrip("\n"))
                     del last_lines[:-10]
                     yield line
 
-            show_training(kept(), updates)
+            show_training(logged(), updates)
             return process.wait(), last_lines
 
 
@@ -165,7 +158,7 @@ def show_training(lines: Iterator[str], updates: int) -> None:
 
 
 def in_words(seconds: float) -> str:
-    """A duration for people."""
+    """Return a duration for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

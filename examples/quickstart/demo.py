@@ -9,12 +9,11 @@ Every command is printed before it runs and is kept in ``commands.sh`` of the ou
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import re
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from command_line import CommandError, CommandLine
@@ -36,38 +35,22 @@ class Settings:
     warmup: int
     learning_rate: float
     dropout: float
-
-    tokenizer_processes: int
-    training_minutes: float  # measured on two cores of a server CPU, for LARGE beside other work
+    tokenizer_processes: int = 1
+    training_minutes: float = 3  # measured on two cores of a server CPU, for LARGE beside other work
 
     def expected_minutes(self, pairs: int) -> float:
-        """About how long everything takes there; all but training grows with the number of training pairs."""
+        """Return about how long everything takes there; all but training grows with the number of training pairs."""
         return 1 + pairs * MINUTES_PER_PAIR + self.training_minutes
 
 
 #: For tens of thousands of sentences at most, and for more.
 SMALL = Settings(
-    merges=3000,
-    width=192,
-    layers=3,
-    max_tokens=1000,
-    updates=1000,
-    warmup=100,
-    learning_rate=2e-3,
-    dropout=0.05,
-    tokenizer_processes=1,
-    training_minutes=3,
+    merges=3000, width=192, layers=3, max_tokens=1000, updates=1000, warmup=100, learning_rate=2e-3, dropout=0.05
 )
-LARGE = dataclasses.replace(
-    SMALL,
-    merges=8000,
-    max_tokens=3000,
-    updates=2000,
-    warmup=200,
-    dropout=0.1,
-    tokenizer_processes=2,
+LARGE = replace(
+    SMALL, merges=8000, max_tokens=3000, updates=2000, warmup=200, dropout=0.1, tokenizer_processes=2,
     training_minutes=26,
-)
+)  # fmt: skip
 #: Training pairs from which on LARGE is used.
 LARGE_FROM = 40_000
 #: Tokenising, learning and applying subwords, binarising: measured as training_minutes was.
@@ -111,7 +94,7 @@ class DemoError(Exception):
 
 
 def find_languages(corpus: Path, wanted_source: str | None) -> tuple[str, str]:
-    """The two languages of a corpus folder, source first.
+    """Return the two languages of a corpus folder, source first.
 
     Raises:
         DemoError: the folder, a language or one of the six files is missing.
@@ -132,7 +115,7 @@ def find_languages(corpus: Path, wanted_source: str | None) -> tuple[str, str]:
 
 
 def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> None:
-    """All steps, each by its printed command."""
+    """Run all steps, each by its printed command."""
     folder = command_line.folder
     languages = (source, target)
     print(f"{source} -> {target}, corpus {corpus}, working in {folder}", flush=True)
@@ -182,7 +165,7 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
 
 
 def train_command(settings: Settings) -> str:
-    """The training command. A rate that falls to zero by the last update gets most out of a short run."""
+    """Return the training command. A rate that falls to zero by the last update gets most out of a short run."""
     width, layers = settings.width, settings.layers
     return (
         "fairseq-train data-bin --user-dir {user_dir} --arch depthwise_lstm_transformer "
@@ -199,7 +182,7 @@ def train_command(settings: Settings) -> str:
 
 
 def count_pairs(folder: Path, languages: tuple[str, str]) -> int:
-    """The number of training pairs.
+    """Return the number of training pairs.
 
     Raises:
         DemoError: the two sides of a part have different numbers of lines.

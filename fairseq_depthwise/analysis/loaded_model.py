@@ -1,4 +1,4 @@
-"""A trained model together with binarised data, ready to be looked at: any family, evaluation mode, batches."""
+"""A trained model of any family with binarized data, in evaluation mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.checkpoints.saved_model import read_model
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LoadedModel:
     data: str
 
     def sentences(self, subset: str) -> FairseqDataset:
-        """A part of the data: ``valid``, ``test``, ...
+        """Return a part of the data: ``valid``, ``test``, ...
 
         Raises:
             UserError: there is no such part, or nothing in it.
@@ -57,12 +57,12 @@ class LoadedModel:
         return dataset
 
     def batches(self, subset: str, *, max_sentences: int, max_tokens: int) -> Any:
-        """An iterator with a length over batches as fairseq's validation makes them, sentences of like length together.
+        """Return an iterator with a length over batches like those of fairseq's validation, sorted by length.
 
         Args:
             subset: part of the data.
-            max_sentences: only so many sentences, the first of the part.
-            max_tokens: size of a batch, padding counted; a longer sentence makes a larger batch.
+            max_sentences: number of sentences, the first of the part.
+            max_tokens: size of a batch with padding, exceeded only by a longer sentence.
 
         Raises:
             UserError: there is no such part, nothing in it, or nothing that is short enough for the model.
@@ -84,7 +84,7 @@ class LoadedModel:
         return batches
 
     def sentence(self, subset: str, index: int) -> Tensor:
-        """The source tokens of one sentence, 1 x T; sentences count from 0, as in the output of ``fairseq-generate``.
+        """Return the source tokens of a sentence, 1 x T; counted from 0, as in the output of ``fairseq-generate``.
 
         Raises:
             UserError: there is no such sentence, or no such part.
@@ -96,14 +96,14 @@ class LoadedModel:
                 f"{len(dataset) - 1}"
             )
         tokens = dataset[index]["source"]
-        one: Tensor = tokens[tokens != self.task.source_dictionary.pad()][None]
-        return one
+        unpadded: Tensor = tokens[tokens != self.task.source_dictionary.pad()][None]
+        return unpadded
 
     def encode(self, sentence: str) -> Tensor:
-        """The source tokens of a tokenised sentence, 1 x T, with the end of sentence; unknown ones are ``<unk>``.
+        """Return the source tokens of a tokenized sentence, 1 x T, with ``</s>``; unknown ones are ``<unk>``.
 
         Raises:
-            UserError: there is nothing in it.
+            UserError: it is empty.
         """
         if not sentence.split():
             raise UserError("--sentence is empty; give a sentence as the model reads it, tokens separated by spaces")
@@ -111,14 +111,14 @@ class LoadedModel:
         return tokens
 
     def words(self, tokens: Tensor) -> list[str]:
-        """What the tokens (1 x T) are called in the source dictionary."""
+        """Return the symbols of tokens (1 x T) in the source dictionary."""
         return [self.task.source_dictionary[token] for token in tokens[0].tolist()]
 
     def _languages(self) -> str:
         return f"{self.task.cfg.source_lang}-{self.task.cfg.target_lang}"
 
     def _is_empty(self, subset: str) -> bool:
-        """Whether it is a file of no bytes, which fairseq cannot open."""
+        """Return whether a part is an empty file, which fairseq cannot open."""
         source, target = self.task.cfg.source_lang, self.task.cfg.target_lang
         folder = utils.split_paths(self.data)[0]
         paths = [
@@ -128,10 +128,10 @@ class LoadedModel:
 
 
 def load_model(path: str, data: str, *, family: str | None = None) -> LoadedModel:
-    """Load a checkpoint for a folder of binarised data.
+    """Load a checkpoint for a folder of binarized data.
 
-    Task, languages and options are the checkpoint's; its data folder, and files it only read at the start of training,
-    need not exist any more.
+    Task, languages and options are the checkpoint's; its own data folder, and files that are only used to start
+    training, need not exist any more.
 
     Args:
         path: a checkpoint of any architecture that is registered.
@@ -143,13 +143,14 @@ def load_model(path: str, data: str, *, family: str | None = None) -> LoadedMode
     """
     if not os.path.isdir(utils.split_paths(data)[0]):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-    saved = read_model(path, family=family)
-    task = saved.task(data)
-    return LoadedModel(path, saved.architecture, saved.model(task, data), task, data)
+    checkpoint = Checkpoint(path)
+    checkpoint.require_family(family)
+    task = checkpoint.task(data)
+    return LoadedModel(path, checkpoint.architecture, checkpoint.model(task, data), task, data)
 
 
 class _FirstSentences(BaseWrapperDataset):
-    """The first sentences of a data set, however they are ordered later."""
+    """The first sentences of a data set, in any order."""
 
     def __init__(self, dataset: FairseqDataset, count: int) -> None:
         super().__init__(dataset)

@@ -12,7 +12,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
-from fairseq_depthwise.growth.stock_transformer import is_unused_copy
+from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.base.vocabulary import placeholder_dictionary
 

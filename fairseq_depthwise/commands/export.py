@@ -38,7 +38,7 @@ def add_to(subcommands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if (problem := fairseq_problem()) is not None:
         raise UserError(problem)
-    from fairseq_depthwise.checkpoints.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
     from fairseq_depthwise.serving.export_folder import ExportOptions, export
 
     chosen = ExportOptions(

@@ -24,7 +24,7 @@ COMMANDS = {
     ),
     "generate": (
         "generate",
-        "translate binarised data: fairseq-generate with the plugin loaded",
+        "translate binarized data: fairseq-generate with the plugin loaded",
         "fairseq-depthwise generate data-bin --path checkpoints/checkpoint_best.pt --beam 4 --remove-bpe",
     ),
     "interactive": (

@@ -12,7 +12,7 @@ from fairseq_compat import checkpoints
 from fairseq_depthwise.commands.parsers import add_parser
 
 if TYPE_CHECKING:
-    from fairseq_depthwise.checkpoints.summary import CheckpointSummary
+    from fairseq_depthwise.evaluation.checkpoint_summary import CheckpointSummary
 
 
 def add_to(subcommands: Any) -> None:
@@ -29,10 +29,10 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_depthwise.checkpoints.summary import summarise
+    from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 
     path = options.checkpoint
-    summary = summarise(checkpoints.load_checkpoint(path, mapped=True), path)
+    summary = summarize(checkpoints.load_checkpoint(path, mapped=True), path)
     size = os.path.getsize(path)
     if options.json:
         print(json.dumps({"file": path, "bytes": size, **asdict(summary)}, indent=2))

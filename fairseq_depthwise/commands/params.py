@@ -1,4 +1,4 @@
-"""``params``: our parameter counts beside the published ones."""
+"""``params``: our parameter counts compared with the published ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "params",
         run=run,
-        help="count the parameters of every published model and compare",
+        help="count the parameters of every published model, and compare with the published counts",
         example="fairseq-depthwise params\n  fairseq-depthwise params --json > params.json",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -37,22 +37,22 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         lines = [
             {
-                "paper": one.row.paper,
-                "table": one.row.table,
-                "row": one.row.row,
-                "flags": f"--arch {one.row.arch}",
-                "embeddings": one.row.embeddings,
-                "vocabulary": one.row.vocabulary,
-                "parameters": one.parameters,
-                "classifier_bias": one.row.classifier_bias,
-                "parameters_with_bias_in_millions": float(one.compared) if one.row.classifier_bias else None,
-                "compared_in_millions": float(one.compared),
-                "published_in_millions": float(one.row.published),
-                "difference_in_millions": float(one.difference),
-                "consistent": one.row.consistent,
-                "reading": one.row.reading,
+                "paper": row.row.paper,
+                "table": row.row.table,
+                "row": row.row.row,
+                "flags": f"--arch {row.row.arch}",
+                "embeddings": row.row.embeddings,
+                "vocabulary": row.row.vocabulary,
+                "parameters": row.parameters,
+                "classifier_bias": row.row.classifier_bias,
+                "parameters_with_bias_in_millions": float(row.compared) if row.row.classifier_bias else None,
+                "compared_in_millions": float(row.compared),
+                "published_in_millions": float(row.row.published),
+                "difference_in_millions": float(row.difference),
+                "consistent": row.row.consistent,
+                "reading": row.row.reading,
             }
-            for one in counted
+            for row in counted
         ]
         print(json.dumps({"vocabulary": VOCABULARY, "rows": lines}, indent=2))
         return 0
@@ -83,20 +83,20 @@ _HEADER = (
 _NUMBERS = range(3, 8)
 
 
-def _cells(one: CountedRow) -> tuple[str, ...]:
-    row = one.row
+def _cells(counted: CountedRow) -> tuple[str, ...]:
+    row = counted.row
     reading = row.reading if row.consistent else f"no consistent reading: {row.reading}"
     return (
-        row.paper, str(row.table), row.row, f"{row.vocabulary:,}", f"{one.parameters:,}", one.compared, row.published,
-        one.difference, f"--arch {row.arch}", reading,
+        row.paper, str(row.table), row.row, f"{row.vocabulary:,}", f"{counted.parameters:,}", counted.compared,
+        row.published, counted.difference, f"--arch {row.arch}", reading,
     )  # fmt: skip
 
 
 def _print_table(lines: list[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        aligned = [
+        cells = [
             text.rjust(width) if column in _NUMBERS else text.ljust(width)
             for column, (text, width) in enumerate(zip(line, widths, strict=True))
         ]
-        print("  ".join(aligned).rstrip())
+        print("  ".join(cells).rstrip())

@@ -1,22 +1,25 @@
-"""What the subcommands' parsers have in common."""
+"""What the subcommands have in common: parsers and their options, and reports in the requested form."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+Report = TypeVar("Report")
 
 
 class SubcommandParser(argparse.ArgumentParser):
-    """Takes files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
+    """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
 
     _takes_options_first = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         positionals = self._get_positional_actions()
-        if self._takes_options_first or any(one.nargs == argparse.REMAINDER for one in positionals):
+        if self._takes_options_first or any(action.nargs == argparse.REMAINDER for action in positionals):
             return super().parse_known_args(args, namespace)
-        self._takes_options_first = True  # argparse comes back here, for the options and then for the rest
+        self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
@@ -39,7 +42,7 @@ def add_parser(
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Which sentences a model is looked at with."""
+    """Add the options that choose the sentences of an analysis."""
     parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
     parser.add_argument("--subset", default="valid", metavar="NAME", help="part of the data (default: valid)")
     parser.add_argument(
@@ -53,7 +56,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_side(parser: argparse.ArgumentParser, *, default: str) -> None:
-    """Which of a model's stacks to look at."""
+    """Add the option that chooses the stacks of an analysis."""
     parser.add_argument(
         "--side", choices=("encoder", "decoder", "both"), default=default,
         help=f"which stack; the decoder reads the reference (default: {default})",
@@ -61,15 +64,32 @@ def add_side(parser: argparse.ArgumentParser, *, default: str) -> None:
 
 
 def add_forms(parser: argparse.ArgumentParser, *others: str) -> None:
-    """``--json`` and ``--csv`` (or ``others``, as ``markdown``) in place of the table for people."""
+    """Add ``--json`` and ``--csv`` (or ``others``, as ``markdown``) as alternatives to a table."""
     form = parser.add_mutually_exclusive_group()
     for name in ("json", *(others or ("csv",))):
         title = "Markdown" if name == "markdown" else name.upper()
         form.add_argument(f"--{name}", action="store_true", help=f"print the result as {title}")
 
 
+def print_reports(
+    options: argparse.Namespace,
+    reports: Sequence[Report],
+    *,
+    as_json: Callable[[Report], dict[str, Any]],
+    as_csv: Callable[[Sequence[Report]], str],
+    as_text: Callable[[Report], str],
+) -> None:
+    """Print a report for each checkpoint in the form chosen with the options of :func:`add_forms`."""
+    if options.json:
+        print(json.dumps({"data": options.data, "checkpoints": list(map(as_json, reports))}, indent=2))
+    elif options.csv:
+        print(as_csv(reports), end="")
+    else:
+        print("\n".join(map(as_text, reports)), end="")
+
+
 def positive_int(text: str) -> int:
-    """An argparse type: a whole number of at least 1."""
+    """Convert an option's value to an integer of at least 1."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")

@@ -21,16 +21,13 @@ def add_to(subcommands: Any) -> None:
         run=run,
         help="make one HTML page of training runs: loss, BLEU, rate, depth, gates, speed, options and versions",
         example="fairseq-depthwise report checkpoints/train.log --output report.html\n"
-        "  fairseq-depthwise report baseline deeper/events --output both.html --json > both.json",
+        "  fairseq-depthwise report baseline deeper --output both.html --json > both.json",
     )
-    parser.add_argument(
-        "runs", nargs="+", metavar="RUN",
-        help="a log of fairseq-train, a folder of --tensorboard-logdir, or a folder that holds one of these",
-    )  # fmt: skip
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a log of fairseq-train, or the folder that holds it")
     parser.add_argument("--output", metavar="PAGE", help="the page to write: .html")
     parser.add_argument("--force", action="store_true", help="replace PAGE if it exists")
     parser.add_argument(
-        "--json", action="store_true", help="print all that was measured as JSON; without --output, that alone"
+        "--json", action="store_true", help="print all metrics as JSON; without --output, write no page"
     )
 
 
@@ -38,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     output = _checked(options)
 
     from fairseq_depthwise.reports.find_runs import names_of, read_run
-    from fairseq_depthwise.reports.run_summary import as_json, summarise_run, table_of
+    from fairseq_depthwise.reports.run_summary import as_json, summarize_run, table_of
 
     names = names_of(options.runs)
     runs = []
@@ -51,17 +48,17 @@ def run(options: argparse.Namespace) -> int:
         page = make_page(names, runs).encode()
         with written_whole(output) as file:
             file.write(page)
-        print(f"{options.output} written, {len(page) / 1e6:.1f} MB", file=sys.stderr)
+        print(f"{output} written, {len(page) / 1e6:.1f} MB", file=sys.stderr)
     if options.json:
         print(json.dumps({"runs": [as_json(name, run) for name, run in zip(names, runs, strict=True)]}, indent=2))
     else:
-        rows = table_of([summarise_run(run) for run in runs])
+        rows = table_of([summarize_run(run) for run in runs])
         print(aligned([["", *names], *([title, *cells] for title, cells in rows)]), end="")
     return 0
 
 
 def _checked(options: argparse.Namespace) -> str | None:
-    """Return where the page goes, if it is wanted; refuse one that could not be written before anything is read."""
+    """Return the path of the page, if one is wanted, after checking that it can be written."""
     if options.output is None:
         if not options.json:
             raise UserError("report needs --output PAGE.html, or --json for the numbers alone")

@@ -16,8 +16,8 @@ from fairseq_depthwise.evaluation.scores import (
     METRICS,
     Score,
     TranslationMetric,
-    detokenise,
-    looks_tokenised,
+    detokenize,
+    looks_tokenized,
     require_same_length,
 )
 from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
@@ -33,11 +33,11 @@ def add_to(subcommands: Any) -> None:
         "  fairseq-depthwise score --ref test.tok.de --metric compound-split generate-test.txt\n"
         "  fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -\n\n"
         "Of fairseq's output the D- lines are scored in the order of their numbers, the first of several hypotheses.\n"
-        "The tokenised metrics take the H- lines where a --tokenizer has detokenised the D- lines.",
+        "The tokenized metrics use the H- lines if a --tokenizer has detokenized the D- lines.",
     )
     parser.add_argument(
         "hypotheses", nargs="+", metavar="HYP",
-        help="text, one translation in each line, or what fairseq-generate or fairseq-interactive printed; - is stdin",
+        help="text with one translation per line, or output of fairseq-generate or fairseq-interactive; - is stdin",
     )  # fmt: skip
     parser.add_argument(
         "--ref", action="append", metavar="REF",
@@ -48,31 +48,31 @@ def add_to(subcommands: Any) -> None:
 
 
 def add_metric_options(parser: argparse.ArgumentParser) -> None:
-    """How translations are scored."""
+    """Add the options that choose a metric."""
     parser.add_argument(
         "--metric", choices=METRICS,
-        help="sacrebleu (default) and chrf take detokenised text; tokenized equals multi-bleu.perl of Moses, "
-        "tokenized-lc the same with -lc, compound-split the first with words split at hyphens: these three take text "
-        "that is already tokenised and never tokenise",
+        help="sacrebleu (default) and chrf are for detokenized text; tokenized equals multi-bleu.perl of Moses, "
+        "tokenized-lc the same with -lc, and compound-split is tokenized with words split at hyphens: these three are "
+        "for tokenized text",
     )  # fmt: skip
     parser.add_argument(
         "--compound-split-all", action="store_true",
-        help="let compound-split split at every hyphen; else, as for the papers' scores, the second of a-b-c stays",
+        help="split at every hyphen, for compound-split; else, as for the papers' scores, not at the second of a-b-c",
     )  # fmt: skip
     parser.add_argument(
-        "--tokenize", metavar="NAME", help="tokenizer of sacrebleu, as zh for Chinese translations (default: 13a)"
+        "--tokenize", metavar="NAME", help="tokenizer of sacrebleu, such as zh for Chinese translations (default: 13a)"
     )
     parser.add_argument(
         "--chrf-word-order", type=int, choices=range(3), metavar="N", help="2 makes chrf chrF++ (default: 0)"
     )
     parser.add_argument(
         "--detokenize", metavar="LANG",
-        help="undo the tokenisation of Moses in the translations first, for sacrebleu and chrf; LANG as in de",
+        help="first undo the tokenization of Moses in the translations, for sacrebleu and chrf; LANG as in de",
     )  # fmt: skip
 
 
 def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
-    """The metric that is asked for. Raises UserError for options that do not go together."""
+    """Return the chosen metric; raise UserError for options that do not go together."""
     metric = options.metric or "sacrebleu"
     if options.tokenize is not None and metric != "sacrebleu":
         raise UserError(f"--tokenize {options.tokenize} is for --metric sacrebleu; {metric} has no tokenizer")
@@ -87,8 +87,8 @@ def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
         split_all=options.compound_split_all,
     )
     if (language := options.detokenize) is not None:
-        if chosen.tokenised:
-            raise UserError(f"--detokenize {language} is for detokenised metrics, and {metric} needs tokenised text")
+        if chosen.tokenized:
+            raise UserError(f"--detokenize {language} is for detokenized metrics, and {metric} needs tokenized text")
         if not re.fullmatch("[a-z]{2,3}", language):
             raise UserError(f"--detokenize {language} is no code of a language; give one as in de")
     return chosen
@@ -99,25 +99,25 @@ def require_one_stdin(paths: Sequence[str]) -> None:
         raise UserError(f"stdin (-) is given {paths.count('-')} times; it can be read once")
 
 
-def read_system(path: str, metric: TranslationMetric, detokenize: str | None) -> Translations:
-    """Read translations in the form that a metric takes, and warn of a form that it does not."""
-    system = read_translations(path, tokenised=metric.tokenised)
+def read_system(path: str, metric: TranslationMetric, language: str | None) -> Translations:
+    """Read translations in the form that a metric needs, and warn of subwords."""
+    system = read_translations(path, tokenized=metric.tokenized)
     if kind := subwords_in(system.sentences):
         warn(f"{path} is in subwords; add --post-process {kind} (or --remove-bpe {kind}) to fairseq-generate")
-    if detokenize is not None:
-        targets = None if system.targets is None else detokenise(system.targets, detokenize)
-        system = replace(system, sentences=detokenise(system.sentences, detokenize), targets=targets)
+    if language is not None:
+        targets = None if system.targets is None else detokenize(system.targets, language)
+        system = replace(system, sentences=detokenize(system.sentences, language), targets=targets)
     return system
 
 
 def score_system(
     system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
 ) -> Score:
-    """Score translations; ``paths`` are the references' names."""
+    """Score translations, and warn of tokenized text; ``paths`` are the files of the references."""
     for path, reference in zip(paths, references, strict=True):
         require_same_length(system.path, system.sentences, path, reference)
-    if not metric.tokenised and looks_tokenised(system.sentences, references[0]):
-        warn(f"{system.path} looks tokenised; add --detokenize LANG, or choose --metric tokenized")
+    if not metric.tokenized and looks_tokenized(system.sentences, references[0]):
+        warn(f"{system.path} looks tokenized; add --detokenize LANG, or choose --metric tokenized")
     return metric.score(system.sentences, references)
 
 
@@ -155,13 +155,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _own_reference(system: Translations, metric: TranslationMetric) -> tuple[list[str], list[list[str]]]:
-    """The T- lines of fairseq's output in place of a reference."""
+    """Return the T- lines of fairseq's output as the reference."""
     if system.targets is None:
         raise UserError(f"--ref is missing, and {system.path} has no T- lines in the form of its translations")
     sentence = f"the reference is the T- lines of {system.path}"
     if unknown := sum(line.split().count("<<unk>>") for line in system.targets):
         sentence += f", where {unknown:,} words are <<unk>>"
-    if not metric.tokenised:
+    if not metric.tokenized:
         sentence += "; for a score that can be compared with others give the original text with --ref"
     warn(sentence)
     return [f"T- lines of {system.path}"], [system.targets]
@@ -172,7 +172,7 @@ def _as_text(score: Score) -> str:
     if (parts := score.ngrams) is not None:
         ratio = parts.hypothesis_length / parts.reference_length if parts.reference_length else 0
         start += (
-            f" {'/'.join(f'{one:.1f}' for one in parts.precisions)} (BP = {parts.brevity_penalty:.3f} "
+            f" {'/'.join(f'{precision:.1f}' for precision in parts.precisions)} (BP = {parts.brevity_penalty:.3f} "
             f"ratio = {ratio:.3f} hyp_len = {parts.hypothesis_length} ref_len = {parts.reference_length})"
         )
     return f"{start}  {score.signature}"

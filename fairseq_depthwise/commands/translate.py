@@ -104,7 +104,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     precision.add_argument("--fp16", action="store_true", help="compute in fp16, which needs a GPU")
     precision.add_argument(
         "--int8", action="store_true",
-        help="compute linear maps in whole numbers of 8 bits, on a CPU; stderr says how many, and the model's size",
+        help="compute linear layers in whole numbers of 8 bits, on a CPU; stderr says how many, and the model's size",
     )  # fmt: skip
     group.add_argument(
         "--reference", metavar="REF",
@@ -170,7 +170,7 @@ def _require_files(options: argparse.Namespace) -> str | None:
 def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
     import torch
 
-    from fairseq_depthwise.checkpoints.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
     from fairseq_depthwise.serving.argument_names import options_named
     from fairseq_depthwise.serving.beam_search import BeamOptions
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
@@ -200,8 +200,8 @@ def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
         )  # fmt: skip
     source, target = translator.languages
     print(f"{', '.join(translator.files)} with {translator.data}: {source} to {target}, on {device}", file=sys.stderr)
-    if translator.quantisation is not None:
-        print(translator.quantisation, file=sys.stderr)
+    if translator.quantization is not None:
+        print(translator.quantization, file=sys.stderr)
     return translator
 
 

@@ -15,9 +15,8 @@ from fairseq.models import BaseFairseqModel, FairseqDecoder
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.base.auxiliary_loss import take_auxiliary_losses
 from fairseq_depthwise.models.base.decoder import StackDecoder
-from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.models.base.model import StackModel, take_auxiliary_losses
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.

@@ -1,1 +1,1 @@
-"""From trained checkpoints to numbers: averaging, scores, significance."""
+"""Scores of translations, their significance, and parameter counts."""

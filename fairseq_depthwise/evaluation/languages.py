@@ -1,4 +1,4 @@
-"""One score from many languages: BLEU94, BLEU4 and the win ratio of OPUS-100, or the mean over what there is."""
+"""Scores over many languages: the mean, and BLEU94, BLEU4 and win ratio of OPUS-100 (Zhang et al., 2020)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from statistics import fmean
 from typing import NamedTuple
 
 from fairseq_compat import UserError
-from fairseq_depthwise.evaluation.opus100 import FOUR, TESTED
 
-#: How the names of results end, and those of references.
+#: The languages of OPUS-100 with a test set, to and from English, that BLEU94 is the mean of.
+_CODES = """
+    af am ar as az be bg bn br bs ca cs cy da de el eo es et eu fa fi fr fy ga gd gl gu ha he hi hr hu id ig is it ja
+    ka kk km kn ko ku ky li lt lv mg mk ml mr ms mt my nb ne nl nn no oc or pa pl ps pt ro ru rw se sh si sk sl sq sr
+    sv ta te tg th tk tr tt ug uk ur uz vi wa xh yi zh zu
+"""
+TESTED = tuple(_CODES.split())
+
+#: The four typologically different languages that BLEU4 is the mean of.
+FOUR = ("de", "zh", "br", "te")
+
+#: Suffixes of results, and of references.
 RESULT_ENDINGS = (".hyp", ".txt", ".json")
 REFERENCE_ENDINGS = (".ref", ".txt")
 
 
 class LanguageScore(NamedTuple):
-    """A system's score in one language, and how it was computed: scores of one signature can be compared."""
+    """A system's score in one language; scores with the same signature are comparable."""
 
     score: float
     metric: str
@@ -31,8 +41,8 @@ class Summary:
 
     Attributes:
         mean: over all languages.
-        bleu94: over the 94 of OPUS-100 that have a test set; None where :func:`why_no_bleu94` says so.
-        bleu4: over German, Chinese, Breton and Telugu; None where one of them is missing or the metric is another.
+        bleu94: over the 94 of OPUS-100 that have a test set; None where :func:`why_no_bleu94` has a reason.
+        bleu4: over German, Chinese, Breton and Telugu; None where one is missing or the metric differs.
         win_ratio: share of languages in which the system scores higher than the base, in per cent; None for the base.
     """
 
@@ -43,7 +53,7 @@ class Summary:
 
 
 def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """The files of a folder by language: their names are a language and one of the endings.
+    """Return the files of a folder by language: their names are a language and one of the endings.
 
     Raises:
         UserError: it is no folder, has no such file, or has two for one language.
@@ -64,7 +74,7 @@ def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
 
 
 def read_score(path: str) -> LanguageScore:
-    """Read what ``fairseq-depthwise score --json`` printed.
+    """Read the output of ``fairseq-depthwise score --json``.
 
     Raises:
         UserError: the file is something else.
@@ -78,19 +88,17 @@ def read_score(path: str) -> LanguageScore:
 
 
 def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]]) -> None:
-    """Raise UserError unless all systems have the languages of the first, scored in the same way.
+    """Raise UserError unless all systems have scores of the same languages, with the same signatures.
 
     Args:
         systems: name and scores by language; the base first.
     """
     base, expected = systems[0]
     for name, scores in systems:
-        for one, other, missing in (
-            (name, base, expected.keys() - scores.keys()),
-            (base, name, scores.keys() - expected.keys()),
-        ):
-            if missing:
-                raise UserError(f"{one} has no result for {', '.join(sorted(missing))}, which {other} has")
+        if missing := expected.keys() - scores.keys():
+            raise UserError(f"{name} has no result for {', '.join(sorted(missing))}, which {base} has")
+        if missing := scores.keys() - expected.keys():
+            raise UserError(f"{base} has no result for {', '.join(sorted(missing))}, which {name} has")
         for language, score in scores.items():
             if score.signature != expected[language].signature:
                 raise UserError(
@@ -104,7 +112,7 @@ def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]
 
 
 def why_no_bleu94(scores: Mapping[str, LanguageScore]) -> str | None:
-    """Why the mean over some languages is not BLEU94; None if it is."""
+    """Return why the mean over some languages is not BLEU94; None if it is."""
     if reason := _other_bleu(scores):
         return reason
     if missing := [language for language in TESTED if language not in scores]:
@@ -115,24 +123,24 @@ def why_no_bleu94(scores: Mapping[str, LanguageScore]) -> str | None:
 
 
 def why_no_bleu4(scores: Mapping[str, LanguageScore]) -> str | None:
-    """Why there is no BLEU4; None if there is."""
+    """Return why there is no BLEU4; None if there is."""
     if reason := _other_bleu(scores):
         return reason
     missing = [language for language in FOUR if language not in scores]
     return f"{', '.join(missing)} missing" if missing else None
 
 
-def summarise(scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None) -> Summary:
-    """Summarise a system's scores.
+def summarize(scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None) -> Summary:
+    """Return the summary of a system's scores.
 
     Args:
         scores: of the system, by language.
         base: of the system it is compared with, in the same languages; None for the base itself.
     """
-    mean = fmean(one.score for one in scores.values())
+    mean = fmean(score.score for score in scores.values())
     wins = None
     if base is not None:
-        wins = 100 * fmean(one.score > base[language].score for language, one in scores.items())
+        wins = 100 * fmean(score.score > base[language].score for language, score in scores.items())
     return Summary(
         mean=mean,
         bleu94=None if why_no_bleu94(scores) else mean,
@@ -142,10 +150,10 @@ def summarise(scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageSc
 
 
 def _other_bleu(scores: Mapping[str, LanguageScore]) -> str | None:
-    """Both means are of sacreBLEU with its default tokenizer."""
-    for language, one in scores.items():
-        if one.metric != "sacrebleu" or "tok:13a" not in one.signature.split("|"):
-            return f"{language} is not scored with sacreBLEU's default, but {one.metric} {one.signature}"
+    """Return why there is neither mean, if a score is not sacreBLEU's with its default tokenizer."""
+    for language, score in scores.items():
+        if score.metric != "sacrebleu" or "tok:13a" not in score.signature.split("|"):
+            return f"{language} is not scored with sacreBLEU's default, but {score.metric} {score.signature}"
     return None
 
 

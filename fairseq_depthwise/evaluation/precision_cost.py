@@ -1,4 +1,4 @@
-"""What a lower precision costs in BLEU, and what it gains in time."""
+"""BLEU and speed of a lower precision compared with float32."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fairseq_depthwise.evaluation.scores import TranslationMetric
 
 @dataclass(frozen=True)
 class TimedTranslations:
-    """A text's translations.
+    """Translations of a text.
 
     Attributes:
         precision: fp32, int8, ...
         sentences: one for each line.
-        seconds: what they took, without loading the model.
+        seconds: time of translating, without loading the model.
     """
 
     precision: str
@@ -25,14 +25,14 @@ class TimedTranslations:
 
 @dataclass(frozen=True)
 class PrecisionCost:
-    """Two precisions of a model side by side; ``full`` is float32, ``lower`` the other.
+    """Comparison of two precisions of a model; ``full`` is float32, ``lower`` the other.
 
     Attributes:
         precision: of ``lower``.
-        sentences: of the text.
+        sentences: number of sentences.
         full_bleu, lower_bleu: from 0 to 100.
         signature: sacreBLEU's.
-        different_lines: translations that are not the same.
+        different_lines: number of translations that differ.
         full_speed, lower_speed: sentences a second.
     """
 
@@ -47,15 +47,15 @@ class PrecisionCost:
 
     @property
     def difference(self) -> float:
-        """In BLEU; below 0 where the lower precision is worse."""
+        """Difference in BLEU; negative where the lower precision is worse."""
         return self.lower_bleu - self.full_bleu
 
 
 def precision_cost(full: TimedTranslations, lower: TimedTranslations, reference: Sequence[str]) -> PrecisionCost:
     """Score a text's translations in two precisions against one reference; all three have as many lines."""
     metric = TranslationMetric()
-    full_score, lower_score = (metric.score(one.sentences, [reference]) for one in (full, lower))
-    different = sum(one != other for one, other in zip(full.sentences, lower.sentences, strict=True))
+    full_score, lower_score = (metric.score(timed.sentences, [reference]) for timed in (full, lower))
+    different = sum(first != second for first, second in zip(full.sentences, lower.sentences, strict=True))
     return PrecisionCost(
         precision=lower.precision,
         sentences=len(reference),

@@ -1,9 +1,8 @@
-"""Our parameter counts beside the papers'.
+"""Our parameter counts compared with the papers'.
 
-The vocabularies are those that the published counts imply. The paper on depth-wise LSTMs counts a bias of the
-classifier, one number for each word, which fairseq's tied output projection does not have; it is added before
-comparing. That on shallow-to-deep training counts none. That on multi-unit Transformers counts one, and its encoders
-have an embedding table of their own.
+The vocabularies follow from the published counts. The papers on depth-wise LSTMs and on multi-unit Transformers count a
+bias of the classifier, one number for each word, which fairseq's tied output projection does not have; it is added
+before comparing. The encoders of multi-unit Transformers have their own embedding table.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fairseq_depthwise.checkpoints.sizes import build_without_memory
 #: "Multi-Unit Transformers for Neural Machine Translation".
 DEPTHWISE, SHALLOW_TO_DEEP, MULTI_UNIT = "depth-wise LSTM", "shallow-to-deep", "multi-unit"
 
-#: Options that make one of several embedding tables.
+#: Options that tie embedding tables.
 ALL_TIED, DECODER_TIED = "--share-all-embeddings", "--share-decoder-input-output-embed"
 
 #: Joint vocabulary of the WMT14 English-German models with depth-wise LSTMs; all three embedding tables are tied.
@@ -27,7 +26,7 @@ VOCABULARY = 35_627
 
 
 class Interval(NamedTuple):
-    """Sizes of the vocabulary with which every count of a language pair rounds to the printed one, and our choice.
+    """Sizes of the vocabulary for which all counts of a language pair round to the printed ones, and our choice.
 
     The printed counts are those of the models without relative positions and with them.
     """
@@ -37,12 +36,12 @@ class Interval(NamedTuple):
     chosen: int
 
 
-#: Joint vocabularies of the shallow-to-deep models, tied as well. The count of the 6-layer English-German model, which
-#: fits none of them, is left out of account.
+#: Joint vocabularies of the shallow-to-deep models, tied as well; ignoring the count of the 6-layer English-German
+#: model, which fits none of them.
 SHALLOW_TO_DEEP_VOCABULARIES = {"En-De": Interval(33_108, 33_338, 33_200), "En-Fr": Interval(44_165, 44_711, 44_400)}
 
-#: Vocabularies of the multi-unit models, taken to be equally large on both sides. The count of the English-German
-#: models with 4 units, which fits none of them, is left out of account.
+#: Vocabularies of the multi-unit models, assumed to have equal sizes on both sides; ignoring the count of the
+#: English-German models with 4 units, which fits none of them.
 MULTI_UNIT_VOCABULARIES = {"NIST Zh-En": Interval(49_339, 49_347, 49_343), "En-De": Interval(36_171, 36_423, 36_300)}
 
 _SET_FOR_BOTH = "one set of gates for both stacks; the text says one for each"
@@ -53,16 +52,16 @@ class PublishedRow(NamedTuple):
     """One row of a paper's table.
 
     Attributes:
-        paper: which paper.
+        paper: name of the paper's method.
         table: number of the table.
-        row: its name there.
+        row: name of the row.
         arch: the architecture.
         published: millions of parameters as printed.
-        reading: how the row has to be read to come to that count, or why no reading does.
-        consistent: False where no reading agrees with the text and the other rows.
-        vocabulary: words.
+        reading: the interpretation of the row that gives that count, or why there is none.
+        consistent: False where no interpretation agrees with the text and the other rows.
+        vocabulary: number of words.
         classifier_bias: whether the paper counts one.
-        embeddings: the option that says which embedding tables are one.
+        embeddings: the option that ties embedding tables.
     """
 
     paper: str
@@ -98,6 +97,10 @@ def _multi_unit(
     )
 
 
+_TWO_CELLS = "shared gates as the text has them give less"
+_BIG_12 = "a vocabulary of one word more fits here and nowhere else"
+_BIG_1_LAYER = "fits unshared gates, not the text"
+_PRE_NORM = "this vocabulary gives 61.1; 63 takes 35,859 words or more"
 _UNITS_GIVE_MORE = "18 more units are 56.76 M more than the row + Relative"
 
 ROWS = (
@@ -108,9 +111,7 @@ ROWS = (
     _depthwise(3, "2-layer, 1586", "wmt_en_de_hidden1536", "62.37", f"1586 is 1536; {_SET_FOR_BOTH}"),
     _depthwise(4, "concat", "wmt_en_de_concat", "78.90"),
     _depthwise(4, "add", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
-    _depthwise(
-        4, "2 depth-wise LSTMs", "wmt_en_de_two_cells", "100.18", "shared gates as the text has them give less", False
-    ),
+    _depthwise(4, "2 depth-wise LSTMs", "wmt_en_de_two_cells", "100.18", _TWO_CELLS, False),
     _depthwise(5, "all", "wmt_en_de_share_all", "44.00", _SET_FOR_BOTH),
     _depthwise(5, "gate", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(5, "none", "wmt_en_de_share_none", "87.59"),
@@ -119,31 +120,10 @@ ROWS = (
     _depthwise(6, "12 layers", "wmt_en_de_12l", "122.23"),
     _depthwise(6, "18 layers", "wmt_en_de_18l", "172.63"),
     _depthwise(6, "24 layers", "wmt_en_de_24l", "223.02"),
-    _depthwise(
-        6,
-        "Big, 12 layers",
-        "wmt_en_de_big_12l",
-        "452.04",
-        "a vocabulary of one word more fits here and nowhere else",
-        False,
-    ),
+    _depthwise(6, "Big, 12 layers", "wmt_en_de_big_12l", "452.04", _BIG_12, False),
     _depthwise(6, "Big, 12-6 layers", "wmt_en_de_big_12l_6l", "338.75", "relative keys up to distance 16"),
-    _depthwise(
-        6,
-        "Big, 12-6 layers, 1-layer",
-        "wmt_en_de_big_12l_6l_1layer",
-        "288.41",
-        "fits unshared gates, not the text",
-        False,
-    ),
-    _shallow_to_deep(
-        "En-De",
-        "6 layers",
-        "wmt_en_de_pre_norm",
-        "63",
-        "this vocabulary gives 61.1; 63 takes 35,859 words or more",
-        False,
-    ),
+    _depthwise(6, "Big, 12-6 layers, 1-layer", "wmt_en_de_big_12l_6l_1layer", "288.41", _BIG_1_LAYER, False),
+    _shallow_to_deep("En-De", "6 layers", "wmt_en_de_pre_norm", "63", _PRE_NORM, False),
     _shallow_to_deep("En-De", "24 layers", "wmt_en_de_24l_absolute", "118", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-De", "48 layers", "wmt_en_de_48l_absolute", "194", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-De", "Big, 6 layers", "wmt_en_de_big_pre_norm", "210"),
@@ -166,7 +146,7 @@ ROWS = (
 
 
 class CountedRow(NamedTuple):
-    """A published row, our count of its model, and the two compared in millions, to as many digits as are printed.
+    """A published row and our count of its model, compared in millions to as many digits as are printed.
 
     Attributes:
         row: the published one.

@@ -1,11 +1,10 @@
-r"""BLEU as each paper computes it, and chrF: all through sacreBLEU, which counts the n-grams.
+r"""BLEU as each paper computes it, and chrF, all with sacreBLEU.
 
-``tokenized`` and ``tokenized-lc`` equal ``multi-bleu.perl`` of Moses without and with ``-lc``. The script reads bytes:
-its words end at ASCII white space only, and it lowers ASCII letters only. Python's ``split`` and ``lower`` do more.
+``tokenized`` and ``tokenized-lc`` equal ``multi-bleu.perl`` of Moses without and with ``-lc``. The script
+splits words at ASCII white space and lowers ASCII letters only. Python's ``split`` and ``lower`` do more.
 
-``compound-split`` does first what ``perl -ple 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g'`` does, by which the papers' scores
-are made: a match takes both neighbours with it, bytes as perl reads them, and so the second hyphen of ``a-b-c`` stays
-as it is. ``split_all`` splits that one too.
+``compound-split`` first applies ``perl -ple 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g'``, as for the papers' scores: a match
+includes both neighboring bytes, and so the second hyphen of ``a-b-c`` is not split. ``split_all`` splits it, too.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from fairseq_compat import UserError
 
 METRICS = ("sacrebleu", "tokenized", "tokenized-lc", "compound-split", "chrf")
 
-#: Those that take text as it is: it must be tokenised, hypotheses and references alike.
-TOKENISED = ("tokenized", "tokenized-lc", "compound-split")
+#: Metrics that do not tokenize: hypotheses and references must be tokenized.
+TOKENIZED = ("tokenized", "tokenized-lc", "compound-split")
 
-#: White space for Python but not for a program that reads bytes, each to a character that nobody uses.
+#: White space for Python but not for a program that reads bytes -> private-use characters.
 _INNER_SPACE = {
     code: 0xF0000 + code
     for code in (*range(0x1C, 0x20), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
 }
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
-#: Of bytes, where white space is that of ASCII.
+#: For bytes, whose white space is that of ASCII.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 _COMPOUND_HYPHEN = re.compile(rb"(?<=\S)-(?=\S)")
 
 
 @dataclass(frozen=True)
 class NgramCounts:
-    """What a BLEU is made of.
+    """The statistics of a BLEU score.
 
     Attributes:
         counts, totals: matching and all n-grams of the translations, for n = 1 to 4.
@@ -62,8 +61,8 @@ class Score:
     Attributes:
         name: BLEU, chrF2 or chrF2++.
         score: from 0 to 100.
-        signature: sacreBLEU's, so that others can compute the same.
-        sentences: how many were scored.
+        signature: sacreBLEU's.
+        sentences: number of sentences.
         ngrams: None for chrF.
     """
 
@@ -97,19 +96,19 @@ class TranslationMetric:
     ) -> None:
         self.name = name
         self.split_all = split_all
-        self.tokenised = name in TOKENISED
-        #: sacreBLEU's own object. It counts; sentences must be prepared first.
+        self.tokenized = name in TOKENIZED
+        #: sacreBLEU's own object, for prepared sentences.
         self.scorer: BLEU | CHRF
         if name == "chrf":
             self.scorer = CHRF(word_order=chrf_word_order)
-        elif self.tokenised:
+        elif self.tokenized:
             self.scorer = BLEU(tokenize="none", force=True, smooth_method="none")
         else:
             self.scorer = _sacrebleu(tokenize)
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
-        """What sacreBLEU is given in place of sentences."""
-        if not self.tokenised:
+        """Return sentences as they are passed to sacreBLEU."""
+        if not self.tokenized:
             return list(sentences)
         prepared = list(sentences)
         if self.name == "compound-split":
@@ -125,14 +124,16 @@ class TranslationMetric:
             hypotheses: its translations.
             references: one or several references, each as long as the hypotheses.
         """
-        found = self.scorer.corpus_score(self.prepare(hypotheses), [self.prepare(one) for one in references])
+        result = self.scorer.corpus_score(self.prepare(hypotheses), list(map(self.prepare, references)))
         ngrams = None
-        if isinstance(found, BLEUScore):
-            ngrams = NgramCounts(found.counts, found.totals, found.precisions, found.bp, found.sys_len, found.ref_len)
-        return Score(found.name, found.score, self.signature(), len(hypotheses), ngrams)
+        if isinstance(result, BLEUScore):
+            ngrams = NgramCounts(
+                result.counts, result.totals, result.precisions, result.bp, result.sys_len, result.ref_len
+            )
+        return Score(result.name, result.score, self.signature(), len(hypotheses), ngrams)
 
     def signature(self) -> str:
-        """sacreBLEU's signature of what was scored last, with what was done to the text before."""
+        """Return sacreBLEU's signature of the last score, with the preprocessing of the text."""
         signature = self.scorer.get_signature()
         if self.name == "tokenized-lc":
             signature.update("case", "lc-ascii")
@@ -159,18 +160,18 @@ def require_same_length(path: str, sentences: Sequence[str], reference: str, oth
         )
 
 
-def looks_tokenised(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:
-    """Whether many translations end in a full stop that stands alone, and not so the reference."""
+def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:
+    """Return whether many translations end in a separate full stop, unlike the reference."""
     alone, expected = (sum(line.rstrip().endswith(" .") for line in text) for text in (hypotheses, reference))
     return alone > len(hypotheses) / 10 and alone > 2 * expected
 
 
-def detokenise(sentences: Sequence[str], language: str) -> list[str]:
-    """Undo the tokenisation of Moses.
+def detokenize(sentences: Sequence[str], language: str) -> list[str]:
+    """Undo the tokenization of Moses.
 
     Args:
-        sentences: tokens with spaces between them.
-        language: the code of their language, as ``en``.
+        sentences: tokens separated by spaces.
+        language: code of their language, as ``en``.
     """
     from sacremoses import MosesDetokenizer
 
@@ -183,6 +184,6 @@ def _sacrebleu(tokenizer: str) -> BLEU:
         names = ", ".join(BLEU.TOKENIZERS)
         raise UserError(f"--tokenize {tokenizer} is no tokenizer of sacreBLEU; it must be one of {names}")
     try:
-        return BLEU(tokenize=tokenizer, force=True)  # force: its warning of tokenised text is looks_tokenised here
+        return BLEU(tokenize=tokenizer, force=True)  # force: its warning of tokenized text is looks_tokenized here
     except (ImportError, RuntimeError) as error:
         raise UserError(f"--tokenize {tokenizer}: {' '.join(str(error).split())}") from error

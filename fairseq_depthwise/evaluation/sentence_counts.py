@@ -1,4 +1,4 @@
-"""What each sentence contributes to BLEU, kept in a few bytes, so that systems can be compared without their text."""
+"""The BLEU statistics of each sentence in a few bytes, to compare systems without their text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def paired_bootstrap(
     Args:
         metric: the BLEU that the counts are of.
         base, system: arrays of :func:`count_sentences`.
-        samples: how many resamples.
+        samples: number of resamples.
         seed: of the random numbers.
     """
     difference = abs(corpus_bleu(metric, system) - corpus_bleu(metric, base))

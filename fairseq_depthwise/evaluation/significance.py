@@ -1,4 +1,4 @@
-"""Whether a system is better than another by more than chance: paired tests of sacreBLEU, and the spread over seeds."""
+"""Significance of a difference between systems: paired tests of sacreBLEU, and the variation over seeds."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sacrebleu.significance import PairedTest, Result
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 
-#: The tests' names, and those in sacreBLEU.
-TESTS = {"bootstrap": "bs", "approximate-randomisation": "ar"}
+#: Names of the tests here and in sacreBLEU.
+TESTS = {"bootstrap": "bs", "approximate-randomization": "ar"}
 
-#: How many samples or trials sacreBLEU takes.
-DEFAULT_SAMPLES = {"bootstrap": 1000, "approximate-randomisation": 10000}
+#: sacreBLEU's default numbers of resamples or trials.
+DEFAULT_SAMPLES = {"bootstrap": 1000, "approximate-randomization": 10000}
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Scores of one system, trained with several seeds.
+class SeedScores:
+    """Scores of a system that was trained with several seeds.
 
     Attributes:
         scores: one for each file.
@@ -37,10 +37,10 @@ class Spread:
     highest: float
 
 
-def spread(scores: Sequence[float]) -> Spread:
-    """Summarise the scores of a system's files."""
+def spread(scores: Sequence[float]) -> SeedScores:
+    """Return the scores of a system's files with their mean and variation."""
     deviation = statistics.stdev(scores) if len(scores) > 1 else None
-    return Spread(tuple(scores), statistics.fmean(scores), deviation, min(scores), max(scores))
+    return SeedScores(tuple(scores), statistics.fmean(scores), deviation, min(scores), max(scores))
 
 
 def paired_test(
@@ -53,17 +53,17 @@ def paired_test(
     samples: int = 1000,
     seed: int = 12345,
 ) -> float:
-    """Return sacreBLEU's p value of the difference of two systems: how often chance alone makes one as large.
+    """Return sacreBLEU's p value of the difference between two systems.
 
-    The bootstrap's is of one direction (its differences are centred after their absolute values are taken): a test of
-    either direction has about twice as much. Approximate randomisation looks at both.
+    The bootstrap is one-sided (its differences are centered after their absolute values are taken): a two-sided p value
+    is about twice as large. Approximate randomization is two-sided.
 
     Args:
         base, system: their translations of one test set.
         references: one or several references.
         metric: how they are scored.
-        test: paired bootstrap resampling (Koehn, 2004) or approximate randomisation; a key of :data:`TESTS`.
-        samples: how many resamples, or trials.
+        test: paired bootstrap resampling (Koehn, 2004) or approximate randomization; a key of :data:`TESTS`.
+        samples: number of resamples or trials.
         seed: of the random numbers, at least 1: sacreBLEU takes 0 for no seed.
     """
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
@@ -71,18 +71,18 @@ def paired_test(
     with _sacrebleu(seed):
         run = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)
         _, results = run()
-    # Beside the systems' names there is one list, under the metric's name in full: of the base, then of the system.
+    # Results also has the systems' names; the other list, under the metric's full name, is of base and system.
     ((of_base, of_system),) = (values for name, values in results.items() if name != "System")
     assert isinstance(of_base, Result)
     assert isinstance(of_system, Result)
     assert of_system.p_value is not None
-    # Every difference is at least zero. sacreBLEU counts those above, and where two systems never differ finds none.
+    # Every difference is at least zero. sacreBLEU counts those above, of which equal systems have none.
     return 1.0 if of_base.score == of_system.score else of_system.p_value
 
 
 @contextmanager
 def _sacrebleu(seed: int) -> Iterator[None]:
-    """sacreBLEU with a seed, which it reads from the environment, and without its lines about every step."""
+    """Give sacreBLEU a seed, which it reads from the environment, and silence its log."""
     logger = logging.getLogger("sacrebleu")
     level, before = logger.level, os.environ.get("SACREBLEU_SEED")
     logger.setLevel(logging.WARNING)

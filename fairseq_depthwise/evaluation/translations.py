@@ -1,4 +1,4 @@
-"""Translations and references from files: plain text, or what fairseq-generate and fairseq-interactive print."""
+"""Translations and references from files: plain text, or output of fairseq-generate and fairseq-interactive."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import islice
 from fairseq_compat import UserError
 from fairseq_depthwise.text_files import lines_of
 
-#: How an ``H-`` or ``D-`` line of fairseq begins: the sentence's number and a score.
+#: The beginning of an ``H-`` or ``D-`` line of fairseq: the sentence's number and a score.
 _HYPOTHESIS = re.compile(r"[HD]-\d+\t-?(?:\d[\d.e+-]*|inf|nan)(?:\t|$)")
 
-#: A line of fairseq that has a sentence's number; others (positional scores, logs) are of no use here.
+#: A line of fairseq with a sentence; others (positional scores, logs) are ignored.
 _NUMBERED = re.compile(r"([STHD])-(\d+)(?:\t(.*))?", re.DOTALL)
 
-#: Marks of subwords, and what takes them away.
+#: Marks of subwords.
 _SUBWORDS = {"subword_nmt": re.compile(r"@@(?: |$)"), "sentencepiece": re.compile("\u2581")}
 
 
@@ -28,8 +28,8 @@ class Translations:
         path: the file.
         sentences: one translation for each sentence.
         lines: which of fairseq's lines they are, ``D-`` or ``H-``; None for plain text.
-        targets: the text of the ``T-`` lines; None where there are none or they are in another form than the sentences:
-            fairseq decodes them as it does the ``D-`` lines.
+        targets: the text of the ``T-`` lines; None where there are none, or the sentences have another form: fairseq
+            decodes ``T-`` lines as it does ``D-`` lines.
     """
 
     path: str
@@ -38,31 +38,31 @@ class Translations:
     targets: list[str] | None = None
 
 
-def read_translations(path: str, *, tokenised: bool = False) -> Translations:
-    """Read a system's output, plain text or what fairseq printed.
+def read_translations(path: str, *, tokenized: bool = False) -> Translations:
+    """Read a system's output, plain text or output of fairseq.
 
-    ``H-`` lines have what the model said, after ``--post-process``; ``D-`` lines the same after the decoding of
-    ``--bpe`` and ``--tokenizer``. ``D-`` lines are taken, or ``H-`` lines where those alone are there. If tokens are
-    asked for, ``H-`` lines are taken instead, unless they are in subwords and the ``D-`` lines in the words these make.
+    ``H-`` lines have the model's tokens after ``--post-process``; ``D-`` lines the same, decoded with ``--bpe`` and
+    ``--tokenizer``. ``D-`` lines are used, or ``H-`` lines if there are no others. For tokens, ``H-`` lines are
+    used, unless they are subwords of the words of the ``D-`` lines.
 
     Args:
         path: the file; ``-`` is stdin.
-        tokenised: whether the sentences are to be tokens, as the tokenised metrics need them.
+        tokenized: whether to return tokens, which the tokenized metrics need.
 
     Raises:
-        UserError: the file cannot be read or is empty; sentences are missing or there twice; tokens are asked for and
-            there are only subwords and detokenised text.
+        UserError: the file cannot be read or is empty; sentences are missing or repeated; or tokens are needed, and
+            there are only subwords and detokenized text.
     """
     lines = read_lines(path)
     if not any(map(_HYPOTHESIS.match, lines)):
         return Translations(path, lines)
-    found = _numbered_lines(path, lines)
-    order = range(1 + max(number for sentences in found.values() for number in sentences))
+    numbered = _numbered_lines(path, lines)
+    order = range(1 + max(number for sentences in numbered.values() for number in sentences))
     text = {}
-    for kind in filter(found.get, "THD"):
-        _require_all(path, kind, found[kind], order)
-        text[kind] = [found[kind][number] for number in order]
-    kind = _kind(path, text, tokenised=tokenised)
+    for kind in filter(numbered.get, "THD"):
+        _require_all(path, kind, numbered[kind], order)
+        text[kind] = [numbered[kind][number] for number in order]
+    kind = _kind(path, text, tokenized=tokenized)
     same_form = text.get("D", text[kind]) == text[kind]
     return Translations(path, text[kind], f"{kind}-", text.get("T") if same_form else None)
 
@@ -80,7 +80,7 @@ def read_reference(path: str) -> list[str]:
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of a text file; ``-`` is stdin.
+    """Return the lines of a text file; ``-`` is stdin.
 
     Raises:
         UserError: the file cannot be read, is empty, or is not UTF-8.
@@ -92,32 +92,32 @@ def read_lines(path: str) -> list[str]:
 
 
 def subwords_in(sentences: Sequence[str]) -> str | None:
-    """The kind of subwords that sentences are still in, by its name in ``--post-process``; None if they are words."""
+    """Return the kind of subwords in sentences, by its name in ``--post-process``; None if they are words."""
     return next((name for name, mark in _SUBWORDS.items() if any(map(mark.search, sentences))), None)
 
 
 def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, dict[int, str]]:
-    """The text of the S-, T-, H- and D- lines by number; of several hypotheses (``--nbest``) the first, the best."""
-    found: dict[str, dict[int, str]] = {kind: {} for kind in "STHD"}
+    """Return the text of the S-, T-, H- and D- lines by number; of several hypotheses (``--nbest``) the best."""
+    texts: dict[str, dict[int, str]] = {kind: {} for kind in "STHD"}
     last: dict[str, int] = {}
     for line in lines:
         if (parts := _NUMBERED.fullmatch(line)) is None:
             continue
         kind, number, text = parts[1], int(parts[2]), parts[3] or ""
-        if number in found[kind]:
-            # The hypotheses of one sentence follow each other; its source and its reference are there once.
+        if number in texts[kind]:
+            # The hypotheses of a sentence are consecutive; its source and its reference occur once.
             if kind in "ST" or last[kind] != number:
                 raise UserError(
                     f"{path} has {kind}-{number} twice, not as one sentence's --nbest; give the output of one run"
                 )
             continue
         last[kind] = number
-        found[kind][number] = text.partition("\t")[2] if kind in "HD" else text
-    return found
+        texts[kind][number] = text.partition("\t")[2] if kind in "HD" else text
+    return texts
 
 
 def _require_all(path: str, kind: str, sentences: Mapping[int, str], order: range) -> None:
-    """Raise UserError unless lines of a kind are there for every number from 0 on."""
+    """Raise UserError unless there are lines of a kind for every number from 0 on."""
     if missing := len(order) - len(sentences):
         first = islice((number for number in order if number not in sentences), 3)
         named = ", ".join(map(str, first)) + (f" and {missing - 3:,} more" if missing > 3 else "")
@@ -127,9 +127,9 @@ def _require_all(path: str, kind: str, sentences: Mapping[int, str], order: rang
         )
 
 
-def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenised: bool) -> str:
-    """Which lines to take."""
-    if not tokenised or "H" not in text:
+def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenized: bool) -> str:
+    """Return which lines to use."""
+    if not tokenized or "H" not in text:
         return "D" if "D" in text else "H"
     kind = subwords_in(text["H"])
     if kind is None or text.get("D", text["H"]) == text["H"]:
@@ -137,7 +137,7 @@ def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenised: bool) -> s
     if all(_words(line, kind) == other.split() for line, other in zip(text["H"], text["D"], strict=True)):
         return "D"
     raise UserError(
-        f"{path} has no tokens: its H- lines are in subwords and its D- lines detokenised; "
+        f"{path} has no tokens: its H- lines are in subwords and its D- lines detokenized; "
         f"add --post-process {kind} to fairseq-generate, or choose --metric sacrebleu"
     )
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import written_whole
-from fairseq_depthwise.checkpoints.trained_model import build_like, read_trained_model
 from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.grown_model import WithoutRandomValues, building, start_at_identity
 from fairseq_depthwise.growth.layer_sources import layer_sources
 from fairseq_depthwise.growth.parameter_sources import new_parameters, parameter_sources
+from fairseq_depthwise.growth.trained_model import build_like, read_trained_model
 
 #: Where a checkpoint keeps the moving average of ``--store-ema``, and its float32 copy.
 _AVERAGES = ("ema", "ema_fp32_params")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 from fairseq_compat import UserError
-from fairseq_depthwise.checkpoints.trained_model import read_trained_model, require_same_kind, require_same_shapes
 from fairseq_depthwise.growth.grown_model import fill, start_at_identity
 from fairseq_depthwise.growth.layer_sources import layer_sources
 from fairseq_depthwise.growth.parameter_sources import new_parameters, parameter_sources, take_sources
+from fairseq_depthwise.growth.trained_model import read_trained_model, require_same_kind, require_same_shapes
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.model import StackModel
 

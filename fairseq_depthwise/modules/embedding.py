@@ -15,7 +15,7 @@ from fairseq_depthwise.modules.dropout import Dropout
 class SinusoidalPositions(nn.Module):
     """Fixed positions (Vaswani et al. 2017, Section 3.5): sines in the first half of the width, cosines in the second.
 
-    The values are those of fairseq's own module, which keeps an uninitialised number in every checkpoint; this one
+    The values are those of fairseq's own module, which keeps an uninitialized number in every checkpoint; this one
     keeps nothing. The first token of a sentence has position ``padding_idx + 1``; padding has a zero vector.
 
     Args:

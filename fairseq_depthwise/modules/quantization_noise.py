@@ -1,4 +1,4 @@
-"""Noise that prepares linear maps for product quantization after training.
+"""Noise that prepares linear layers for product quantization after training.
 
 Source: Fan et al.: "Training with Quantization Noise for Extreme Model Compression", Section 4. In every training
 forward, random blocks of a weight count as zero, and the others are scaled up; the gradient reaches all entries as if
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 
 class BlockNoise:
-    """Stands in for a linear map's ``forward``.
+    """Stands in for a linear layer's ``forward``.
 
     Args:
         linear: the map; its input width must be a multiple of ``block_size``.
         probability: of a block to count as zero in a training forward.
-        block_size: neighbouring input weights that are dropped together.
+        block_size: neighboring input weights that are dropped together.
     """
 
     def __init__(self, linear: nn.Linear, probability: float, block_size: int) -> None:

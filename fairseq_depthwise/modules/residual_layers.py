@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.encoder_layer import EncoderLayer
 from fairseq_depthwise.modules.feed_forward import FeedForward
+from fairseq_depthwise.modules.stack import EncoderLayer
 
 
 class ResidualEncoderLayer(EncoderLayer):
@@ -45,8 +45,8 @@ class ResidualEncoderLayer(EncoderLayer):
 
     def forward(self, stream: Tensor, padding: Tensor | None) -> Tensor:
         """``stream``: T x B x d; ``padding``: B x T, True at padding. Returns T x B x d."""
-        normalised = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(normalised, normalised, padding=padding)
+        normalized = self.self_attention_norm(stream)
+        attended, _ = self.self_attention(normalized, normalized, padding=padding)
         stream = stream + self.dropout(attended)
         output: Tensor = stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream)))
         return output
@@ -112,8 +112,8 @@ class ResidualDecoderLayer(nn.Module):
             need_weights: whether to return weights.
         """
         # 1. Self-attention.
-        normalised = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal, cache=cache)
+        normalized = self.self_attention_norm(stream)
+        attended, _ = self.self_attention(normalized, normalized, padding=self_padding, causal=causal, cache=cache)
         stream = stream + self.dropout(attended)
 
         # 2. Cross-attention.

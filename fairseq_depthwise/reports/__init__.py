@@ -1,1 +1,1 @@
-"""Training runs as a page: what their logs and event files say, in numbers and figures."""
+"""Reports of training runs, from their logs: numbers and figures."""

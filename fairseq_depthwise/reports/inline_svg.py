@@ -1,4 +1,4 @@
-"""Draw charts as SVG that stands inside a page: ids of its own, colours of the page's style, a name for readers."""
+"""Draw charts as inline SVG: with unique ids, colors from the page's style sheet, and labels for screen readers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import re
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from fairseq_depthwise.figures import COLOURS, MARKERS, save_figure
+from fairseq_depthwise.figures import COLORS, MARKERS, save_figure
 from fairseq_depthwise.reports.curves import Chart, Curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Inches; a page shows the figure as wide as it has room.
+#: Inches; the page scales the figure to the space it has.
 _SIZE = (4.7, 3.0)
-#: Markers on a curve, at most.
+#: Maximum number of markers on a curve.
 _MARKED = 12
-#: Drawn in these colours, which nothing else has, and given to the page's style afterwards.
+#: Placeholder colors for drawing, which the page's style sheet replaces.
 _INK = "#010203"
 _RUN = "#0a0b{:02x}"
-#: From this ratio between largest and smallest value on, an axis is logarithmic.
+#: An axis is logarithmic from this ratio between largest and smallest value on.
 _LOGARITHMIC = 200
 
 _SVG = "http://www.w3.org/2000/svg"
@@ -29,36 +29,31 @@ _LINK = "{http://www.w3.org/1999/xlink}href"
 
 
 def draw_svg(chart: Chart, prefix: str, label: str) -> str:
-    """A chart as an ``<svg>`` element.
+    """Return a chart as an ``<svg>`` element.
 
     Args:
-        chart: what to draw.
-        prefix: begins all its ids; another for each figure of a page.
-        label: what it shows, for those who do not see it.
+        chart: to draw.
+        prefix: of all its ids, different for each figure of a page.
+        label: for screen readers.
     """
     file = io.BytesIO()
     save_figure(file, "svg", _SIZE, lambda figure: _draw(figure, chart))
     return _inline(file.getvalue(), prefix, label)
 
 
-def colour_of(run: int) -> int:
-    """The place of a run's colour in the palette."""
-    return run % len(COLOURS)
-
-
 def marker_of(run: int) -> str:
-    """A run's marker: another one when the colours are used a second time."""
-    return MARKERS[(run + run // len(COLOURS)) % len(MARKERS)]
+    """Return a run's marker: another one when the colors are used a second time."""
+    return MARKERS[(run + run // len(COLORS)) % len(MARKERS)]
 
 
 def marker_svg(run: int, prefix: str) -> str:
-    """A piece of a run's line with its marker, for a legend."""
+    """Return a piece of a run's line with its marker, for a legend."""
     file = io.BytesIO()
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         axes.axis("off")
-        axes.plot([0, 1, 2], [0, 0, 0], marker=marker_of(run), markevery=[1], markersize=6, color=_colour(run))
+        axes.plot([0, 1, 2], [0, 0, 0], marker=marker_of(run), markevery=[1], markersize=6, color=_color(run))
         axes.set(xlim=(0, 2), ylim=(-1, 1))
         _clear(figure)
 
@@ -72,8 +67,8 @@ def _draw(figure: Figure, chart: Chart) -> None:
     axes = figure.subplots()
     for curve in chart.curves:
         _draw_curve(axes, curve)
-    for run, place in chart.borders:
-        axes.axvline(place, color=_colour(run), linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.8)
+    for run, place in chart.boundaries:
+        axes.axvline(place, color=_color(run), linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.8)
     if _wants_logarithm(chart):
         axes.set_yscale("log")
     integers = not chart.x.endswith("of training")
@@ -95,17 +90,17 @@ def _draw(figure: Figure, chart: Chart) -> None:
 
 
 def _draw_curve(axes: Any, curve: Curve) -> None:
-    colour = _colour(curve.run)
+    color = _color(curve.run)
     if curve.lows:
-        axes.fill_between(curve.xs, curve.lows, curve.highs, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(curve.xs, curve.lows, curve.highs, color=color, alpha=0.15, linewidth=0)
     every = max(1, len(curve.xs) // _MARKED)
     points = curve.style == "points"
     axes.plot(
         curve.xs,
         curve.ys,
-        color=colour,
+        color=color,
         linewidth=1.4 if points else 1.1,
-        # A line alone may be too thin to tell its colour; a reading alone is no line at all.
+        # The color of a single thin line is hard to see; a single point is no line at all.
         marker=marker_of(curve.run) if points or curve.what == "" or len(curve.xs) == 1 else None,
         markevery=1 if points and len(curve.xs) <= 2 * _MARKED else (every // 2, every),
         markersize=4.5,
@@ -114,12 +109,12 @@ def _draw_curve(axes: Any, curve: Curve) -> None:
     )
 
 
-def _colour(run: int) -> str:
-    return _RUN.format(colour_of(run))
+def _color(run: int) -> str:
+    return _RUN.format(run % len(COLORS))
 
 
 def _clear(figure: Figure) -> None:
-    """The page's background shows through."""
+    """Make the background transparent."""
     figure.patch.set_visible(False)
     for axes in figure.axes:
         axes.patch.set_visible(False)
@@ -131,7 +126,7 @@ def _wants_logarithm(chart: Chart) -> bool:
 
 
 def _inline(svg: bytes, prefix: str, label: str) -> str:
-    """matplotlib's file as an element of a page."""
+    """Turn matplotlib's file into an element of a page."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(svg)
     for child in list(root):
@@ -140,7 +135,7 @@ def _inline(svg: bytes, prefix: str, label: str) -> str:
     for parent in root.iter(f"{{{_SVG}}}defs"):
         for style in parent.findall(f"{{{_SVG}}}style"):
             parent.remove(style)  # would hold for the whole page, which has these rules too
-    # matplotlib names every group; only what is referred to needs its name, and no two figures may share one.
+    # matplotlib gives every group an id; only those that are referred to are needed, unique in the page.
     used = set(re.findall(r'(?:url\(|href=")#([\w.-]+)', svg.decode()))
     for element in root.iter():
         if (name := element.attrib.pop("id", None)) in used:
@@ -164,6 +159,6 @@ def _inline(svg: bytes, prefix: str, label: str) -> str:
 
 
 def _themed(style: str) -> str:
-    """The page decides on colours and on the font."""
-    style = re.sub(r"#0a0b([0-9a-f]{2})", lambda found: f"var(--run-{int(found[1], 16)})", style)
+    """Leave colors and font to the page."""
+    style = re.sub(r"#0a0b([0-9a-f]{2})", lambda match: f"var(--run-{int(match[1], 16)})", style)
     return re.sub(r"font-family: [^;]*; ?", "", style.replace(_INK, "currentColor"))

@@ -1,4 +1,4 @@
-"""fairseq's configuration as its log has it: the text of a dictionary, in it a Namespace where options are old."""
+"""fairseq's configuration in a log: the text of a dictionary, which has a Namespace for options of older tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-#: Groups of options that make the model and how it is trained, and what each one's choice is called.
+#: Groups of options that define the model and its training, and the option that chooses among each.
 _CHOICES = {
     "model": "--arch",
     "task": "--task",
@@ -16,7 +16,7 @@ _CHOICES = {
     "lr_scheduler": "--lr-scheduler",
 }
 
-#: Of the other groups, the options that change what is learned or how fast.
+#: Options of other groups that change what is learned or how fast.
 _OTHERS = {
     "common": ("seed", "fp16", "bf16", "amp", "cpu"),
     "distributed_training": ("distributed_world_size",),
@@ -27,9 +27,9 @@ _OTHERS = {
 
 
 def parse_config(text: str) -> dict[str, Any]:
-    """The configuration in a line of the log; empty where the text is none or is cut off.
+    """Parse the configuration in a line of the log; return {} if the text is something else or truncated.
 
-    Nothing is executed: names other than nan and inf, and calls other than ``Namespace(...)``, are kept as their text.
+    Nothing is executed: names other than nan and inf, and calls other than ``Namespace(...)``, stay text.
     """
     try:
         found = _value(ast.parse(text.strip(), mode="eval").body)
@@ -44,7 +44,7 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Option -> value as text: what makes the model and its training, without what is not set."""
+    """Return option -> value as text, of the options that define the model and its training and are set."""
     options: dict[str, str] = {}
     for group, choice in _CHOICES.items():
         values = config.get(group)
@@ -65,7 +65,7 @@ def _value(node: ast.expr) -> Any:
         pairs = zip(node.keys, node.values, strict=True)
         return {str(_value(key)): _value(value) for key, value in pairs if key is not None}
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(one) for one in node.elts]
+        return [_value(element) for element in node.elts]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Namespace":
         return {keyword.arg: _value(keyword.value) for keyword in node.keywords if keyword.arg}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

@@ -1,7 +1,8 @@
-"""The report of training runs: one HTML page that needs nothing beside it, no network and no script."""
+"""The report of training runs: one self-contained HTML page, without scripts."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -11,29 +12,26 @@ from fairseq_depthwise.reports.inline_svg import draw_svg, marker_svg
 from fairseq_depthwise.reports.logged_config import options_of
 from fairseq_depthwise.reports.page_style import style_sheet
 from fairseq_depthwise.reports.run_record import RunRecord
-from fairseq_depthwise.reports.run_summary import differing_options, summarise_run, table_of
+from fairseq_depthwise.reports.run_summary import differing_options, summarize_run, table_of
 
-#: Rows for each curve in the table below a figure.
+#: Rows of each curve in the table of a figure.
 _ROWS = 12
 
 
 def make_page(names: Sequence[str], runs: Sequence[RunRecord]) -> str:
-    """The page, as HTML.
+    """Return the page as HTML.
 
     Args:
-        names: of the runs, different from one another.
-        runs: what their files say.
+        names: of the runs, all different.
+        runs: their records.
     """
     title = names[0] if len(names) == 1 else f"{len(names)} training runs"
     body = [f"<h1>{escape(title)}</h1>", _summary(names, runs), _differences(names, runs), *map(_about, names, runs)]
     if len(names) > 1:
         body.append(_legend(names))
-    number = 0
+    numbers = itertools.count()
     for section in sections_of(runs):
-        figures = []
-        for chart in section.charts:
-            figures.append(_figure(chart, names, f"f{number}"))
-            number += 1
+        figures = [_figure(chart, names, f"f{next(numbers)}") for chart in section.charts]
         body.append(_section(section, figures))
     return (
         "<!DOCTYPE html>\n"
@@ -46,7 +44,7 @@ def make_page(names: Sequence[str], runs: Sequence[RunRecord]) -> str:
 
 
 def _summary(names: Sequence[str], runs: Sequence[RunRecord]) -> str:
-    rows = table_of([summarise_run(run) for run in runs])
+    rows = table_of([summarize_run(run) for run in runs])
     return _table("Summary", ["", *names], ([title, *cells] for title, cells in rows))
 
 
@@ -59,14 +57,12 @@ def _differences(names: Sequence[str], runs: Sequence[RunRecord]) -> str:
 
 
 def _about(name: str, run: RunRecord) -> str:
-    """What is known of one run besides its numbers."""
+    """Return what is known of a run besides its metrics."""
     parts = [f"<h3>{escape(name)}</h3>", f"<p>Read from <code>{escape(run.source)}</code></p>"]
     parts += [f"<p>{escape(note)}</p>" for note in run.notes]
     if run.versions:
-        versions = ", ".join(f"{one} {version}" for one, version in run.versions.items())
+        versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
         parts.append(f"<p>Versions, from {escape(run.versions_from or '')}: {escape(versions)}</p>")
-    if run.command:
-        parts.append(f"<details><summary>Command</summary><code>{escape(run.command)}</code></details>")
     if options := options_of(run.config):
         table = _table("", ["option", "value"], ([option, value] for option, value in options.items()), long=True)
         parts.append(f"<details><summary>Options: {len(options)}</summary>{table}</details>")
@@ -75,7 +71,7 @@ def _about(name: str, run: RunRecord) -> str:
 
 def _legend(names: Sequence[str]) -> str:
     items = "".join(f"<li>{marker_svg(run, f'l{run}')}{escape(name)}</li>" for run, name in enumerate(names))
-    return f'<ul class="legend" aria-label="Colours and markers of the runs">{items}</ul>'
+    return f'<ul class="legend" aria-label="Colors and markers of the runs">{items}</ul>'
 
 
 def _section(section: Section, figures: Sequence[str]) -> str:
@@ -85,7 +81,7 @@ def _section(section: Section, figures: Sequence[str]) -> str:
 
 def _figure(chart: Chart, names: Sequence[str], prefix: str) -> str:
     label = f"{chart.title}. " + " ".join(f"{_named(curve, names)}: {_range(curve)}." for curve in chart.curves)
-    notes = [chart.note, "Dashed: the model grew." if chart.borders else ""]
+    notes = [chart.note, "Dashed: the model grew." if chart.boundaries else ""]
     rows = (
         [_named(curve, names), _number(curve.xs[row]), _number(curve.ys[row])]
         for curve in chart.curves
@@ -104,14 +100,14 @@ def _named(curve: Curve, names: Sequence[str]) -> str:
 
 
 def _range(curve: Curve) -> str:
-    """The ends of a curve in words, and its extremes."""
+    """Describe a curve by its ends and extremes."""
     values = [y for y in curve.ys if math.isfinite(y)]
     first, last, lowest, highest = (_number(y) for y in (values[0], values[-1], min(values), max(values)))
     return f"from {first} to {last}, lowest {lowest}, highest {highest}"
 
 
 def _some_rows(count: int) -> Iterable[int]:
-    """Rows from first to last, evenly spread."""
+    """Return the numbers of some rows from first to last, evenly spaced."""
     shown = min(count, _ROWS)
     return (row * (count - 1) // max(1, shown - 1) for row in range(shown))
 
@@ -123,14 +119,14 @@ def _number(value: float) -> str:
 
 
 def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, long: bool = False) -> str:
-    """A table whose rows begin with a title; wider than the page, it is moved in a box of its own."""
+    """Return a table whose rows begin with a title; it scrolls in a box of its own if wider than the page."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     cell = '<td class="long">' if long else "<td>"
     body = "".join(
-        f'<tr><th scope="row">{escape(title)}</th>' + "".join(f"{cell}{escape(one)}</td>" for one in cells) + "</tr>"
+        f'<tr><th scope="row">{escape(title)}</th>' + "".join(f"{cell}{escape(text)}</td>" for text in cells) + "</tr>"
         for title, *cells in rows
     )
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    # A box that can be moved must be reached from the keyboard.
+    # A box that scrolls must be reachable from the keyboard.
     table = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide" tabindex="0">{table}</div>'

@@ -1,10 +1,10 @@
-"""The look of a page, in light and in dark: one style sheet, which the reader's system chooses colours from."""
+"""The style sheet of a report, in light and dark colors by the preference of the reader's system."""
 
 from __future__ import annotations
 
 from string import Template
 
-#: Background and text, and the colours of runs: hues of Okabe and Ito's palette, of a lightness that stands out.
+#: Background, text and the colors of runs: hues of Okabe and Ito's palette, in enough contrast.
 LIGHT = {
     "page": "#ffffff", "card": "#f5f6f8", "text": "#16191d", "soft": "#545b64", "rule": "#d5d9de",
     "run-0": "#0072b2", "run-1": "#d55e00", "run-2": "#008a64", "run-3": "#b8548c", "run-4": "#a87400",
@@ -54,6 +54,6 @@ summary { cursor: pointer; color: var(--soft); }
 
 
 def style_sheet() -> str:
-    """The rules of the page's ``<style>``."""
-    light, dark = (" ".join(f"--{name}: {colour};" for name, colour in one.items()) for one in (LIGHT, DARK))
+    """Return the rules of the page's ``<style>``."""
+    light, dark = (" ".join(f"--{name}: {color};" for name, color in theme.items()) for theme in (LIGHT, DARK))
     return _RULES.substitute(light=light, dark=dark)

@@ -1,4 +1,4 @@
-"""What is known of a training run, whichever file it was read from, and how the processes of a run become one run."""
+"""The metrics of a training run, and how the processes of a run that was continued become one run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Reading:
 
     Attributes:
         split: ``train_inner``, ``train``, or the name of a validation set.
-        update: behind which it was measured.
-        at: seconds on a clock that goes on while the process does; None where the file has no clock.
+        update: number of updates done when it was measured.
+        at: seconds on a clock that runs as long as the process does; None where the log has no times.
         values: name -> value, which may be nan or infinite.
     """
 
@@ -33,13 +33,12 @@ class Process:
     """What one process logged. A run that was stopped and continued has several.
 
     Attributes:
-        readings: in the order of the file.
+        readings: in the order of the log.
         started: when, on the clock of the readings.
-        continued_from: updates behind the checkpoint that was loaded.
-        grown: updates -> what was grown behind them.
+        continued_from: updates of the checkpoint that was loaded.
+        grown: updates -> the growth after them.
         config: fairseq's configuration, groups of options.
-        command: the command line.
-        parameters: of the model when it was built.
+        parameters: of the model, as last logged.
     """
 
     readings: list[Reading] = field(default_factory=list)
@@ -47,12 +46,11 @@ class Process:
     continued_from: int | None = None
     grown: dict[int, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
-    command: str | None = None
     parameters: int | None = None
 
     @property
     def clock_start(self) -> float | None:
-        """When the training began on the clock of the readings: fairseq's ``wall`` counts from there."""
+        """When training began, on the clock of the readings: fairseq's ``wall`` counts from there."""
         for reading in self.readings:
             if reading.at is not None and "wall" in reading.values:
                 return reading.at - reading.values["wall"]
@@ -63,7 +61,7 @@ class Process:
 
 @dataclass
 class Series:
-    """One metric: its values, and the updates and seconds of training behind which each was measured."""
+    """The values of one metric, with the updates and seconds of training after which each was measured."""
 
     updates: list[int] = field(default_factory=list)
     seconds: list[float | None] = field(default_factory=list)
@@ -75,20 +73,19 @@ class RunRecord:
     """A training run.
 
     Attributes:
-        source: the file or folder it was read from.
+        source: the log.
         series: split -> metric -> its values in the order of updates.
-        config, command, parameters: as of the last process that says them.
-        grown: updates -> what was grown behind them; empty text where the file only shows another depth.
-        continued_at: updates behind which a stopped run went on.
-        notes: what a reader of the numbers should know, in sentences.
-        versions: of what wrote the checkpoint beside the log.
+        config, parameters: of the last process that logged them.
+        grown: updates -> the growth after them; empty text where the log only shows another depth.
+        continued_at: updates after which a stopped run was continued.
+        notes: sentences for readers of the numbers.
+        versions: of the packages that wrote the run's checkpoint.
         versions_from: the name of that checkpoint.
     """
 
     source: str
     series: dict[str, dict[str, Series]]
     config: dict[str, Any] = field(default_factory=dict)
-    command: str | None = None
     parameters: int | None = None
     grown: dict[int, str] = field(default_factory=dict)
     continued_at: list[int] = field(default_factory=list)
@@ -98,53 +95,51 @@ class RunRecord:
 
     @property
     def validation(self) -> str | None:
-        """The validation set that fairseq chooses checkpoints by: the first one."""
+        """The first validation set, by which fairseq chooses checkpoints."""
         others = [split for split in self.series if split not in (INNER, EPOCH)]
         named = str(self.config.get("dataset", {}).get("valid_subset") or "").split(",")
         return next((split for split in named if split in others), others[0] if others else None)
 
     def of_training(self, metric: str) -> Series | None:
-        """A metric of training, as often as it was logged."""
-        return next(
-            (found[metric] for split in (INNER, EPOCH) if metric in (found := self.series.get(split, {}))), None
-        )
+        """Return a metric of training, as often as it was logged."""
+        splits = (self.series.get(split, {}) for split in (INNER, EPOCH))
+        return next((split[metric] for split in splits if metric in split), None)
 
     def of_validation(self, metric: str) -> Series | None:
-        """A metric of the first validation set."""
+        """Return a metric of the first validation set."""
         return self.series.get(self.validation or "", {}).get(metric)
 
 
 def joined(processes: Sequence[Process], source: str) -> RunRecord:
-    """The run that one process began and the others, in their order, continued.
+    """Join the processes of a run, in their order.
 
-    Where a process repeats updates, as after a kill, its readings stand. Seconds are those of training that counts: the
-    clock goes on where the updates do, so pauses, starting up and repeated work are left out.
+    Where a process repeats updates, as after a kill, its readings replace the earlier ones. Seconds are those of
+    training that counts: pauses, start-up and repeated work are left out.
     """
-    kept: dict[tuple[str, int], tuple[float | None, Mapping[str, float]]] = {}
+    readings: dict[tuple[str, int], tuple[float | None, Mapping[str, float]]] = {}
     record = RunRecord(source, {})
     for process in processes:
         record.config = process.config or record.config
-        record.command = process.command or record.command
         record.parameters = process.parameters or record.parameters
         if not process.readings:
             continue
         first = min(reading.update for reading in process.readings)
         begin = first - 1 if process.continued_from is None else min(process.continued_from, first)
-        if kept:
-            kept = {place: reading for place, reading in kept.items() if place[1] <= begin}
+        if readings:
+            readings = {place: reading for place, reading in readings.items() if place[1] <= begin}
             record.grown = {update: text for update, text in record.grown.items() if update <= begin}
             record.continued_at = [update for update in record.continued_at if update < begin]
-            if kept:
+            if readings:
                 record.continued_at.append(begin)
             else:
                 record.notes.append("It was begun anew; what was logged before is left out.")
-        behind = max((seconds for seconds, _ in kept.values() if seconds is not None), default=0.0)
+        before = max((seconds for seconds, _ in readings.values() if seconds is not None), default=0.0)
         start = process.clock_start
         for reading in process.readings:
-            seconds = None if reading.at is None or start is None else behind + max(0.0, reading.at - start)
-            kept[reading.split, reading.update] = (seconds, reading.values)
+            seconds = None if reading.at is None or start is None else before + max(0.0, reading.at - start)
+            readings[reading.split, reading.update] = (seconds, reading.values)
         record.grown |= process.grown
-    for (split, update), (seconds, values) in sorted(kept.items(), key=lambda one: one[0][1]):
+    for (split, update), (seconds, values) in sorted(readings.items(), key=lambda item: item[0][1]):
         for metric, value in values.items():
             series = record.series.setdefault(split, {}).setdefault(metric, Series())
             series.updates.append(update)
@@ -158,7 +153,7 @@ def joined(processes: Sequence[Process], source: str) -> RunRecord:
 
 
 def _changes_of_depth(record: RunRecord) -> dict[int, str]:
-    """Where a logged depth changes, for files without the lines that say so."""
+    """Return where a logged depth changes, for logs without the lines about growth."""
     depth = record.of_training("depth")
     readings: Iterable[tuple[int, float]] = zip(depth.updates, depth.values, strict=True) if depth else ()
     return {before[0]: "" for before, after in pairwise(readings) if after[1] != before[1]}

@@ -1,4 +1,4 @@
-"""The numbers of a run that are worth a table: best scores, length, time, speed; and all of it as JSON."""
+"""Summaries of runs: best scores, length, time, speed; and all metrics as JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from fairseq_depthwise.reports.logged_config import options_of
 from fairseq_depthwise.reports.run_record import RunRecord, Series
 
-#: Where a run stores what it writes; different in all runs and of no consequence.
-_PLACES = ("--save-dir", "--restore-file", "--tensorboard-logdir", "--log-file")
+#: Options that name the files of a run, which differ in all runs.
+_PATHS = ("--save-dir", "--restore-file", "--tensorboard-logdir", "--log-file")
 
 
 @dataclass(frozen=True)
 class Best:
-    """A best value and the update behind which it was measured."""
+    """A best value and the update after which it was measured."""
 
     value: float
     update: int
@@ -25,17 +25,17 @@ class Best:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """None stands for what the files do not say.
+    """The numbers of a run; None where the log does not have them.
 
     Attributes:
         architecture: as given with ``--arch``.
         encoder_layers, decoder_layers: at the end.
-        depth: of a growing stack, at the end; there where the options are not known, too.
-        grown_after: updates behind which the model became deeper.
+        depth: of a growing stack, at the end; known without the options, too.
+        grown_after: updates after which the model became deeper.
         parameters: at the end.
-        updates: behind the last line.
+        updates: at the last line.
         seconds: of training, validation and saving included; pauses and repeated work are not.
-        words_per_second: target tokens in a second, the median.
+        words_per_second: median of the target tokens per second.
         loss: the lowest validation loss, in bits for each token.
         perplexity: of that validation.
         bleu: the highest.
@@ -59,8 +59,8 @@ class RunSummary:
     not_finite: dict[str, int]
 
 
-def summarise_run(run: RunRecord) -> RunSummary:
-    """Summarise a run."""
+def summarize_run(run: RunRecord) -> RunSummary:
+    """Return the summary of a run."""
     every = [series for split in run.series.values() for series in split.values()]
     model = run.config.get("model")
     model = model if isinstance(model, Mapping) else {}
@@ -89,43 +89,46 @@ def summarise_run(run: RunRecord) -> RunSummary:
 
 
 def table_of(summaries: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
-    """What each line of the table is about, and its cell for each run; lines that no run has are left out."""
-    lines = {
-        "architecture": [one.architecture or "" for one in summaries],
-        "layers": [_layers(one) for one in summaries],
-        "grown after updates": [", ".join(f"{update:,}" for update in one.grown_after) for one in summaries],
-        "parameters": [_whole(one.parameters) for one in summaries],
-        "updates": [_whole(one.updates) for one in summaries],
-        "time": ["" if one.seconds is None else duration(one.seconds) for one in summaries],
-        "target tokens per second": [_whole(one.words_per_second) for one in summaries],
-        "best validation loss, bits": [_best_text(one.loss, ".3f") for one in summaries],
-        "perplexity there": ["" if one.perplexity is None else f"{one.perplexity:.2f}" for one in summaries],
-        "best BLEU": [_best_text(one.bleu, ".2f") for one in summaries],
-        "last learning rate": ["" if one.learning_rate is None else f"{one.learning_rate:.3g}" for one in summaries],
-        "not finite": [
-            ", ".join(f"{metric} {times} x" for metric, times in one.not_finite.items()) for one in summaries
-        ],
-    }
+    """Return the title of each line and its cell for each run; lines that no run has are left out."""
+    columns = [_column(summary) for summary in summaries]
+    lines = {title: [column[title] for column in columns] for title in columns[0]}
     return [(title, [cell or "-" for cell in cells]) for title, cells in lines.items() if any(cells)]
 
 
+def _column(run: RunSummary) -> dict[str, str]:
+    return {
+        "architecture": run.architecture or "",
+        "layers": _layers(run),
+        "grown after updates": ", ".join(f"{update:,}" for update in run.grown_after),
+        "parameters": _whole(run.parameters),
+        "updates": _whole(run.updates),
+        "time": "" if run.seconds is None else duration(run.seconds),
+        "target tokens per second": _whole(run.words_per_second),
+        "best validation loss, bits": _best_text(run.loss, ".3f"),
+        "perplexity there": "" if run.perplexity is None else f"{run.perplexity:.2f}",
+        "best BLEU": _best_text(run.bleu, ".2f"),
+        "last learning rate": "" if run.learning_rate is None else f"{run.learning_rate:.3g}",
+        "not finite": ", ".join(f"{metric} {times} x" for metric, times in run.not_finite.items()),
+    }
+
+
 def differing_options(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
-    """Options that are not the same in all runs, and each run's value; nothing where a run's options are not known."""
+    """Return options that differ and each run's value; nothing unless the options of all runs are known."""
     options = [options_of(run.config) for run in runs]
-    if len(runs) < 2 or not all(options):
+    if not all(options):
         return []
-    names = dict.fromkeys(name for one in options for name in one if name not in _PLACES)
-    rows = [(name, [one.get(name, "-") for one in options]) for name in names]
+    names = dict.fromkeys(name for run in options for name in run if name not in _PATHS)
+    rows = [(name, [run.get(name, "-") for run in options]) for name in names]
     return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
 def as_json(name: str, run: RunRecord) -> dict[str, Any]:
-    """Everything that is known of a run; null stands for values that are not finite."""
+    """Return everything that is known of a run; null for values that are not finite."""
     return {
         "name": name,
         "source": run.source,
-        "summary": asdict(summarise_run(run)),
-        "command": run.command,
+        "summary": asdict(summarize_run(run)),
+        "command": None,  # logs do not have it
         "options": options_of(run.config),
         "versions": run.versions or None,
         "grown_after": list(run.grown),
@@ -146,7 +149,7 @@ def as_json(name: str, run: RunRecord) -> dict[str, Any]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: "42 s", "3 min 20 s", "5 h 07 min"."""
+    """Format seconds: "42 s", "3 min 20 s", "5 h 07 min"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -178,18 +181,15 @@ def _at(series: Series | None, update: int) -> float | None:
 
 
 def _not_finite(run: RunRecord) -> dict[str, int]:
-    found = {}
-    for metric in ("loss", "gnorm"):
-        series = run.of_training(metric)
-        if series is not None and (times := len(series.values) - len(_finite(series))):
-            found[metric] = times
-    return found
+    training = {metric: run.of_training(metric) for metric in ("loss", "gnorm")}
+    counts = {metric: len(series.values) - len(_finite(series)) for metric, series in training.items() if series}
+    return {metric: count for metric, count in counts.items() if count}
 
 
-def _layers(one: RunSummary) -> str:
-    if one.encoder_layers is not None and one.decoder_layers is not None:
-        return f"{one.encoder_layers} + {one.decoder_layers}"
-    return "" if one.depth is None else f"{one.depth} in the growing stack"
+def _layers(run: RunSummary) -> str:
+    if run.encoder_layers is not None and run.decoder_layers is not None:
+        return f"{run.encoder_layers} + {run.decoder_layers}"
+    return "" if run.depth is None else f"{run.depth} in the growing stack"
 
 
 def _whole(number: float | None) -> str:

@@ -11,7 +11,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.reports.logged_config import parse_config
 from fairseq_depthwise.reports.run_record import EPOCH, INNER, Process, Reading, RunRecord, joined
 
-#: What stands before a message: fairseq's own form and that of fairseq-hydra-train; with ``--log-file`` nothing does.
+#: The head of a line: fairseq's own form and that of fairseq-hydra-train; lines of ``--log-file`` have none.
 _HEAD = re.compile(
     r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? \| \w+ \| [^|]+ \| (?P<message>.*)"
     r"|\[(?P<hydra_stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)?\]\[[^\]]*\]\[\w+\] - (?P<hydra_message>.*)"
@@ -25,22 +25,22 @@ _LOADED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
 _SAVED = re.compile(r"Saved checkpoint .* @ (\d+) updates, score ([^)]+)\)")
 _GREW = re.compile(r"grew the (.+ layers) after (\d+) updates in [\d.]+ s; ([\d,]+) parameters")
 
-#: Counted along with the metrics of a line, and none of them.
+#: Numbers of a line that are no metrics.
 _NO_METRICS = ("epoch", "update", "num_updates")
 
 
 def read_log(path: str) -> RunRecord:
-    """The run that a log tells of.
+    """Read the run of a log.
 
     Raises:
-        UserError: the file is empty, is no log of fairseq-train, or has nothing that was measured.
+        UserError: the file is empty, is no log of fairseq-train, or has no metrics.
     """
     with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
         processes = parse_log(file)
     if not any(process.readings or process.config for process in processes):
         with open(path, "rb") as beginning:
             if not beginning.read(1):
-                raise UserError(f"{path} is empty; give the log of a training, its TensorBoard folder or its save-dir")
+                raise UserError(f"{path} is empty; give the log of a training or its save-dir")
         raise UserError(
             f"{path} is not a log of fairseq-train: none of its lines has an update's loss or a training's options"
         )
@@ -53,7 +53,7 @@ def read_log(path: str) -> RunRecord:
 
 
 def parse_log(lines: Iterable[str]) -> list[Process]:
-    """The processes that wrote a log, in their order; lines that are no news of the training are passed over."""
+    """Parse the lines of a log into the processes that wrote it; other lines are skipped."""
     process = Process()
     processes = [process]
     now: float | None = None
@@ -74,36 +74,36 @@ def parse_log(lines: Iterable[str]) -> list[Process]:
             continue
         split, update, values = reading
         if process.readings and update < process.readings[-1].update:
-            # The line with the options is missing, and a process of its own it is.
+            # Another process began, although the line with its options is missing.
             process = Process(started=now)
             processes.append(process)
         walled = values.get("wall", walled)
         process.readings.append(Reading(split, update, walled if now is None else now, values))
-    for one in processes:
-        _drop_scores_of_checkpoints(one)
+    for process in processes:
+        _drop_scores_of_checkpoints(process)
     return processes
 
 
 def _complete(lines: Iterable[str]) -> Iterator[str]:
-    """Lines, and what a progress bar wrote over one another in a line; a last one that is cut off is left out."""
+    """Yield the lines, and each state of a progress bar; a truncated last line is left out."""
     for line in lines:
         if line.endswith("\n") or line.endswith("}"):
             yield from line.rstrip("\n").split("\r")
 
 
 def _split(line: str) -> tuple[float | None, str]:
-    """The seconds and the message of a line."""
+    """Split a line into its time in seconds and its message."""
     head = _HEAD.match(line)
     if head is None:
         return None, line
     stamp = head["stamp"] or head["hydra_stamp"]
-    # Local time, without a zone: differences are what counts, and a summer time's change is an hour in them.
+    # Local time without a zone: only differences are used, and a change to summer time adds an hour to them.
     seconds = datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
     return seconds, head["message"] if head["message"] is not None else head["hydra_message"]
 
 
 def _reading(message: str) -> tuple[str, int, dict[str, float]] | None:
-    """Split, update and values, where a message has them."""
+    """Return split, update and values, where a message has them."""
     if message.startswith('{"'):
         return _from_json(message)
     if match := _WITHIN_EPOCH.match(message):
@@ -122,7 +122,7 @@ _CHECKPOINTS = " checkpoints"
 
 
 def _from_json(message: str) -> tuple[str, int, dict[str, float]] | None:
-    """Keys of epochs and validations have their split's name before them; those within an epoch have none."""
+    """Parse JSON; the keys of epochs and validations have the name of their split as a prefix."""
     try:
         state = json.loads(message)
     except ValueError:
@@ -140,7 +140,7 @@ def _from_pairs(split: str, pairs: dict[str, object]) -> tuple[str, int, dict[st
     values = {}
     for name, value in pairs.items():
         try:
-            values[name] = float(value)  # type: ignore[arg-type]  # what is no number raises
+            values[name] = float(value)  # type: ignore[arg-type]  # raises unless it is a number
         except (TypeError, ValueError):
             continue
     if "num_updates" not in values or len(values) < 2:
@@ -150,7 +150,7 @@ def _from_pairs(split: str, pairs: dict[str, object]) -> tuple[str, int, dict[st
 
 
 def _note(process: Process, message: str) -> None:
-    """What a message says of the whole process."""
+    """Record what a message says of the whole process."""
     if match := _PARAMETERS.search(message):
         process.parameters = int(match[1].replace(",", ""))
     elif match := _LOADED.search(message):
@@ -161,7 +161,7 @@ def _note(process: Process, message: str) -> None:
 
 
 def _drop_scores_of_checkpoints(process: Process) -> None:
-    """Scores of checkpoints are all that ``--log-format none`` leaves of validations; elsewhere they are known."""
+    """Drop the scores of checkpoints, except with ``--log-format none``, which logs no validations."""
     subset = str(process.config.get("dataset", {}).get("valid_subset") or "valid").split(",")[0]
     metric = process.config.get("checkpoint", {}).get("best_checkpoint_metric") or "loss"
     validated = {reading.split for reading in process.readings} - {INNER, EPOCH, _CHECKPOINTS}

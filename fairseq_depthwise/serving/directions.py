@@ -12,10 +12,10 @@ from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleE
 
 from fairseq_compat import UserError
 from fairseq_compat.patches.data.languages_of_the_data import pairs_in
-from fairseq_depthwise.checkpoints.saved_model import SavedModel
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 
-def first_task(saved: SavedModel, data: str, source_lang: str | None, target_lang: str | None) -> FairseqTask:
+def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, target_lang: str | None) -> FairseqTask:
     """The task of a checkpoint for one direction.
 
     Args:
@@ -27,11 +27,11 @@ def first_task(saved: SavedModel, data: str, source_lang: str | None, target_lan
     Raises:
         UserError: the training was of no translation, of another direction, or of several and none is named.
     """
-    recorded = saved.cfg.task
-    trained_with = _task_class(saved)
+    recorded = checkpoint.cfg.task
+    trained_with = _task_class(checkpoint)
     if not issubclass(trained_with, TranslationTask | TranslationMultiSimpleEpochTask):
         raise UserError(
-            f"{saved.path} was trained with --task {recorded._name}; models of --task translation and "
+            f"{checkpoint.path} was trained with --task {recorded._name}; models of --task translation and "
             "translation_multi_simple_epoch, and of those derived from them, can translate here"
         )
     if not issubclass(trained_with, TranslationMultiSimpleEpochTask):
@@ -43,16 +43,16 @@ def first_task(saved: SavedModel, data: str, source_lang: str | None, target_lan
         ):
             if given and language and given != language:
                 direction = f"from {trained[0]} to {trained[1]}"
-                raise UserError(f"{option} {given}: {saved.path} was trained {direction}; leave the option out")
-        return saved.task(data, source_lang=source_lang or trained[0], target_lang=target_lang or trained[1])
+                raise UserError(f"{option} {given}: {checkpoint.path} was trained {direction}; leave the option out")
+        return checkpoint.task(data, source_lang=source_lang or trained[0], target_lang=target_lang or trained[1])
     pairs = _pairs(recorded)
     if not (source_lang and target_lang):
-        source_lang, target_lang = _only_pair(saved.path, pairs, source_lang, target_lang)
+        source_lang, target_lang = _only_pair(checkpoint.path, pairs, source_lang, target_lang)
     known = _languages(recorded, pairs)
     for option, language in (("--source-lang", source_lang), ("--target-lang", target_lang)):
         if known and language not in known:
-            raise UserError(f"{option} {language} is none of the languages of {saved.path}: {', '.join(known)}")
-    return saved.task(data, source_lang=source_lang, target_lang=target_lang)
+            raise UserError(f"{option} {language} is none of the languages of {checkpoint.path}: {', '.join(known)}")
+    return checkpoint.task(data, source_lang=source_lang, target_lang=target_lang)
 
 
 def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTask:
@@ -99,10 +99,10 @@ def has_language_token(task: FairseqTask) -> bool:
     return bool(task.args.langtoks["main"][0]) and not task.args.lang_tok_replacing_bos_eos
 
 
-def _task_class(saved: SavedModel) -> type[FairseqTask]:
-    name = getattr(saved.cfg.task, "_name", None)
+def _task_class(checkpoint: Checkpoint) -> type[FairseqTask]:
+    name = getattr(checkpoint.cfg.task, "_name", None)
     if name not in TASK_REGISTRY:
-        raise UserError(f"{saved.path} was trained with --task {name}, which is not known here")
+        raise UserError(f"{checkpoint.path} was trained with --task {name}, which is not known here")
     found: type[FairseqTask] = TASK_REGISTRY[name]
     return found
 

@@ -18,8 +18,8 @@ from fairseq_compat import UserError
 from fairseq_compat.files import copied_whole, raising_later, written_whole
 from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_compat.versions import recorded_versions
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
-from fairseq_depthwise.checkpoints.saved_model import SavedModel, read_model
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.directions import first_task, languages_of
@@ -78,23 +78,24 @@ def export(
     files = checkpoint_files(checkpoint)
     if len(files) > 1:
         raise UserError(f"{checkpoint} are {len(files)} checkpoints; export them one by one")
-    saved = read_model(files[0])
-    refuse_architecture(saved.path, saved.architecture)
-    if getattr(saved.cfg.model, "quant_noise_scalar", 0):
+    trained = Checkpoint(files[0])
+    trained.require_family()
+    refuse_architecture(trained.path, trained.architecture)
+    if getattr(trained.cfg.model, "quant_noise_scalar", 0):
         raise UserError(
-            f"{saved.path} was trained with --quant-noise-scalar, whose rounding of weights and activations is counted "
-            "in Python while the model runs, so it cannot be exported"
+            f"{trained.path} was trained with --quant-noise-scalar, whose rounding of weights and activations is "
+            "counted in Python while the model runs, so it cannot be exported"
         )
     if options.data is not None and not os.path.isdir(options.data):
         raise UserError(f"--data {options.data} is not a folder; give one that fairseq-preprocess made")
-    data = options.data or data_folder(getattr(saved.cfg.task, "data", None), saved.path)
-    task = first_task(saved, data, options.source_lang, options.target_lang)
-    model = cast(StackModel, saved.model(task, data).to(_DTYPES[options.dtype]))
-    programs = export_programs(model, saved.path)
-    text, subwords = _text(saved, task, data, say)
+    data = options.data or data_folder(getattr(trained.cfg.task, "data", None), trained.path)
+    task = first_task(trained, data, options.source_lang, options.target_lang)
+    model = cast(StackModel, trained.model(task, data).to(_DTYPES[options.dtype]))
+    programs = export_programs(model, trained.path)
+    text, subwords = _text(trained, task, data, say)
     config = {
         "format": FORMAT,
-        "architecture": saved.architecture,
+        "architecture": trained.architecture,
         "versions": recorded_versions(),
         "dtype": options.dtype,
         **_language(task, model),
@@ -163,11 +164,11 @@ def _target_start(task: FairseqTask) -> tuple[int, list[int]]:
 
 
 def _text(
-    saved: SavedModel, task: FairseqTask, data: str, say: Callable[[str], None]
+    checkpoint: Checkpoint, task: FairseqTask, data: str, say: Callable[[str], None]
 ) -> tuple[Mapping[str, Any] | None, dict[str, str]]:
     """How text becomes tokens, None where that is not known; and the files it takes, with their names in the folder."""
     try:
-        settings = settings_for(TextOptions(), saved.cfg, task.source_dictionary, path=saved.path, data=data)
+        settings = settings_for(TextOptions(), checkpoint.cfg, task.source_dictionary, path=checkpoint.path, data=data)
     except UserError as error:
         say(f"how text becomes tokens is left out: {error}")
         return None, {}

@@ -22,7 +22,7 @@ from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 from fairseq_depthwise.modules.decoding.cache import KeysValues
 from fairseq_depthwise.modules.decoding.tensor_cache import TensorCache
-from fairseq_depthwise.modules.encoder_layer import prepare_layers
+from fairseq_depthwise.modules.stack import prepare_layers
 
 #: How far a probability may be from the model's own.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
@@ -133,7 +133,7 @@ def refuse_architecture(path: str, architecture: str) -> None:
     family = ARCH_MODEL_REGISTRY[architecture]
     if issubclass(family, LinearizedTransformer):
         raise UserError(
-            f"{path} has linear maps in the places of layers and is for analysis only; export the model that it was "
+            f"{path} has linear layers in the places of layers and is for analysis only; export the model that it was "
             "made of"
         )
     if not issubclass(family, StackModel):

@@ -1,4 +1,4 @@
-"""Models whose linear maps compute in 8 bits."""
+"""Models whose linear layers compute in 8 bits."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _Product = QuantizedLinear | QuantizedUnitLinear
 
 
 @dataclass(frozen=True)
-class Quantisation:
+class Quantization:
     """What became of models.
 
     Attributes:
-        maps: linear maps that they have; one that several layers share counts once.
-        quantised: those that compute in 8 bits.
+        maps: linear layers that they have; one that several layers share counts once.
+        quantized: those that compute in 8 bits.
         bytes_before: all their parameters.
         bytes_after: the same once weights are in 8 bits. Maps of the same input are one product, for which those that
             several layers share are kept once in each layer.
     """
 
     maps: int
-    quantised: int
+    quantized: int
     bytes_before: int
     bytes_after: int
 
     def __str__(self) -> str:
         before, after = (number / 2**20 for number in (self.bytes_before, self.bytes_after))
-        return f"int8: {self.quantised} of {self.maps} linear maps; {before:,.1f} MiB before, {after:,.1f} MiB after"
+        return f"int8: {self.quantized} of {self.maps} linear layers; {before:,.1f} MiB before, {after:,.1f} MiB after"
 
 
-def quantise(models: Iterable[BaseFairseqModel]) -> Quantisation:
-    """Let all linear maps of models compute in 8 bits, on the CPU: in layers, and from features to the vocabulary.
+def quantize(models: Iterable[BaseFairseqModel]) -> Quantization:
+    """Let all linear layers of models compute in 8 bits, on the CPU: in layers, and from features to the vocabulary.
 
     Layer norms, embeddings and everything else stay as they are, and so does a table that embedding and output
     projection share. The maps lose their own weights, so that nothing can compute from them unnoticed.
@@ -49,7 +49,7 @@ def quantise(models: Iterable[BaseFairseqModel]) -> Quantisation:
         models: in evaluation mode, in float32, after fairseq's ``prepare_for_inference_``.
 
     Raises:
-        UserError: this build of PyTorch has no quantised products.
+        UserError: this build of PyTorch has no quantized products.
     """
     modules = list(dict.fromkeys(module for model in models for module in model.modules()))
     before = _parameter_bytes(modules)
@@ -80,7 +80,7 @@ def quantise(models: Iterable[BaseFairseqModel]) -> Quantisation:
             module.skip_embed_dim_check = True  # fairseq's: or it reads the weights of its maps, and calls none
     maps = sum(type(module).__name__.endswith("Linear") for module in modules)
     after = _parameter_bytes(modules) + sum(product.bytes for product in products)
-    return Quantisation(maps, len(done), before, after)
+    return Quantization(maps, len(done), before, after)
 
 
 def _product_of(module: nn.Module) -> _Product | None:

@@ -15,14 +15,14 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat import UserError
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
-from fairseq_depthwise.checkpoints.saved_model import read_model
 from fairseq_depthwise.modules.linear.quantized import require_quantized_products
 from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import first_task, has_language_token, languages_of, task_for
-from fairseq_depthwise.serving.int8 import Quantisation, quantise
+from fairseq_depthwise.serving.int8 import Quantization, quantize
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 
 
@@ -39,7 +39,7 @@ class TranslatorOptions:
         max_line_tokens: a line of more tokens is translated in pieces of so many at most; None for what the models
             take. Then a piece has half as many as a hypothesis may have, so that its translation is not cut off.
         dtype: of the models.
-        int8: let linear maps compute in 8 bits, on a CPU, and everything else in float32.
+        int8: let linear layers compute in 8 bits, on a CPU, and everything else in float32.
     """
 
     beam: BeamOptions = field(default_factory=BeamOptions)
@@ -107,7 +107,7 @@ class LoadedTranslator:
         device: where.
 
     Attributes:
-        quantisation: with ``int8``, which linear maps compute in 8 bits; otherwise None.
+        quantization: with ``int8``, which linear layers compute in 8 bits; otherwise None.
 
     Raises:
         ArgumentError: a UserError that names these arguments: a file is no checkpoint, does not fit the data, or is not
@@ -133,21 +133,22 @@ class LoadedTranslator:
             require_quantized_products()
         self.files = checkpoint_files(model)
         first, *others = self.files
-        saved = read_model(first)
+        checkpoint = Checkpoint(first)
+        checkpoint.require_family()
         if data is not None and not os.path.isdir(data):
             raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-        self.data = data or data_folder(getattr(saved.cfg.task, "data", None), first)
-        self._task = first_task(saved, self.data, source_lang, target_lang)
+        self.data = data or data_folder(getattr(checkpoint.cfg.task, "data", None), first)
+        self._task = first_task(checkpoint, self.data, source_lang, target_lang)
         self._text = settings_for(
-            self.options.text, saved.cfg, self._task.source_dictionary, path=first, data=self.data
+            self.options.text, checkpoint.cfg, self._task.source_dictionary, path=first, data=self.data
         )
-        self.models = [saved.model(self._task, self.data)]
-        self.models += [read_model(path).model(self._task, self.data) for path in others]
+        self.models = [checkpoint.model(self._task, self.data)]
+        self.models += [Checkpoint(path).model(self._task, self.data) for path in others]
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
         self._directions: dict[tuple[str, str], _Direction] = {}
         self._direction(*self.languages)
         # After the search has made the models ready: then it is known which maps are computed together.
-        self.quantisation: Quantisation | None = quantise(self.models) if self.options.int8 else None
+        self.quantization: Quantization | None = quantize(self.models) if self.options.int8 else None
 
     @property
     def languages(self) -> tuple[str, str]:

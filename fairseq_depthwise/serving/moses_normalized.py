@@ -1,4 +1,4 @@
-"""``--tokenizer moses_normalized``: punctuation normalised as for the training text, then the tokenizer of Moses.
+"""``--tokenizer moses_normalized``: punctuation normalized as for the training text, then the tokenizer of Moses.
 
 fairseq's own ``--tokenizer moses`` leaves typographic quotes and dashes as they are, which a model has never seen that
 was trained, as the papers' were, on text that went through Moses' normalize-punctuation first. Words with hyphens stay

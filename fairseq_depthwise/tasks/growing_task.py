@@ -5,6 +5,7 @@ layers for two epochs, copies layers, trains 12 for two, and so on, all in one c
 is in :mod:`fairseq_depthwise.growth`; this file connects it to fairseq's hooks, whatever the task translates.
 """
 
+import functools
 import gc
 import logging
 from dataclasses import dataclass
@@ -20,16 +21,15 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.checkpoints.trained_model import options_class
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth, require_same_freezing
 from fairseq_depthwise.growth.grown_model import require_identity
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
 from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
+from fairseq_depthwise.growth.trained_model import options_class
 from fairseq_depthwise.growth.warm_start import start_from
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, check_values, option
-from fairseq_depthwise.tasks.trainer_access import give_tasks_their_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -329,3 +329,18 @@ def _depth_of_architecture(arch: str, side: str) -> int:
     ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(defaults)
     own = defaults.get(f"{side}_layers")
     return int(own if own is not None else getattr(options_class(arch), f"{side}_layers"))
+
+
+def give_tasks_their_trainer() -> None:
+    """From now on a new trainer calls ``task.set_trainer(trainer)`` of a task that has such a method."""
+    original = Trainer.__init__
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def initialize(self: Trainer, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if hasattr(self.task, "set_trainer"):
+            self.task.set_trainer(self)
+
+    Trainer.__init__ = initialize

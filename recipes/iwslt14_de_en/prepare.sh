@@ -18,7 +18,7 @@ fetch de-en.tgz none \
 talks='de-en.tgz!de-en'
 
 pair "$talks/train.tags.de-en.de" "$talks/train.tags.de-en.en"
-text talks --clean --no-words --keep-equal --tokenize moses-lower --longest "$MAX_WORDS" --ratio "$RATIO"
+text talks --clean --keep-equal --tokenize moses-lower --longest "$MAX_WORDS" --ratio "$RATIO"
 # Every 23rd pair is for validation.
 for language in de en; do
   made "$TEXT/held-out.$language" && continue
@@ -38,4 +38,4 @@ done
 test_text ted --tokenize moses-lower
 
 joint_bpe
-binarise "$TEXT/bpe.codes" --
+binarize "$TEXT/bpe.codes" --

@@ -1,10 +1,10 @@
-"""Parallel text, cleaned and tokenised, from archives to two files.
+"""Parallel text, cleaned and tokenized, from archives to two files.
 
     python clean_corpus.py --languages en de --pair SOURCE TARGET [--pair ...] --output train --tokenize moses
 
 SOURCE and TARGET name texts as ``text_streams.py`` reads them. Writes ``OUTPUT.en`` and ``OUTPUT.de``, and with
 ``--raw`` the untouched text as ``OUTPUT.raw.en`` and so on, which scores need. ``OUTPUT.report.txt`` says what was left
-out and why; with ``--clean`` ``OUTPUT.words.en`` and so on count every word: from them subwords are learned.
+out and why.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -24,10 +25,6 @@ from text_streams import read_text
 
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
-
-#: Different words of a language that are counted before those seen once are forgotten: a bound for memory.
-MOST_WORDS = 20_000_000
-
 
 _CHINESE = r"[\u2e80-\u2fdf\u3000-\u303f\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BETWEEN_CHINESE = re.compile(rf"(?<={_CHINESE}) +(?={_CHINESE})")
@@ -47,7 +44,7 @@ class Limits(NamedTuple):
     unequal: bool = False
 
     def fault(self, source: str, target: str) -> str | None:
-        """Why a tokenised pair is left out, or None."""
+        """Why a tokenized pair is left out, or None."""
         lengths = (len(source.split()), len(target.split()))
         if min(lengths) == 0:
             return "one side is empty"
@@ -68,22 +65,14 @@ def main() -> None:
     parser.add_argument("--tokenize", choices=("none", "unsegmented", "moses", "moses-lower"), default="none")
     parser.add_argument("--clean", action="store_true", help="leave pairs out; without it, all lines stay")
     parser.add_argument("--keep-equal", action="store_true", help="keep pairs whose sides are the same")
-    parser.add_argument("--no-words", action="store_true", help="do not count words")
     parser.add_argument("--longest", type=int, default=0, metavar="N", help="tokens of a side")
     parser.add_argument("--ratio", type=float, default=0.0, metavar="R", help="of the sides' lengths")
-    parser.add_argument("--raw", action="store_true", help="keep the text before tokenisation, too")
+    parser.add_argument("--raw", action="store_true", help="keep the text before tokenization, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     limits = Limits(options.longest, options.ratio, unequal=not options.keep_equal) if options.clean else None
     clean_corpus(
-        options.pair,
-        options.languages,
-        options.output,
-        options.tokenize,
-        limits,
-        raw=options.raw,
-        count=options.clean and not options.no_words,
-        jobs=options.jobs,
+        options.pair, options.languages, options.output, options.tokenize, limits, raw=options.raw, jobs=options.jobs
     )
 
 
@@ -95,7 +84,6 @@ def clean_corpus(
     limits: Limits | None,
     *,
     raw: bool,
-    count: bool,
     jobs: int,
 ) -> None:
     """See the head of this file; without ``limits`` all lines stay, even empty ones.
@@ -103,26 +91,26 @@ def clean_corpus(
     Raises:
         UserError: a text cannot be read, or two sides have different numbers of lines; then no file is written.
     """
-    words: list[Counter[str]] = [Counter(), Counter()]
     left_out: Counter[str] = Counter()
     read = kept = 0
     with ExitStack() as stack:
         files = [stack.enter_context(written_whole(f"{output}.{language}")) for language in languages]
         raws = [stack.enter_context(written_whole(f"{output}.raw.{language}")) for language in languages] if raw else []
-        work = _Work(languages, tokenize, limits, raw, count)
-        for result in map_in_order(work, _all_pairs(pairs), jobs, work.prepare):
-            read += result.read
-            kept += len(result.pairs)
-            left_out.update(result.left_out)
-            for side, found in enumerate(result.words):
-                words[side].update(found)
-                if len(words[side]) > MOST_WORDS:
-                    words[side] = Counter({word: count for word, count in words[side].items() if count > 1})
+        for chunk in map_in_order(_tokenize, _all_pairs(pairs), jobs, partial(_prepare, tokenize, languages)):
+            chosen = []
+            for pair, tokens in chunk:
+                fault = limits.fault(*tokens) if limits is not None else None
+                if fault is None:
+                    chosen.append((pair, tokens))
+                else:
+                    left_out[fault] += 1
+            read += len(chunk)
+            kept += len(chosen)
             for side, file in enumerate(files):
-                file.write("".join(f"{pair[side]}\n" for pair in result.pairs).encode())
+                file.write("".join(f"{tokens[side]}\n" for _, tokens in chosen).encode())
             for side, file in enumerate(raws):
-                file.write("".join(f"{pair[side]}\n" for pair in result.raw).encode())
-            if read // 1_000_000 > (read - result.read) // 1_000_000:
+                file.write("".join(f"{pair[side]}\n" for pair, _ in chosen).encode())
+            if read // 1_000_000 > (read - len(chunk)) // 1_000_000:
                 say(f"{output}: {read:,} pairs read, {kept:,} kept")
         if kept == 0:
             raise UserError(f"no pair of {', '.join(' and '.join(pair) for pair in pairs)} is left for {output}")
@@ -130,57 +118,27 @@ def clean_corpus(
         lines = [f"{read:,} pairs read, {kept:,} kept"]
         lines += [f"{number:,} left out: {reason}" for reason, number in left_out.most_common()]
         report.write("".join(f"{line}\n" for line in lines).encode())
-        for language, counted in zip(languages, words, strict=True) if count else ():
-            counts = stack.enter_context(written_whole(f"{output}.words.{language}"))
-            counts.writelines(f"{word} {times}\n".encode() for word, times in counted.most_common())
     say(f"{output}: " + "; ".join(lines))
 
 
-class _Result(NamedTuple):
-    read: int
-    pairs: list[tuple[str, str]]
-    raw: list[tuple[str, str]]
-    words: tuple[Counter[str], Counter[str]]
-    left_out: Counter[str]
-
-
-class _Work:
-    """What a process does with a chunk of pairs."""
-
-    def __init__(self, languages: list[str], tokenize: str, limits: Limits | None, raw: bool, count: bool) -> None:
-        self.languages = languages
-        self.tokenize = tokenize
-        self.limits = limits
-        self.raw = raw
-        self.count = count
-
-    def prepare(self) -> None:
-        global _tokenizers
-        _tokenizers = [tokenizer(self.tokenize, language) for language in self.languages]
-
-    def __call__(self, chunk: list[tuple[str, str]]) -> _Result:
-        pairs, raw, left_out, words = [], [], Counter[str](), (Counter[str](), Counter[str]())
-        for pair in chunk:
-            source, target = _tokenizers[0](pair[0]), _tokenizers[1](pair[1])
-            fault = self.limits.fault(source, target) if self.limits is not None else None
-            if fault is not None:
-                left_out[fault] += 1
-                continue
-            pairs.append((source, target))
-            if self.raw:
-                raw.append(pair)
-            if self.count:
-                words[0].update(source.split())
-                words[1].update(target.split())
-        return _Result(len(chunk), pairs, raw, words, left_out)
-
+Pair = tuple[str, str]
 
 #: Of this process, one for each side.
 _tokenizers: list[Callable[[str], str]] = []
 
 
+def _prepare(tokenize: str, languages: list[str]) -> None:
+    _tokenizers[:] = [tokenizer(tokenize, language) for language in languages]
+
+
+def _tokenize(chunk: list[Pair]) -> list[tuple[Pair, Pair]]:
+    """Return each pair as it is and tokenized."""
+    source, target = _tokenizers
+    return [(pair, (source(pair[0]), target(pair[1]))) for pair in chunk]
+
+
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
-    """What tokenises a line.
+    """Return what tokenizes a line.
 
     ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it. ``moses-lower`` is what
     fairseq's own scripts for IWSLT do: the tokenizer alone, which escapes some characters, then lower case.
@@ -197,10 +155,10 @@ def tokenizer(kind: str, language: str) -> Callable[[str], str]:
         return lambda line: str(moses.tokenize(line, return_str=True)).lower()
     normalizer = MosesPunctNormalizer(language)
 
-    def tokenised(line: str) -> str:
+    def tokenized(line: str) -> str:
         return str(moses.tokenize(normalizer.normalize(line), return_str=True, escape=False))
 
-    return tokenised
+    return tokenized
 
 
 def _all_pairs(names: list[list[str]]) -> Iterator[tuple[str, str]]:

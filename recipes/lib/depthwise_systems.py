@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Published, System, Training, adam, depth, noam
+from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Published, System, Training, adam, depth, noam, saved_every
 
 PAPER = "depth-wise LSTM"
 WARM_UP = 8000
@@ -18,14 +18,6 @@ _DE, _FR, _CS = "wmt14_en_de", "wmt14_en_fr", "wmt15_cs_en"
 _DROPOUT = Dropout(0.1, attention=0.1, activation=0.1)
 _BIG_DROPOUT = replace(_DROPOUT, residual=0.3)
 
-#: fairseq validates when it saves.
-_SAVE = ("--validate-interval", "100000", "--no-epoch-checkpoints")
-
-
-def _saved(updates: int, keep: int) -> tuple[str, ...]:
-    """Save every so many updates, and keep so many of these checkpoints."""
-    return ("--save-interval-updates", str(updates), *_SAVE, "--keep-interval-updates", str(keep))
-
 
 def _training(width: int, updates: int, average: int, max_tokens: int, dropout: Dropout = _DROPOUT) -> Training:
     """Section 3.1; steps and dropout are those of Vaswani et al., whom the paper follows."""
@@ -34,7 +26,7 @@ def _training(width: int, updates: int, average: int, max_tokens: int, dropout: 
         updates=updates,
         dropout=dropout,
         options=(*adam("(0.9, 0.98)", "1e-9", noam(width, WARM_UP), WARM_UP), *SMOOTHED),
-        save=_saved(1500, average),
+        save=saved_every(1500, keep=average),
         average=average,
         max_tokens=max_tokens,
         target_tokens=True,
@@ -181,7 +173,7 @@ def many_languages(scheduler: str) -> Training:
     return replace(
         _training(512, 500_000, 5, 12_500),
         options=(*adam("(0.9, 0.98)", "1e-8", noam(512, 4000), 4000, scheduler), *SMOOTHED),
-        save=_saved(5000, 5),
+        save=saved_every(5000, keep=5),
         target_tokens=False,
     )
 

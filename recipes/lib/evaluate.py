@@ -30,7 +30,7 @@ from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import written_whole
 from fairseq_depthwise import tables
 from fairseq_depthwise.checkpoints.averaging import last_checkpoints, require_one_depth
-from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenise
+from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize
 from fairseq_depthwise.evaluation.significance import paired_test, spread
 from fairseq_depthwise.evaluation.translations import read_lines, read_translations
 from recipes import RECIPES, Recipe, system_of
@@ -104,9 +104,9 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
     with written_whole(generated) as log:
         if status := subprocess.run(command, stdout=log).returncode:
             raise UserError(f"fairseq-generate ended with status {status}; what it printed above says why")
-    tokens = read_translations(str(generated), tokenised=True).sentences
+    tokens = read_translations(str(generated), tokenized=True).sentences
     _write(output / f"{test}.tok", tokens)
-    _write(done, detokenise(tokens, target) if "--tokenizer" in recipe.text else tokens)
+    _write(done, detokenize(tokens, target) if "--tokenizer" in recipe.text else tokens)
 
 
 def checkpoint_of(system: System, folder: Path) -> Path:
@@ -220,12 +220,12 @@ def baselines_of(recipe: str, system: System) -> Iterator[str]:
 
 def forms(work: Path, test: str, target: str, metric: TranslationMetric) -> tuple[str, list[list[str]]]:
     """Return the ending of the translations in the form that a metric takes, and the references in that form."""
-    raw = "" if metric.tokenised else ".raw"
+    raw = "" if metric.tokenized else ".raw"
     text = work / "text"
     others = sorted(text.glob(f"test.{test}.ref*{raw}.{target}"))
     others = [path for path in others if raw or not path.name.endswith(f".raw.{target}")]
     references = [read_lines(str(path)) for path in (text / f"test.{test}{raw}.{target}", *others)]
-    return (".tok" if metric.tokenised else ".txt"), references
+    return (".tok" if metric.tokenized else ".txt"), references
 
 
 def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:

@@ -1,6 +1,6 @@
 """Scores a many-to-many model in every direction that has a test set, all of them in parallel.
 
-    python evaluate_languages.py SYSTEM
+    python evaluate_languages.py opus100 SYSTEM
 
 Averages the last checkpoints, translates each test set into ``evaluation/en-xx/LANGUAGE.txt``, ``evaluation/xx-en`` and
 ``evaluation/zero-shot``, with one model in each GPU's memory (or in each of ``PROCESSES`` on a CPU), and prints
@@ -30,7 +30,7 @@ from systems import Published
 from fairseq_compat import UserError
 from fairseq_compat.files import written_whole
 from fairseq_depthwise import tables
-from fairseq_depthwise.evaluation.languages import LanguageScore, summarise, why_no_bleu4, why_no_bleu94
+from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_no_bleu4, why_no_bleu94
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
 from recipes import RECIPES, system_of
@@ -71,6 +71,7 @@ class Direction(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", choices=(RECIPE,))
     parser.add_argument("system")
     options = parser.parse_args()
     system = with_average(system_of(RECIPE, options.system))
@@ -226,11 +227,11 @@ def report(
         if not found:
             continue
         rows += [[f"{group} {name}", f"{one.score:.2f}", "-"] for name, one in found.items()]
-        summary = summarise(found, base[group] if base else None)
+        summary = summarize(found, base[group] if base else None)
         rows.append([f"{group} mean over {len(found)}", f"{summary.mean:.2f}", "-"])
         if group == "zero-shot":
             continue
-        wins = summarise(found, published_scores(PUBLISHED_BASE)[group]).win_ratio
+        wins = summarize(found, published_scores(PUBLISHED_BASE)[group]).win_ratio
         for name, value in (("bleu94", summary.bleu94), ("bleu4", summary.bleu4), ("win_ratio", wins)):
             label = f"{group} {name}"
             rows.append([label, "-" if value is None else f"{value:.2f}", numbers.get(label, "-")])

@@ -1,9 +1,13 @@
-"""A paper's batch on any number of GPUs: how many tokens each takes at a time, and how many times before an update."""
+"""A paper's batch on any number of GPUs: how many tokens each takes at a time, and how many times before an update.
+
+``--max-tokens`` counts padded tokens of the longer side; where a paper counts target tokens, their share is measured.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from systems import Stage
@@ -12,6 +16,12 @@ from fairseq_compat import UserError
 
 #: Fewer tokens for a GPU would leave long sentences out.
 FEWEST_TOKENS = 300
+
+#: Target tokens for each token of ``--max-tokens`` where there are no data to measure it with: of English-German text.
+USUAL_SHARE = 0.86
+
+#: Sentences that it is measured with, evenly spread.
+SAMPLE = 200_000
 
 
 class Batch(NamedTuple):
@@ -62,3 +72,32 @@ def growth_stages(stages: Sequence[Stage], tokens: int, processes: int, most: in
         length = "" if stage.epochs is None else str(stage.epochs)
         texts.append(f"{stage.layers}:{length}@{size.max_tokens}x{size.update_freq}")
     return ",".join(texts)
+
+
+def target_share(data: Path, source: str, target: str, max_tokens: int) -> float:
+    """Return the target tokens of the mean batch of the training set, by ``max_tokens``.
+
+    Batches are those of fairseq: sentences of like length, a multiple of 8 of them.
+    """
+    import numpy as np
+    from fairseq.data import data_utils
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    # Their sizes are views of files that are closed with them.
+    texts = [MMapIndexedDataset(f"{data}/train.{source}-{target}.{language}") for language in (source, target)]
+    step = max(1, -(-len(texts[0]) // SAMPLE))
+    sources, targets = (text.sizes[::step].astype(np.int64) for text in texts)
+    # Sentences too long for a batch are left out in training.
+    fits = np.maximum(sources, targets) <= max_tokens
+    sources, targets = sources[fits], targets[fits]
+    order = np.lexsort((targets, sources))
+    batches = data_utils.batch_by_size(
+        order,
+        num_tokens_fn=None,
+        num_tokens_vec=np.maximum(sources, targets)[order],
+        max_tokens=max_tokens,
+        required_batch_size_multiple=8,
+    )
+    # The last batch is what is left over; of a sample it would count for more than it does.
+    whole = batches[:-1] or batches
+    return float(sum(targets[batch].sum() for batch in whole) / (len(whole) * max_tokens)) if whole else USUAL_SHARE

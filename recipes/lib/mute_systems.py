@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from systems import PRE_NORM, SMOOTHED, Dropout, Published, System, Training, adam, noam
+from systems import PRE_NORM, SMOOTHED, Dropout, Published, System, Training, adam, noam, saved_every
 
 PAPER = "multi-unit"
 _DE, _ZH, _NIST = "wmt14_en_de", "wmt18_zh_en", "nist_zh_en"
@@ -34,7 +34,7 @@ def _selected(*options: str) -> tuple[str, ...]:
     )
 
 
-#: English-German and NIST are tokenised; fairseq scores them with one reference, and case.
+#: English-German and NIST are tokenized; fairseq scores them with one reference, and case.
 _TOKENS = _selected("--eval-tokenized-bleu", "--eval-bleu-remove-bpe")
 _OPTIONS = {
     _DE: (*_TOKENS, "--valid-subset", "valid1"),  # newstest2013 alone
@@ -50,10 +50,7 @@ def _training(width: int, max_tokens: int) -> Training:
         updates=300_000,
         dropout=_dropout(0.2),
         options=(*adam("(0.9, 0.998)", "1e-9", noam(width, WARM_UP), WARM_UP), *SMOOTHED, *_OPTIONS[_DE]),
-        save=(
-            *("--save-interval-updates", "5000", "--validate-interval", "100000", "--no-epoch-checkpoints"),
-            *("--keep-interval-updates", "5"),
-        ),
+        save=saved_every(5000, keep=5),
         average=0,
         max_tokens=max_tokens,
     )

@@ -1,14 +1,14 @@
-# Steps of prepare.sh, sourced by every recipe after recipe.sh: from archives to binarised data. Each step does only
+# Steps of prepare.sh, sourced by every recipe after recipe.sh: from archives to binarized data. Each step does only
 # what is missing, and its files appear when they are whole.
 #
-# Environment: MIRROR     a folder or URL that has the archives (default: their public homes)
-#              DISK       GB that are asked for before anything is fetched, for a smaller corpus than the recipe's
+# Environment: DISK       GB that are asked for before anything is fetched, for a smaller corpus than the recipe's
 #              DOWNLOADS  where archives are kept (default: WORK/downloads); one folder can serve all recipes
 # shellcheck shell=bash
 DOWNLOADS=${DOWNLOADS:-$WORK/downloads}
 TEXT=$WORK/text
 DATA=$WORK/data-bin
 UNFINISHED=$WORK/.data-bin.fairseq-unfinished  # a name that no user gives
+SCRATCH=$WORK/.text.fairseq-unfinished
 mkdir -p "$TEXT" "$DOWNLOADS"
 
 # Two at once would write the same files.
@@ -16,6 +16,12 @@ if command -v flock >/dev/null; then
   exec 9>"$WORK/.preparing"
   flock -n 9 || die "WORK=$WORK is being prepared by another process; wait for it, or give another WORK"
 fi
+
+rm -rf "$SCRATCH"
+mkdir "$SCRATCH"
+trap 'rm -rf "$SCRATCH"' EXIT
+
+. "$LIB/fetch.sh"
 
 declare -a PAIRS=() VALIDS=() TESTS=()
 
@@ -47,25 +53,15 @@ space() {
   [ "$free" -ge "$1" ] || die "about $1 GB are needed in $WORK, and $free GB are free there; set WORK to a larger disk"
 }
 
-# fetch NAME CHECKSUM URL...: one archive into DOWNLOADS; NAME alone is looked up in archives.txt.
-fetch() {
-  local checksum url
-  if [ $# = 1 ]; then
-    read -r _ checksum url < <(grep "^$1 " "$LIB/archives.txt") || die "recipes/lib/archives.txt has no $1"
-    set -- "$1" "$checksum" "$url"
-  fi
-  "$PYTHON" "$LIB/fetch.py" "$@" --to "$DOWNLOADS"
-}
-
 # pair SOURCE TARGET: two texts in DOWNLOADS that the next call of text is made of.
 pair() { PAIRS+=(--pair "$DOWNLOADS/$1" "$DOWNLOADS/$2"); }
 
-# text NAME [OPTION...]: cleaned and tokenised text from the pairs so far.
+# text NAME [OPTION...]: cleaned and tokenized text from the pairs so far.
 text() {
   local name=$1
   shift
   if ! made "$TEXT/$name.$SOURCE" "$TEXT/$name.$TARGET"; then
-    say "$name: cleaning and tokenising"
+    say "$name: cleaning and tokenizing"
     "$PYTHON" "$LIB/clean_corpus.py" --languages "$SOURCE" "$TARGET" "${PAIRS[@]}" --output "$TEXT/$name" \
       --jobs "$JOBS" "$@"
   fi
@@ -94,46 +90,63 @@ made() {
 # joint_bpe: subwords of both languages together, and the text split into them. Subwords that occur less than THRESHOLD
 # times in the training text of their language are split further.
 joint_bpe() {
-  local language
-  local -a words=("$TEXT/train.words.$SOURCE" "$TEXT/train.words.$TARGET") limits=()
+  local language part
+  local -a limits
   if ! made "$TEXT/bpe.codes"; then
     say "learning $MERGES merge operations"
-    "$PYTHON" "$LIB/subwords.py" learn-bpe "${words[@]}" --merges "$MERGES" --output "$TEXT/bpe.codes"
+    subword_nmt -c 'from subword_nmt.subword_nmt import main; main()' learn-joint-bpe-and-vocab \
+      --input "$TEXT/train.$SOURCE" "$TEXT/train.$TARGET" --symbols "$MERGES" \
+      --output "$SCRATCH/bpe.codes" --write-vocabulary "$SCRATCH/bpe.vocab.$SOURCE" "$SCRATCH/bpe.vocab.$TARGET"
+    mv "$SCRATCH/bpe.vocab.$SOURCE" "$SCRATCH/bpe.vocab.$TARGET" "$TEXT/"
+    mv "$SCRATCH/bpe.codes" "$TEXT/bpe.codes"
   fi
-  if [ "${THRESHOLD:-0}" != 0 ]; then
+  for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do
+    made "$TEXT/bpe.$part.$SOURCE" "$TEXT/bpe.$part.$TARGET" && continue
+    say "$part: splitting into subwords"
     for language in "$SOURCE" "$TARGET"; do
-      made "$TEXT/bpe.vocab.$language" || "$PYTHON" "$LIB/subwords.py" vocabulary "$TEXT/train.words.$language" \
-        --codes "$TEXT/bpe.codes" --output "$TEXT/bpe.vocab.$language"
+      limits=()
+      [ "${THRESHOLD:-0}" = 0 ] ||
+        limits=(--vocabulary "$TEXT/bpe.vocab.$language" --vocabulary-threshold "$THRESHOLD")
+      subword_nmt -m subword_nmt.apply_bpe --codes "$TEXT/bpe.codes" "${limits[@]}" \
+        --input "$TEXT/$part.$language" --output "$SCRATCH/$part.$language"
+      # Its processes cannot say that they have failed.
+      [ "$(wc -l <"$TEXT/$part.$language")" = "$(wc -l <"$SCRATCH/$part.$language")" ] ||
+        die "subword-nmt apply-bpe has lost lines of $TEXT/$part.$language, for lack of space perhaps; run it again"
     done
-    limits=(--vocabulary "$TEXT/bpe.vocab.$SOURCE" "$TEXT/bpe.vocab.$TARGET" --threshold "$THRESHOLD")
-  fi
-  split_text "$TEXT/bpe.codes" "${limits[@]}"
+    if [ "$part" = train ] && [ "${LONGEST:-0}" != 0 ]; then
+      PAIRS=(--pair "$SCRATCH/train.$SOURCE" "$SCRATCH/train.$TARGET")
+      text bpe.train --clean --keep-equal --longest "$LONGEST"
+    else
+      for language in "$SOURCE" "$TARGET"; do mv "$SCRATCH/$part.$language" "$TEXT/bpe.$part.$language"; done
+    fi
+  done
 }
 
-# sentencepiece_each: subwords of each language by itself, from text that is not tokenised.
+# subword_nmt PROGRAM OPTION...: with JOBS processes, which the command subword-nmt has for learning only.
+subword_nmt() {
+  TMPDIR=$SCRATCH "$PYTHON" "$@" --num-workers "$JOBS" >"$TEXT/subword-nmt.log" 2>&1 ||
+    die "subword-nmt ended with status $?; the end of $TEXT/subword-nmt.log:
+$(tail -n 3 "$TEXT/subword-nmt.log")"
+}
+
+# sentencepiece_each: subwords of each language by itself, from text that is not tokenized.
 sentencepiece_each() {
-  local language
+  local language part
   for language in "$SOURCE" "$TARGET"; do
     made "$TEXT/pieces.$language.model" && continue
     say "learning $VOCABULARY subwords of $language"
-    "$PYTHON" "$LIB/subwords.py" learn-sentencepiece "$TEXT/train.$language" --size "$VOCABULARY" \
-      --output "$TEXT/pieces.$language"
+    "$PYTHON" "$LIB/pieces.py" learn "$TEXT/train.$language" --size "$VOCABULARY" --output "$TEXT/pieces.$language"
   done
-  split_text "$TEXT/pieces.$SOURCE.model" "$TEXT/pieces.$TARGET.model"
-}
-
-# split_text MODEL... [OPTION...]: subwords, pairs of more than LONGEST of them left out of the training text.
-split_text() {
-  local part
   for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do
     made "$TEXT/bpe.$part.$SOURCE" "$TEXT/bpe.$part.$TARGET" && continue
-    "$PYTHON" "$LIB/subwords.py" apply --model "$@" --input "$TEXT/$part" --languages "$SOURCE" "$TARGET" \
-      --output "$TEXT/bpe.$part" --jobs "$JOBS" --longest "$([ "$part" = train ] && echo "${LONGEST:-0}" || echo 0)"
+    "$PYTHON" "$LIB/pieces.py" apply "$TEXT/pieces.$SOURCE.model" "$TEXT/pieces.$TARGET.model" \
+      --input "$TEXT/$part" --languages "$SOURCE" "$TARGET" --output "$TEXT/bpe.$part" --jobs "$JOBS" \
+      --longest "$([ "$part" = train ] && echo "${LONGEST:-0}" || echo 0)"
   done
 }
 
-# binarise MODEL... -- OPTION...: fairseq's data, with the subword models and the list of test sets beside it.
-binarise() {
+# binarize MODEL... -- OPTION...: fairseq's data, with the subword models and the list of test sets beside it.
+binarize() {
   local -a models=() tests=("${TESTS[@]/#/$TEXT/bpe.test.}") valids=("${VALIDS[@]/#/$TEXT/bpe.}")
   local joined valid
   made "$DATA" && return
@@ -143,7 +156,7 @@ binarise() {
   done
   joined=$(IFS=, && echo "${tests[*]}")
   valid=$(IFS=, && echo "${valids[*]}")
-  say "binarising"
+  say "binarizing"
   rm -rf "$UNFINISHED"
   "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
     --trainpref "$TEXT/bpe.train" --validpref "$valid" --testpref "$joined" --destdir "$UNFINISHED" \

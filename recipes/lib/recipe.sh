@@ -1,4 +1,4 @@
-# What every script of a recipe starts with. It is sourced, with RECIPE set to the recipe's name.
+# What every script of the recipes starts with. It is sourced, with RECIPE set to the recipe's name.
 #
 # Environment: WORK    where the recipe works (default: runs/RECIPE in the current folder)
 #              PYTHON  an interpreter that has fairseq-depthwise (default: the one of make setup, else python3)
@@ -7,6 +7,25 @@
 set -euo pipefail
 
 LIB=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+die() {
+  echo "${RECIPE:-recipes}: error: $*" >&2
+  exit 1
+}
+
+say() { echo "$RECIPE: $*" >&2; }
+
+case $RECIPE in
+  '' | -* | */*) known=no ;;
+  *) known=$([ -e "$LIB/../$RECIPE/README.md" ] && echo yes || echo no) ;;
+esac
+if [ "$known" = no ]; then
+  names=$(cd "$LIB/.." && printf '%s\n' */README.md | sed 's:/.*::' | paste -s -d ' ' -)
+  [ -n "$RECIPE" ] || die "no recipe is named; give one of $names"
+  unknown=$RECIPE RECIPE=
+  die "there is no recipe $unknown; the recipes are $names"
+fi
+
 JOBS=${JOBS:-$(getconf _NPROCESSORS_ONLN)}
 WORK=${WORK:-runs/$RECIPE}
 if [ -z "${PYTHON:-}" ]; then
@@ -14,13 +33,6 @@ if [ -z "${PYTHON:-}" ]; then
   [ -x "$PYTHON" ] || PYTHON=python3
 fi
 export WORK PYTHON JOBS RECIPE
-
-die() {
-  echo "$RECIPE: error: $*" >&2
-  exit 1
-}
-
-say() { echo "$RECIPE: $*" >&2; }
 
 case $JOBS in '' | *[!0-9]*) die "JOBS=$JOBS is not a whole number of at least 1" ;; esac
 [ "$JOBS" -ge 1 ] || die "JOBS=$JOBS is not a whole number of at least 1"

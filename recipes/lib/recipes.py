@@ -148,6 +148,6 @@ def system_of(recipe: str, name: str) -> System:
         close = difflib.get_close_matches(name, systems, n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else "."
         raise UserError(
-            f"{recipe} has no system {name or repr(name)}{hint} train.sh --list names all {len(systems)} of them"
+            f"{recipe} has no system {name or repr(name)}{hint} train.sh {recipe} --list names all {len(systems)}"
         )
     return systems[name].within(recipe)

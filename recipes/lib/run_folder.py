@@ -34,7 +34,7 @@ def seeds_of(work: Path, system: str) -> list[str]:
 
 
 def languages_of(data: Path) -> tuple[str, str]:
-    """Source and target language of binarised data.
+    """Source and target language of binarized data.
 
     Raises:
         UserError: the folder has no training data of one pair.

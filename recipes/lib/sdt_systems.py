@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Published, Stage, System, Training, adam
+from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Published, Stage, System, Training, adam, saved_every
 
 PAPER = "shallow-to-deep"
 _DE, _FR = "wmt14_en_de", "wmt14_en_fr"
@@ -24,10 +24,7 @@ _BIG_DROPOUT = replace(_DROPOUT, residual=0.3)
 _SHARES = ((24, 1.0), (36, 2 / 3), (10**6, 1 / 2))
 
 #: English-French has nine epochs: the last five checkpoints of the full depth are 5,000 updates apart.
-_FRENCH_SAVE = (
-    *("--save-interval-updates", "5000", "--validate-interval", "100000", "--no-epoch-checkpoints"),
-    *("--keep-interval-updates", "5"),
-)
+_FRENCH_SAVE = saved_every(5000, keep=5)
 
 
 def _training(
@@ -74,19 +71,15 @@ _INTERVAL_4 = _even((6, 12, 18, 30, 42, 48), (4, 1, 3, 4, 4, 5))
 _DOUBLING = _even((6, 12, 24, 48), (4, 4, 4, 9))
 
 
-def _row(table: str, tokenized: dict[str, float], sacrebleu: dict[str, float]) -> dict[str, tuple[Published, ...]]:
-    metric = {_DE: "compound-split", _FR: "tokenized"}
-    return {
-        recipe: (Published(metric[recipe], score, table), Published("sacrebleu", sacrebleu[recipe], table, digits=1))
-        for recipe, score in tokenized.items()
-    }
-
-
 def _german_french(
     german: tuple[float, float], french: tuple[float, float] | None = None, table: str = "Table 1"
 ) -> dict[str, tuple[Published, ...]]:
-    pairs = {_DE: german} | ({_FR: french} if french else {})
-    return _row(table, {name: pair[0] for name, pair in pairs.items()}, {name: pair[1] for name, pair in pairs.items()})
+    """Return a row with tokenized BLEU and sacreBLEU."""
+    found = {}
+    for recipe, metric, scores in ((_DE, "compound-split", german), (_FR, "tokenized", french)):
+        if scores:
+            found[recipe] = (Published(metric, scores[0], table), Published("sacrebleu", scores[1], table, digits=1))
+    return found
 
 
 def _german(score: float, table: str) -> dict[str, tuple[Published, ...]]:

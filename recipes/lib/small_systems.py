@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Stage, System, Training, adam, depth
+from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Stage, System, Training, adam, depth, saved_every
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,7 @@ def _training(size: Size, *, scheduler: str = "inverse_sqrt") -> Training:
         updates=size.updates,
         dropout=Dropout(size.dropout, attention=0, activation=0),
         options=(*adam("(0.9, 0.98)", "1e-9", size.rate, WARM_UP, scheduler), *SMOOTHED),
-        save=(
-            *("--save-interval-updates", str(INTERVAL), "--validate-interval", "100000", "--no-epoch-checkpoints"),
-            *("--keep-interval-updates", str(AVERAGE + PATIENCE), "--patience", str(PATIENCE)),
-        ),
+        save=(*saved_every(INTERVAL, keep=AVERAGE + PATIENCE), "--patience", str(PATIENCE)),
         average=AVERAGE,
         up_to_best=True,
         max_tokens=BATCH_TOKENS,

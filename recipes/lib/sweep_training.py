@@ -19,7 +19,7 @@ from sweep_plan import Run
 
 from fairseq_compat import checkpoints
 from fairseq_compat.files import written_whole
-from fairseq_depthwise.checkpoints.summary import summarise
+from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.sentence_counts import count_sentences, to_text
 from fairseq_depthwise.evaluation.translations import read_lines
@@ -70,12 +70,12 @@ class Training:
             os.killpg(self.process.pid, signal.SIGTERM)
 
     def script(self, name: str, environment: Mapping[str, str], *arguments: str) -> int:
-        """Run a script of the recipe in a process group of its own; return its status."""
+        """Run a script of the recipes in a process group of its own; return its status."""
         if self.stopping:
             return -signal.SIGTERM
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
-                ["bash", str(RECIPE_FOLDERS / self.run.recipe / name), self.run.system, *arguments],
+                ["bash", str(RECIPE_FOLDERS / name), self.run.recipe, self.run.system, *arguments],
                 env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                 start_new_session=True, pass_fds=(self.lock,),
             )  # fmt: skip
@@ -131,7 +131,7 @@ def train_and_score(training: Training, work: Path, threads: int, extra: Sequenc
 def _measured(folder: Path) -> dict[str, Any]:
     """Return what the log and the last checkpoint say of a training."""
     last = str(folder / "checkpoints" / "checkpoint_last.pt")
-    summary = summarise(checkpoints.load_checkpoint(last, mapped=True), last)
+    summary = summarize(checkpoints.load_checkpoint(last, mapped=True), last)
     series = read_log(str(folder / "train.log")).series
     valid, inner = series["valid"]["nll_loss"], series["train_inner"]["wpb"]
     best = min(range(len(valid.values)), key=lambda place: valid.values[place])

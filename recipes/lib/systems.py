@@ -158,3 +158,11 @@ PRE_NORM = ("--encoder-normalize-before", "--decoder-normalize-before")
 
 def depth(encoder: int, decoder: int) -> tuple[str, ...]:
     return ("--encoder-layers", str(encoder), "--decoder-layers", str(decoder))
+
+
+def saved_every(updates: int, *, keep: int) -> tuple[str, ...]:
+    """Return options that save every so many updates and keep so many checkpoints; fairseq validates when it saves."""
+    return (
+        *("--save-interval-updates", str(updates), "--validate-interval", "100000", "--no-epoch-checkpoints"),
+        *("--keep-interval-updates", str(keep)),
+    )

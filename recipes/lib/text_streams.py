@@ -1,29 +1,25 @@
 """The lines of a corpus, read straight from the archives it comes in: nothing is unpacked, memory does not grow.
 
 A text is named by ``ARCHIVE!MEMBER``, or by a path alone. ``MEMBER`` may hold ``*`` for several members. ``@N`` at its
-end takes the N-th column, from 1, of lines with tabs. Archives are .tar, .tgz, .tar.gz and .zip, or the parts of one as
-``NAME.00+NAME.01``; members and files that end in .gz are unpacked on the way, of those in .sgm or .xml the segments
-are read. The training texts of IWSLT, ``train.tags.*``, lose what describes a talk, except for its title and summary.
+end takes the N-th column, from 1, of lines with tabs. Archives are .tar, .tgz, .tar.gz and .zip; members and files that
+end in .gz are unpacked on the way, of those in .sgm or .xml the segments are read. The training texts of IWSLT,
+``train.tags.*``, lose what describes a talk, except for its title and summary.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import gzip
-import io
 import os
 import re
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import IO
 
 from fairseq_compat import UserError
 
-_BLOCK = 1 << 20
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile)
 #: Of IWSLT, as fairseq's scripts treat it: lines that are left out, and marks around a title or summary.
 _TALK = re.compile("<(?:url|talkid|keywords)>")
@@ -52,32 +48,10 @@ def read_text(name: str) -> Iterator[str]:
         raise UserError(f"{archive} cannot be read: {error.strerror or error}") from error
 
 
-def read_to_the_end(path: Path) -> None:
-    """Raise :class:`UserError` if an archive or compressed file is damaged or ends early, or a text is empty."""
-    name = path.name
-    if path.stat().st_size == 0:
-        raise UserError("it is damaged or incomplete (it is empty)")
-    try:
-        if name.endswith(".zip"):
-            with zipfile.ZipFile(path) as archive:
-                if (member := archive.testzip()) is not None:
-                    raise UserError(f"its member {member} is damaged")
-        elif name.endswith((".tar", ".tgz", ".tar.gz")):
-            for _, stream in _members(str(path), "*"):
-                while stream.read(_BLOCK):
-                    pass
-        elif name.endswith(".gz"):
-            with gzip.open(path) as file:
-                while file.read(_BLOCK):
-                    pass
-    except _DAMAGED as error:
-        raise UserError(f"it is damaged or incomplete ({error})") from error
-
-
 def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
-    """The members whose names match, opened one after the other, with their names; a plain file is its own member."""
+    """Open the members whose names match, one after the other; a plain file is its own member."""
     if not pattern:
-        with _opened_parts(archive) as file:
+        with open(archive, "rb") as file:
             yield archive, file
         return
     found = False
@@ -92,15 +66,11 @@ def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _tar_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
-    with _opened_parts(archive) as file:
-        packed = re.search(r"\.(tgz|tar\.gz)(\.\d+)?(\+|$)", archive) is not None
-        # Not tarfile's own "r|gz", which takes an incomplete file for a whole one and looks at no checksum.
-        unpacked = gzip.GzipFile(fileobj=file) if packed else file
-        with tarfile.open(fileobj=unpacked, mode="r|", bufsize=_BLOCK, tarinfo=_Entry) as tar:
-            for entry in tar:
-                if entry.isfile() and (stream := tar.extractfile(entry)) is not None:
-                    yield entry.name, stream
-        while unpacked.read(_BLOCK):  # gzip's checksum comes last
+    with tarfile.open(archive, "r:" if archive.endswith(".tar") else "r:gz", tarinfo=_Entry) as tar:
+        for entry in tar:
+            if entry.isfile() and (stream := tar.extractfile(entry)) is not None:
+                yield entry.name, stream
+        while tar.fileobj is not None and tar.fileobj.read(1 << 20):  # gzip's checksum comes last
             pass
 
 
@@ -130,41 +100,6 @@ def _by_number(name: str) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
-@contextmanager
-def _opened_parts(names: str) -> Iterator[IO[bytes]]:
-    """A file, or several as one."""
-    paths = [Path(names)] if os.path.exists(names) else [Path(name) for name in names.split("+")]
-    if len(paths) == 1:
-        with paths[0].open("rb") as file:
-            yield file
-        return
-    with io.BufferedReader(_Parts(paths), _BLOCK) as file:
-        yield file
-
-
-class _Parts(io.RawIOBase):
-    """Files that follow each other as one stream."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self._rest = list(paths)
-        self._file: IO[bytes] | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io's own type is private
-        while True:
-            if self._file is None:
-                if not self._rest:
-                    return 0
-                self._file = self._rest.pop(0).open("rb")
-            if block := self._file.read(len(buffer)):
-                buffer[: len(block)] = block
-                return len(block)
-            self._file.close()
-            self._file = None
-
-
 def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
     if name.endswith(".gz"):
         stream = gzip.GzipFile(fileobj=stream)
@@ -172,7 +107,7 @@ def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
         yield from _segments(name, stream)
         return
     talks = re.search(r"(?:^|[/!])train\.tags\.[^/]*$", name) is not None
-    for number, line in enumerate(_raw_lines(stream), start=1):
+    for number, line in enumerate(stream, start=1):
         text = _decode(name, number, line)
         if column:
             columns = text.split("\t")
@@ -186,11 +121,6 @@ def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
                 continue
             text = _TALK_MARK.sub("", text)
         yield one_line(text)
-
-
-def _raw_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    r"""Pieces that end in ``\n``; streams of tarfile iterate by line on their own, but not all others do."""
-    return iter(io.BufferedReader(stream, _BLOCK) if isinstance(stream, io.RawIOBase) else stream)
 
 
 def _segments(name: str, stream: IO[bytes]) -> Iterator[str]:

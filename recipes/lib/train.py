@@ -23,11 +23,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from machine_batches import batch, growth_stages
+from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
 from run_folder import FINISHED, languages_of, run_folder
 from step import run_step, say, whole_number
 from systems import System
-from target_tokens import USUAL_SHARE, target_share
 
 from fairseq_compat import UserError
 from recipes import RECIPES, Recipe, system_of
@@ -41,9 +40,9 @@ GPU_BYTES = 79e9
 #: For glibc: what our models do for themselves (docs/depthwise_speed.md), for fairseq's own and what is before them.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
 
-HELP = """bash recipes/{recipe}/train.sh SYSTEM [options of fairseq-train]
-bash recipes/{recipe}/train.sh SYSTEM --print      the command for the machine that the environment names
-bash recipes/{recipe}/train.sh --commands          those of all systems
+HELP = """bash recipes/train.sh {recipe} SYSTEM [options of fairseq-train]
+bash recipes/train.sh {recipe} SYSTEM --print      the command for the machine that the environment names
+bash recipes/train.sh {recipe} --commands          those of all systems
 
 Systems, and what was published for them:
 """

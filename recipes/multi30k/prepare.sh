@@ -41,4 +41,4 @@ pair "test_2016_flickr.$SOURCE.gz" "test_2016_flickr.$TARGET.gz"
 test_text test_2016_flickr --tokenize moses
 
 joint_bpe
-binarise "$TEXT/bpe.codes" -- --joined-dictionary
+binarize "$TEXT/bpe.codes" -- --joined-dictionary

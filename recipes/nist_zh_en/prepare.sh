@@ -46,4 +46,4 @@ VALIDS=("test.${sets[0]}")
 TESTS=("${sets[@]}")
 
 joint_bpe
-binarise "$TEXT/bpe.codes" --
+binarize "$TEXT/bpe.codes" --

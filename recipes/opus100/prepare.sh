@@ -41,7 +41,7 @@ while read -r language pair _; do
     case "$part $language" in dev\ an | dev\ dz | dev\ hy | dev\ mn | dev\ yo | test\ an | test\ dz | test\ hy | test\ mn | test\ yo) continue ;; esac
     inside="opus-100-corpus-$pair-v1.0.tar.gz!opus-100-corpus/v1.0/supervised/$pair/opus.$pair-$part"
     pair "$inside.en" "$inside.$language"
-    if [ "$part" = train ]; then text "train.en-$language" --clean --no-words; else text "$part.en-$language"; fi
+    if [ "$part" = train ]; then text "train.en-$language" --clean; else text "$part.en-$language"; fi
   done
 done <<<"$chosen"
 
@@ -58,45 +58,45 @@ SOURCE=en
 
 if ! made "$TEXT/pieces.model"; then
   say "learning $VOCABULARY subwords of all languages"
-  "$PYTHON" "$LIB/subwords.py" learn-sentencepiece "$TEXT"/train.en-*.* --size "$VOCABULARY" --sample "$SAMPLE" \
+  "$PYTHON" "$LIB/pieces.py" learn "$TEXT"/train.en-*.* --size "$VOCABULARY" --sample "$SAMPLE" \
     --output "$TEXT/pieces"
 fi
 made "$DATA" && exit
 
 # Each pair by itself, JOBS of them at a time; what is whole is not done again.
 export LIB PYTHON TEXT DATA LONGEST
-binarise_pair() {
+binarize_pair() {
   set -euo pipefail
   local language=$1 part
   local -a parts=()
-  [ ! -e "$TEXT/binarised/en-$language" ] || return 0
+  [ ! -e "$TEXT/binarized/en-$language" ] || return 0
   for part in train dev test; do
     [ -e "$TEXT/$part.en-$language.en" ] || continue
     case $part in train) parts+=(--trainpref) ;; dev) parts+=(--validpref) ;; test) parts+=(--testpref) ;; esac
     parts+=("$TEXT/pieces.$part.en-$language")
     [ -e "$TEXT/pieces.$part.en-$language.en" ] && [ -e "$TEXT/pieces.$part.en-$language.$language" ] && continue
-    "$PYTHON" "$LIB/subwords.py" apply --model "$TEXT/pieces.model" --input "$TEXT/$part.en-$language" --jobs 1 \
+    "$PYTHON" "$LIB/pieces.py" apply "$TEXT/pieces.model" --input "$TEXT/$part.en-$language" --jobs 1 \
       --languages en "$language" --output "$TEXT/pieces.$part.en-$language" \
       --longest "$([ "$part" = train ] && echo "$LONGEST" || echo 0)"
   done
-  mkdir -p "$TEXT/binarised"
-  rm -rf "$TEXT/binarised/en-$language.tmp"
+  mkdir -p "$TEXT/binarized"
+  rm -rf "$TEXT/binarized/en-$language.tmp"
   "$PYTHON" -m fairseq_cli.preprocess --source-lang en --target-lang "$language" "${parts[@]}" --workers 1 \
-    --srcdict "$TEXT/pieces.dict.txt" --tgtdict "$TEXT/pieces.dict.txt" --destdir "$TEXT/binarised/en-$language.tmp" \
-    >"$TEXT/binarised/en-$language.log" 2>&1 || {
-    tail -n 3 "$TEXT/binarised/en-$language.log" >&2
+    --srcdict "$TEXT/pieces.dict.txt" --tgtdict "$TEXT/pieces.dict.txt" --destdir "$TEXT/binarized/en-$language.tmp" \
+    >"$TEXT/binarized/en-$language.log" 2>&1 || {
+    tail -n 3 "$TEXT/binarized/en-$language.log" >&2
     return 1
   }
-  mv "$TEXT/binarised/en-$language.tmp" "$TEXT/binarised/en-$language"
+  mv "$TEXT/binarized/en-$language.tmp" "$TEXT/binarized/en-$language"
 }
-export -f binarise_pair
-say "splitting into subwords and binarising"
-cut -d ' ' -f 1 <<<"$chosen" | xargs -P "$JOBS" -I '{}' bash -c 'binarise_pair {}' || die "a pair could not be binarised"
+export -f binarize_pair
+say "splitting into subwords and binarizing"
+cut -d ' ' -f 1 <<<"$chosen" | xargs -P "$JOBS" -I '{}' bash -c 'binarize_pair {}' || die "a pair could not be binarized"
 
 rm -rf "$UNFINISHED"
 mkdir "$UNFINISHED"
 while read -r language _; do
-  ln "$TEXT/binarised/en-$language"/*.bin "$TEXT/binarised/en-$language"/*.idx "$UNFINISHED/"
+  ln "$TEXT/binarized/en-$language"/*.bin "$TEXT/binarized/en-$language"/*.idx "$UNFINISHED/"
   cp "$TEXT/pieces.dict.txt" "$UNFINISHED/dict.$language.txt"
 done <<<"$chosen"
 cp "$TEXT/pieces.dict.txt" "$UNFINISHED/dict.en.txt"

@@ -30,4 +30,4 @@ split_pair test
 test_text tatoeba --tokenize moses
 
 joint_bpe
-binarise "$TEXT/bpe.codes" -- --joined-dictionary
+binarize "$TEXT/bpe.codes" -- --joined-dictionary

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# WMT14 English-German: 4.5 million pairs, from their public homes to binarised data.
+# WMT14 English-German: 4.5 million pairs, from their public homes to binarized data.
 #   bash recipes/wmt14_en_de/prepare.sh
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt14_en_de
@@ -34,4 +34,4 @@ pair 'test-full.tgz!test-full/newstest2014-deen-src.en.sgm' 'test-full.tgz!test-
 test_text newstest2014 --tokenize moses
 
 joint_bpe
-binarise "$TEXT/bpe.codes" -- --joined-dictionary
+binarize "$TEXT/bpe.codes" -- --joined-dictionary

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# WMT14 English-French: 36 million pairs of 40, from their public homes to binarised data.
+# WMT14 English-French: 36 million pairs of 40, from their public homes to binarized data.
 #   bash recipes/wmt14_en_fr/prepare.sh
 # Environment: see recipes/lib/recipe.sh and recipes/lib/prepare.sh.
 RECIPE=wmt14_en_fr
@@ -39,4 +39,4 @@ pair 'test-full.tgz!test-full/newstest2014-fren-src.en.sgm' 'test-full.tgz!test-
 test_text newstest2014 --tokenize moses
 
 joint_bpe
-binarise "$TEXT/bpe.codes" -- --joined-dictionary
+binarize "$TEXT/bpe.codes" -- --joined-dictionary

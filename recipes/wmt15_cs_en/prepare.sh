@@ -46,4 +46,4 @@ pair 'wmt15/test.tgz!test/newstest2015-csen-src.cs.sgm' 'wmt15/test.tgz!test/new
 test_text newstest2015 --tokenize moses
 
 joint_bpe
-binarise "$TEXT/bpe.codes" -- --joined-dictionary
+binarize "$TEXT/bpe.codes" -- --joined-dictionary

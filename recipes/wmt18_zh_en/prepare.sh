@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# WMT18 Chinese-English: News Commentary, the UN corpus and, where it is at hand, CWMT; to binarised data.
+# WMT18 Chinese-English: News Commentary, the UN corpus and, where it is at hand, CWMT; to binarized data.
 #   bash recipes/wmt18_zh_en/prepare.sh
 # CWMT=0 leaves the CWMT corpora out, which are fetched by hand: 15 million pairs instead of 24.
 # Chinese is not segmented into words: SentencePiece splits raw text, so that raw text can be translated as it is.
@@ -47,5 +47,5 @@ pair 'wmt18/test.tgz!test/newstest2018-zhen-src.zh.sgm' 'wmt18/test.tgz!test/new
 test_text newstest2018 --tokenize unsegmented
 
 sentencepiece_each
-binarise "$TEXT/pieces.zh.model" "$TEXT/pieces.en.model" -- \
+binarize "$TEXT/pieces.zh.model" "$TEXT/pieces.en.model" -- \
   --srcdict "$TEXT/pieces.zh.dict.txt" --tgtdict "$TEXT/pieces.en.dict.txt"

@@ -55,7 +55,7 @@ def test_page(measured: tuple[str, dict[str, Any]]) -> None:
 
 
 def test_verdicts_by_hand() -> None:
-    """Ratios are of neighbours; the bar of n units on a CPU follows from the encoder's share."""
+    """Ratios are of neighbors; the bar of n units on a CPU follows from the encoder's share."""
     setup = dict.fromkeys(("command", "machine", "versions", "options"), "x")
     setup |= {"device": "cpu", "rounds": 2, "beam": 4, "threads": 1, "vocabulary": 9, "tokens": [5], "parameters": {}}
     training = {"loop units 4": [3.0, 9.0], "units 4": [2.0, 6.0], "units 1": [1.0, 3.0]}

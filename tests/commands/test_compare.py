@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 import sacrebleu
 
-from fairseq_depthwise import cli
-from fairseq_depthwise.evaluation import opus100
+from fairseq_depthwise.commands import compare
+from fairseq_depthwise.evaluation import languages
+
+pytestmark = pytest.mark.usefixtures("files")
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -32,30 +35,20 @@ SYSTEMS = {
     for name, errors, seed in (("base1", 0.3, 1), ("base2", 0.3, 2), ("deep1", 0.05, 3), ("deep2", 0.05, 4))
 }
 SCORES = {name: sacrebleu.corpus_bleu(lines, [REFERENCE]).score for name, lines in SYSTEMS.items()}
+COMMAND = ("compare", "--ref", "ref", "--samples", 99)
 
 
-def write(path: Path, lines: list[str]) -> str:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return str(path)
+def write(path: str, lines: list[str]) -> None:
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with all of them, which is the current one."""
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder has all of them."""
     monkeypatch.chdir(tmp_path)
     for name, lines in {**SYSTEMS, "ref": REFERENCE}.items():
-        write(tmp_path / name, lines)
-    return tmp_path
-
-
-def compare(*arguments: object) -> int:
-    return cli.main(["compare", *map(str, arguments)])
-
-
-def compare_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    assert compare(*arguments, "--json") == 0
-    return json.loads(capsys.readouterr().out)
+        write(name, lines)
 
 
 def cells(table: str) -> list[list[str]]:
@@ -65,29 +58,21 @@ def cells(table: str) -> list[list[str]]:
 # --- one test set ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("files")
-def test_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare("--ref", "ref", "--samples", 99, "base1", "base2", "deep1") == 0
-    captured = capsys.readouterr()
-    table, notes = captured.out.split("\n\n")
+def test_table(printed: Callable[..., str]) -> None:
+    table, notes = printed(*COMMAND, "base1", "base2", "deep1").split("\n\n")
     header, base, alike, deep = cells(table)
     assert header == ["system", "BLEU", "difference", "p"]
     assert base == ["base1", f"{SCORES['base1']:.2f}"]
     assert alike[:3] == ["base2", f"{SCORES['base2']:.2f}", f"{SCORES['base2'] - SCORES['base1']:+.2f}"]
     assert float(alike[3]) > 0.05
     assert deep == ["deep1", f"{SCORES['deep1']:.2f}", f"{SCORES['deep1'] - SCORES['base1']:+.2f}", "0.0100"]
-    assert notes == (
-        f"BLEU: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}\n"
-        "p: paired bootstrap, 99 samples, seed 12345, against base1\n"
-    )
-    assert captured.err.splitlines() == ["  bootstrap: 1 of 2 pairs", "  bootstrap: 2 of 2 pairs"]
+    assert "nrefs:1|case:mixed|eff:no|tok:13a|" in notes
+    assert "99 samples, seed 12345" in notes
 
 
-@pytest.mark.usefixtures("files")
-def test_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--ref", "ref", "--samples", 99]
-    found = compare_json(capsys, *options, "base1,base2", "deep1,deep2", "deep2")
-    pairs = [compare_json(capsys, *options, f"base{n}", f"deep{n}")["systems"][1] for n in (1, 2)]
+def test_seeds(printed: Callable[..., str], document: Callable[..., Any]) -> None:
+    found = document(*COMMAND, "base1,base2", "deep1,deep2", "deep2")
+    pairs = [document(*COMMAND, f"base{n}", f"deep{n}")["systems"][1] for n in (1, 2)]
     base, deep, single = found["systems"]
     scores = [SCORES["deep1"], SCORES["deep2"]]
     difference = fmean(scores) - fmean([SCORES["base1"], SCORES["base2"]])
@@ -106,99 +91,67 @@ def test_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert deep["p_values"] == [pair["p_values"][0] for pair in pairs]
     assert base.keys() == deep.keys() - {"difference", "p_values", "why_untested"}
     assert (single["standard_deviation"], single["p_values"]) == (None, [])
-    assert single["why_untested"] == "no paired test of deep2: numbers of files differ, 1 and 2"
+    assert "numbers of files differ, 1 and 2" in single["why_untested"]
     assert (found["metric"], found["references"], found["sentences"]) == ("sacrebleu", ["ref"], 40)
     assert (found["test"], found["samples"], found["seed"]) == ("bootstrap", 99, 12345)
 
-
-@pytest.mark.usefixtures("files")
-def test_table_with_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare("--ref", "ref", "--samples", 99, "base1,base2", "deep1,deep2", "deep2") == 0
-    table, notes = capsys.readouterr().out.split("\n\n")
-    header, _, deep, single = cells(table)
+    table, notes = printed(*COMMAND, "base1,base2", "deep1,deep2", "deep2").split("\n\n")
+    header, _, both, one = cells(table)
     assert header == ["system", "BLEU", "files", "st. dev.", "lowest", "highest", "difference", "p"]
-    both = [SCORES["deep1"], SCORES["deep2"]]
-    assert deep[:4] == ["deep1,deep2", f"{fmean(both):.2f}", "2", f"{stdev(both):.2f}"]
-    assert deep[4:6] == [f"{min(both):.2f}", f"{max(both):.2f}"]
-    assert deep[-1] == "0.0100, 0.0100"
-    assert (single[2:4], single[-1]) == (["1", "-"], "-")
-    assert notes.splitlines()[-1] == "no paired test of deep2: numbers of files differ, 1 and 2"
+    numbers = [fmean(scores), stdev(scores), min(scores), max(scores)]
+    mean, *spread = (f"{number:.2f}" for number in numbers)
+    assert both == ["deep1,deep2", mean, "2", *spread, f"{difference:+.2f}", "0.0100, 0.0100"]
+    assert (one[2:4], one[-1]) == (["1", "-"], "-")
+    assert notes.splitlines()[-1] == single["why_untested"]
 
 
-@pytest.mark.usefixtures("files")
-def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare("--ref", "ref", "--samples", 9, "--markdown", "base1", "deep1") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_markdown(printed: Callable[..., str]) -> None:
+    lines = printed(*COMMAND, "--markdown", "base1", "deep1").splitlines()
     assert lines[:2] == ["| system | BLEU | difference | p |", "| --- | --- | --- | --- |"]
     assert lines[3].startswith(f"| deep1 | {SCORES['deep1']:.2f} | +")
 
 
-@pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(("test", "samples"), [("bootstrap", 1000), ("approximate-randomisation", 10000)])
+@pytest.mark.parametrize(("test", "samples"), [("bootstrap", 1000), ("approximate-randomization", 10000)])
 def test_tests_and_their_samples(
-    test: str, samples: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    test: str, samples: int, document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fairseq_depthwise.commands import compare as command
-
     asked = []
-    monkeypatch.setattr(command, "paired_test", lambda *_, **options: asked.append(options) or 0.5)
-    compare_json(capsys, "--ref", "ref", "--test", test, "base1", "deep1")
-    compare_json(capsys, "--ref", "ref", "--test", test, "--samples", 7, "--seed", 3, "base1", "deep1")
-    assert asked == [
-        {"test": test, "samples": samples, "seed": 12345},
-        {"test": test, "samples": 7, "seed": 3},
-    ]
+    monkeypatch.setattr(compare, "paired_test", lambda *_, **options: asked.append(options) or 0.5)
+    for options in ([], ["--samples", 7, "--seed", 3]):
+        document("compare", "--ref", "ref", "--test", test, *options, "base1", "deep1")
+    assert asked == [{"test": test, "samples": samples, "seed": 12345}, {"test": test, "samples": 7, "seed": 3}]
 
 
-@pytest.mark.usefixtures("files")
-def test_the_metric_is_that_of_the_test(capsys: pytest.CaptureFixture[str]) -> None:
-    """Systems that differ in case alone do not differ for the metric without case."""
-    write(Path("upper"), [line.upper() for line in SYSTEMS["base1"]])
-    options = ["--ref", "ref", "--samples", 19, "base1", "upper"]
-    without = compare_json(capsys, "--metric", "tokenized-lc", *options)["systems"][1]
-    with_case = compare_json(capsys, "--metric", "tokenized", *options)["systems"][1]
-    assert (without["difference"], without["p_values"]) == (0, [1])
-    assert with_case["mean"] == 0
-    assert with_case["p_values"] == [pytest.approx(0.05)]
+def test_the_metric_is_that_of_the_test(document: Callable[..., Any]) -> None:
+    """Systems that differ in case alone do not differ for the metric without case; a name may have a comma."""
+    write("up,per", [line.upper() for line in SYSTEMS["base1"]])
+    without, with_case = (
+        document(*COMMAND, "--metric", metric, "base1", "up,per")["systems"][1]
+        for metric in ("tokenized-lc", "tokenized")
+    )
+    assert (without["files"], without["difference"], without["p_values"]) == (["up,per"], 0, [1])
+    assert (with_case["mean"], with_case["p_values"]) == (0, [pytest.approx(0.01)])
 
 
-@pytest.mark.usefixtures("files")
-def test_a_file_with_a_comma_in_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    write(Path("a,b"), SYSTEMS["deep1"])
-    found = compare_json(capsys, "--ref", "ref", "--samples", 9, "base1", "a,b")
-    assert found["systems"][1]["files"] == ["a,b"]
-
-
-@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("words", "named"),
     [
-        (["base1", "deep1"], "--ref is missing; give the reference that all systems are scored against"),
-        (["--ref", "ref", "base1", "none"], "none does not exist"),
-        (["--ref", "ref", "base1", "deep1,"], "deep1, names an empty file; give files with one comma between them"),
-        (["--ref", "ref", "base1", "deep1,short"], "short has 2 sentences and the reference ref 40; give the whole"),
-        (["--ref", "ref", "base1,-", "-"], "stdin (-) is given 2 times; it can be read once"),
-        (["--ref", "ref", "--metric", "chrf", "--tokenize", "zh", "base1", "deep1"], "--tokenize zh is for --metric"),
+        ("base1 deep1", "--ref is missing"),
+        ("--ref ref base1 none", "none does not exist"),
+        ("--ref ref base1 deep1,", "deep1, names an empty file"),
+        ("--ref ref base1 deep1,short", "short has 2 sentences and the reference ref 40"),
+        ("--ref ref base1,- -", "stdin (-) is given 2 times"),
+        ("--ref ref --metric chrf --tokenize zh base1 deep1", "--tokenize zh"),
     ],
 )
-def test_bad_input_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    write(Path("short"), ["a", "b"])
-    assert compare(*arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith(f"fairseq-depthwise: error: {said}")
-    assert captured.err.count("\n") == 1
+def test_refused(words: str, named: str, refusal: Callable[..., str]) -> None:
+    write("short", ["a", "b"])
+    assert refusal("compare", *words.split()).startswith(named)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [[], ["base"], ["--seed", "0", "a", "b"], ["--samples", "0", "a", "b"], ["--test", "t", "a", "b"]],
-)
-def test_wrong_options(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        compare(*given)
-    assert ended.value.code == 2
-    assert capsys.readouterr().out == ""
+@pytest.mark.parametrize("words", ["", "base", "--seed 0 a b", "--samples 0 a b", "--test t a b"])
+def test_wrong_options(words: str, assert_usage_error: Callable[..., None]) -> None:
+    assert_usage_error("compare", *words.split())
 
 
 # --- many languages --------------------------------------------------------------------------------------------------
@@ -206,99 +159,83 @@ def test_wrong_options(given: list[str], capsys: pytest.CaptureFixture[str]) -> 
 DEFAULT = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 
-def score_files(folder: Path, signature: str = DEFAULT, metric: str = "sacrebleu", **scores: float) -> str:
+def score_files(folder: str, signature: str = DEFAULT, **scores: float) -> None:
     for language, value in scores.items():
-        write(folder / f"{language}.json", [json.dumps({"score": value, "metric": metric, "signature": signature})])
-    return folder.name
+        result = {"score": value, "metric": "sacrebleu", "signature": signature}
+        write(f"{folder}/{language}.json", [json.dumps(result)])
 
 
-@pytest.mark.usefixtures("files")
-def test_opus100_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+def test_opus100_by_hand(printed: Callable[..., str], document: Callable[..., Any]) -> None:
     """BLEU94 is 46.5 of 0 to 93; the system has one more in 47 languages, and one less in 3."""
-    base = {language: float(number) for number, language in enumerate(opus100.TESTED)}
-    changes = dict(zip(opus100.TESTED, [1] * 47 + [-1] * 3 + [0] * 44, strict=True))
-    score_files(Path("base"), **base)
-    score_files(Path("deep"), **{language: base[language] + changes[language] for language in base})
-    found = compare_json(capsys, "--languages", "base", "deep")
+    base = {language: float(number) for number, language in enumerate(languages.TESTED)}
+    changes = dict(zip(languages.TESTED, [1] * 47 + [-1] * 3 + [0] * 44, strict=True))
+    score_files("base", **base)
+    score_files("deep", **{language: base[language] + changes[language] for language in base})
+    found = document("compare", "--languages", "base", "deep")
     first, second = found["systems"]
-    four = fmean(base[language] for language in ("de", "zh", "br", "te"))
+    four = [fmean(values[language] for language in ("de", "zh", "br", "te")) for values in (base, changes)]
     assert (first["bleu94"], first["mean"], first["win_ratio"]) == (pytest.approx(46.5), pytest.approx(46.5), None)
-    assert first["bleu4"] == pytest.approx(four)
+    assert first["bleu4"] == pytest.approx(four[0])
     assert second["bleu94"] == pytest.approx(46.5 + 44 / 94)
-    assert second["bleu4"] == pytest.approx(four + fmean(changes[language] for language in ("de", "zh", "br", "te")))
+    assert second["bleu4"] == pytest.approx(sum(four))
     assert second["win_ratio"] == pytest.approx(50)
-    assert found["missing"] == {"bleu94": None, "bleu4": None}
-    assert found["languages"] == 94
+    assert (found["missing"], found["languages"]) == ({"bleu94": None, "bleu4": None}, 94)
     assert second["scores"]["af"] == 1
-    assert compare("--languages", "base", "deep") == 0
-    table = cells(capsys.readouterr().out)
+    table = cells(printed("compare", "--languages", "base", "deep"))
     assert len(table) == 1 + 94 + 4
     assert table[-3] == ["BLEU94", "46.50", "46.97"]
     assert table[-1] == ["WR, %", "-", "50.0"]
 
 
-@pytest.mark.usefixtures("files")
-def test_some_languages(capsys: pytest.CaptureFixture[str]) -> None:
-    score_files(Path("base"), de=20, fr=31)
-    score_files(Path("deep"), de=22, fr=30)
-    assert compare("--languages", "base", "deep", "deep", "--markdown") == 0
-    assert capsys.readouterr().out == (
-        "| language | base | deep | deep |\n| --- | --- | --- | --- |\n"
-        "| de | 20.00 | 22.00 | 22.00 |\n| fr | 31.00 | 30.00 | 30.00 |\n| mean over 2 | 25.50 | 26.00 | 26.00 |\n"
-        "| BLEU94 | - | - | - |\n| BLEU4 | - | - | - |\n| WR, % | - | 50.0 | 50.0 |\n\n"
-        "no BLEU94: 92 of the 94 languages are missing: af, am, ar, as, az, be, bg, bn, br, bs ...\n"
-        "no BLEU4: zh, br, te missing\n"
-    )
+def test_some_languages(printed: Callable[..., str]) -> None:
+    score_files("base", de=20, fr=31)
+    score_files("deep", de=22, fr=30)
+    table, notes = printed("compare", "--languages", "base", "deep", "deep", "--markdown").split("\n\n")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert rows[0] == ["language", "base", "deep", "deep"]
+    assert rows[2:4] == [["de", "20.00", "22.00", "22.00"], ["fr", "31.00", "30.00", "30.00"]]
+    assert rows[-4][1:] == ["25.50", "26.00", "26.00"]
+    assert [row[1:] for row in rows[-3:]] == [["-"] * 3, ["-"] * 3, ["-", "50.0", "50.0"]]
+    assert "BLEU94: 92 of the 94" in notes
+    assert "BLEU4: zh, br, te" in notes
 
 
-@pytest.mark.usefixtures("files")
-def test_translations_are_scored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_translations_are_scored(printed: Callable[..., str], document: Callable[..., Any]) -> None:
     """Plain text, fairseq's output, and what ``score`` had printed before."""
     for language in ("de", "fr"):
-        write(Path(f"refs/{language}.ref"), REFERENCE)
-        write(Path(f"base/{language}.hyp"), SYSTEMS["base1"])
-    write(Path("deep/fr.txt"), [f"D-{number}\t-0.5\t{line}" for number, line in enumerate(SYSTEMS["deep1"])][::-1])
-    assert cli.main(["score", "--ref", "ref", "deep2", "--json"]) == 0
-    Path("deep/de.json").write_text(capsys.readouterr().out)
-    assert compare("--languages", "--ref", "refs", "base", "deep", "--json") == 0
-    captured = capsys.readouterr()
-    base, deep = json.loads(captured.out)["systems"]
+        write(f"refs/{language}.ref", REFERENCE)
+        write(f"base/{language}.hyp", SYSTEMS["base1"])
+    write("deep/fr.txt", [f"D-{number}\t-0.5\t{line}" for number, line in enumerate(SYSTEMS["deep1"])][::-1])
+    Path("deep/de.json").write_text(printed("score", "--ref", "ref", "deep2", "--json"))
+    base, deep = document("compare", "--languages", "--ref", "refs", "base", "deep")["systems"]
     assert base["scores"] == {"de": SCORES["base1"], "fr": SCORES["base1"]}
     assert deep["scores"] == {"de": SCORES["deep2"], "fr": SCORES["deep1"]}
     assert (deep["win_ratio"], deep["bleu94"]) == (100, None)
-    assert captured.err.splitlines()[-1] == "  deep: 2 of 2 languages"
 
 
-@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("words", "named"),
     [
-        (["base", "less"], "less has no result for fr, which base has"),
-        (["less", "base"], "less has no result for fr, which base has"),
-        (
-            ["base", "other"],
-            f"de is scored with tok:zh in other and with {DEFAULT} in base; score both in the same way",
-        ),
-        (["base", "none"], "none is not a folder; with --languages give folders of files named LANG.hyp"),
-        (["base", "empty"], "empty has no file named LANG and one of .hyp, .txt, .json"),
-        (["base", "broken"], "broken/de.json is not what `fairseq-depthwise score --json` prints for one file"),
-        (["base", "text"], "--ref is missing; text has translations, which need one folder of references"),
-        (["--ref", "a", "--ref", "b", "base", "text"], "--ref is given 2 times; text has translations, which need one"),
-        (["--ref", "refs", "base", "text"], "--ref refs has no reference for fr, which text translates"),
-        (["--metric", "chrf", "base", "base"], "--metric is chrf, and base/de.json has a score of sacrebleu"),
-        (["--seed", "3", "base", "base"], "--seed 3 is for the tests of one test set; --languages makes none"),
+        ("base less", "less has no result for fr"),
+        ("less base", "less has no result for fr"),
+        ("base other", f"de is scored with tok:zh in other and with {DEFAULT} in base"),
+        ("base none", "none is not a folder"),
+        ("base empty", "empty has no file named LANG"),
+        ("base broken", "broken/de.json"),
+        ("base text", "--ref is missing; text"),
+        ("--ref a --ref b base text", "--ref is given 2 times; text"),
+        ("--ref refs base text", "--ref refs has no reference for fr"),
+        ("--metric chrf base base", "--metric is chrf, and base/de.json has a score of sacrebleu"),
+        ("--seed 3 base base", "--seed 3"),
     ],
 )
-def test_bad_folders_are_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    score_files(Path("base"), de=20, fr=31)
-    score_files(Path("less"), de=20)
-    score_files(Path("other"), "tok:zh", de=20, fr=31)
-    write(Path("broken/de.json"), ["{"])
+def test_bad_folders_are_refused(words: str, named: str, refusal: Callable[..., str]) -> None:
+    score_files("base", de=20, fr=31)
+    score_files("less", de=20)
+    score_files("other", "tok:zh", de=20, fr=31)
+    write("broken/de.json", ["{"])
     os.mkdir("empty")
     for language in ("de", "fr"):
-        write(Path(f"text/{language}.hyp"), ["a"])
-    write(Path("refs/de.ref"), ["a"])
-    assert compare("--languages", *arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith(f"fairseq-depthwise: error: {said}")
+        write(f"text/{language}.hyp", ["a"])
+    write("refs/de.ref", ["a"])
+    assert refusal("compare", "--languages", *words.split()).startswith(named)

@@ -1,9 +1,9 @@
-"""``fairseq-depthwise grow``: what the new file holds, what it keeps, what it refuses."""
+"""``fairseq-depthwise grow``: what the new file holds, what stays, what is refused."""
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ import torch
 from growth_checkpoints import checkpoint_of, save, stock_model
 from tiny_models import FAMILIES, build_tiny
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import checkpoints
 from fairseq_depthwise import cli
-from fairseq_depthwise.growth import grown_checkpoint
 
 SDT = {"encoder_layers": 4, "encoder_block_size": 2, "share_all_embeddings": True}
 
@@ -77,16 +76,6 @@ def test_copies_have_their_own_memory_and_tables_stay_tied(tmp_path: Path) -> No
     assert table.data_ptr() == model["decoder.output_projection.weight"].data_ptr()
 
 
-def test_shared_gates_stay_shared(tmp_path: Path) -> None:
-    path, output = shallow(tmp_path, "depthwise_lstm_transformer", encoder_layers=1), tmp_path / "deep.pt"
-    assert grow(path, output, "--layers", 2) == 0
-    model = checkpoints.load_checkpoint(output)["model"]
-    gates = [model[f"encoder.layers.{number}.cell.gates.projection.weight"] for number in range(2)]
-    assert gates[0].data_ptr() == gates[1].data_ptr()
-    norm = model["encoder.layers.1.input_norm.weight"]  # the first layer has none, and there is no second to copy
-    assert torch.equal(norm, torch.ones_like(norm))
-
-
 def test_training_state(tmp_path: Path) -> None:
     path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
     grow(path, output, "--layers", 6)
@@ -130,66 +119,46 @@ def test_decoder_side_and_options_as_a_namespace(tmp_path: Path) -> None:
     assert "decoder.layers.4.cross_attention.key_projection.weight" in grown["model"]
 
 
-def test_the_result_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], document: Callable[..., Any]) -> None:
     path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
-    grow(path, output, "--layers", 6, "--json")
-    result = json.loads(capsys.readouterr().out)
+    result = document("grow", path, output, "--layers", 6)
     model = checkpoints.load_checkpoint(output)["model"]
     distinct = {tensor.data_ptr(): tensor.numel() for tensor in model.values()}
     assert result["parameters"] == sum(distinct.values())
     assert (result["layers_before"], result["layers"], result["restarts_at"]) == (4, 6, 7)
-    grow(path, output, "--layers", 6, "--force")
-    assert f"{output}: encoder of {path} grown from 4 to 6 layers (top-most)" in capsys.readouterr().out
+    assert "from 4 to 6 layers (top-most)" in printed("grow", path, output, "--layers", 6, "--force")
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("words", "named"),
     [
-        (["--layers", "4"], "a stack of 4 layers cannot be grown to 4"),
-        (["--layers", "7"], "the depth must be a multiple of 2, such as 6"),
-        (["--layers", "10"], "top-most copies each layer at most once"),
-        (["--layers", "6", "--strategy", "interpolation"], "interpolation puts copies between layers"),
-        (["--layers", "6", "--strategy", "stack"], "stack repeats all layers, so the depth must be a multiple"),
+        ("{shallow} --layers 4", "4 layers cannot be grown to 4"),
+        ("{shallow} --layers 7", "multiple of 2, such as 6"),
+        ("{shallow} --layers 10", "top-most"),
+        ("{shallow} --layers 6 --strategy interpolation", "interpolation"),
+        ("{shallow} --layers 6 --strategy stack", "stack"),
+        ("{folder}/nowhere.pt --layers 6", "{folder}/nowhere.pt"),
+        ("{folder}/half.pt --layers 6", "{folder}/half.pt is truncated or damaged"),
+        ("{folder}/stock.pt --layers 4", "--growth-from {folder}/stock.pt"),
+        ("{folder}/other.pt --layers 6", "lightconv"),
     ],
 )
-def test_an_impossible_depth(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], sentence: str
-) -> None:
-    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
-    assert grow(path, output, *options) == 1
-    assert sentence in capsys.readouterr().err
-    assert not output.exists()
-
-
-def test_an_existing_file_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
-    output.write_text("precious")
-    assert grow(path, output, "--layers", 6) == 1
-    assert "exists; give another name, or --force" in capsys.readouterr().err
-    assert output.read_text() == "precious"
-    assert grow(path, output, "--layers", 6, "--force") == 0
-    assert checkpoints.load_checkpoint(output)["cfg"]["model"]["encoder_layers"] == 6
-
-
-def test_missing_truncated_and_foreign_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
     path, output = Path(shallow(tmp_path, **SDT)), tmp_path / "deep.pt"
-    assert grow(tmp_path / "nowhere.pt", output, "--layers", 6) == 1
-    assert "there is no such file" in capsys.readouterr().err
     (tmp_path / "half.pt").write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    assert grow(tmp_path / "half.pt", output, "--layers", 6) == 1
-    assert "is truncated or damaged" in capsys.readouterr().err
     model, options = stock_model()
-    stock = save(tmp_path / "stock.pt", checkpoint_of(model.state_dict(), options))
-    assert grow(stock, output, "--layers", 4) == 1
-    assert f"train sdt_transformer from it with --growth-from {stock}" in capsys.readouterr().err
+    save(tmp_path / "stock.pt", checkpoint_of(model.state_dict(), options))
+    save(tmp_path / "other.pt", checkpoint_of(build_tiny().state_dict(), {"_name": "lightconv"}))
+    source, *given = words.format(shallow=path, folder=tmp_path).split()
+    assert named.format(folder=tmp_path) in refusal("grow", source, output, *given)
     assert not output.exists()
 
 
 def test_a_copy_that_is_damaged_on_the_disk_does_not_appear(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
 ) -> None:
     """The file is read back before it gets its name."""
     path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
@@ -206,15 +175,5 @@ def test_a_copy_that_is_damaged_on_the_disk_does_not_appear(
             other.write(bytes(16))
 
     monkeypatch.setattr(torch, "save", save_damaged)
-    assert grow(path, output, "--layers", 6) == 1
-    assert "what was read back differs from what was written" in capsys.readouterr().err
-    assert not output.exists()
-    assert list(tmp_path.glob("*.fairseq-unfinished")) == []
-
-
-def test_a_model_of_unknown_kind(tmp_path: Path) -> None:
-    state = checkpoint_of(build_tiny().state_dict(), {"_name": "lightconv"})
-    with pytest.raises(UserError, match="lightconv; it must be one of depthwise_lstm_transformer, mute_transformer"):
-        grown_checkpoint.grow_checkpoint(
-            save(tmp_path / "other.pt", state), str(tmp_path / "deep.pt"), 6, strategy="top", side="encoder"
-        )
+    assert "read back" in refusal("grow", path, output, "--layers", 6)
+    assert [one.name for one in tmp_path.iterdir()] == ["shallow.pt"]

@@ -1,13 +1,15 @@
-"""``fairseq-depthwise translate``: what it reads and writes, what it says on stderr, and what it refuses."""
+"""``fairseq-depthwise translate``: what it reads and writes, what is on stderr, and what is refused."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import KINDS, checkpoint_of, data_in
 
 from fairseq_depthwise import cli
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
@@ -57,21 +59,14 @@ def test_one_line_for_each_line_from_files_or_stdin(
     model: str, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = translated(capsys, model, text)
-    assert len(found) == len(LINES)
     assert [bool(line) for line in found] == [bool(line) for line in LINES]
     assert len(set(found)) > 2
+    for size in (["--buffer-lines", "1"], ["--buffer-lines", "4"], ["--max-tokens", "1"], ["--batch-size", "2"]):
+        assert translated(capsys, model, text, *size) == found
     assert translated(capsys, model, text, text) == found * 2
-    monkeypatch.setattr("sys.stdin", Stdin(LINES))
-    assert translated(capsys, model) == found
-    monkeypatch.setattr("sys.stdin", Stdin(LINES))
-    assert translated(capsys, model, text, "-") == found * 2
-
-
-@pytest.mark.parametrize(
-    "size", [["--buffer-lines", "1"], ["--buffer-lines", "4"], ["--max-tokens", "1"], ["--batch-size", "2"]]
-)
-def test_sizes_change_nothing(size: list[str], model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert translated(capsys, model, text, *size) == translated(capsys, model, text)
+    for files in ([], [text, "-"]):
+        monkeypatch.setattr("sys.stdin", Stdin(LINES))
+        assert translated(capsys, model, *files) == (found * 2)[-6 * max(1, len(files)) :]
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -90,31 +85,27 @@ def test_so_many_lines_are_read_at_a_time(
     monkeypatch.setattr(LoadedTranslator, "translations", counted)
     assert cli.main(["translate", model, "--buffer-lines", "4", *SEARCH]) == 0
     assert read_before == ([1, 2, 3, 4, 5, 6] if terminal else [4, 6])
-    said = capsys.readouterr().err
-    assert ("type a sentence and press return" in said) == terminal
-    assert ("6 lines translated in" in said) != terminal
+    messages = capsys.readouterr().err
+    assert ("type a sentence" in messages) == terminal
+    assert ("6 lines translated" in messages) != terminal
 
 
-def test_what_is_said_on_stderr_and_not_on_stdout(
+def test_warnings_and_progress_are_on_stderr(
     model: str, text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "long").write_text("w1\n" + "w2 " * 9 + "\n", encoding="utf-8")
     assert cli.main(["translate", model, text, str(tmp_path / "long"), "--max-line-tokens", "6", *SEARCH]) == 0
     captured = capsys.readouterr()
-    folder = Path(model)
-    assert f"{folder / 'checkpoint_best.pt'} with {folder.parent / 'gone'}: src to tgt, on cpu\n" in captured.err
+    assert f"{model}/checkpoint_best.pt with {Path(model).parent / 'gone'}: src to tgt, on cpu\n" in captured.err
     assert f"{tmp_path / 'long'}, line 2: too long for the model, translated in 2 pieces\n" in captured.err
     assert "line 1: too long" not in captured.err
-    assert "8 lines translated in" in captured.err
+    assert "8 lines translated" in captured.err
     assert "INFO" not in captured.out + captured.err
     assert captured.out.count("\n") == 8
-
-
-def test_translations_that_may_be_cut_off(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["translate", model, text, "--cpu", "--max-len-b", "1"]) == 0
-    said = capsys.readouterr().err
-    assert f"{text}, line 1: the translation has as many tokens as it may have" in said
-    assert f"{text}, line 2:" not in said
+    cut_off = capsys.readouterr().err
+    assert f"{text}, line 1: the translation has as many tokens as it may have" in cut_off
+    assert f"{text}, line 2:" not in cut_off
 
 
 def test_scores_and_json(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,8 +127,6 @@ def test_output_is_written_whole(model: str, text: str, tmp_path: Path, capsys: 
     output = tmp_path / "out.tgt"
     assert translated(capsys, model, text, "--output", str(output)) == []
     assert output.read_text(encoding="utf-8").split("\n")[:-1] == expected
-    assert cli.main(["translate", model, text, "--output", str(output), *SEARCH]) == 1
-    assert f"--output {output} exists; give another name, or --force" in capsys.readouterr().err
     (tmp_path / "latin").write_bytes(b"w1\nw2\n\xe4\n")
     bad = ["translate", model, str(tmp_path / "latin"), "--output", str(output), "--force", "--buffer-lines", "1"]
     assert cli.main([*bad, *SEARCH]) == 1
@@ -157,13 +146,19 @@ def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys
     assert len(translated(capsys, *given, "--tokenized")) == len(LINES)
 
 
-def test_int8(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["translate", model, text, "--int8", *SEARCH]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.count("\n") == len(LINES)
-    # In each stack gates and 3 layers: attention, twice in the decoder, and two maps of the hidden net. The vocabulary.
-    assert "int8: 51 of 51 linear maps; 0." in captured.err
-    assert "int8" not in captured.out
+@pytest.mark.parametrize("kind", KINDS)
+def test_int8(kind: str, data: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["translate", checkpoint_of(tmp_path, kind), text, "--data", data, "--json", *SEARCH]
+    scores = []
+    for options in ([], ["--int8"]):
+        assert cli.main([*command, *options]) == 0
+        captured = capsys.readouterr()
+        scores.append([json.loads(line)["score"] for line in captured.out.splitlines()])
+    assert scores[1] == pytest.approx(scores[0], abs=0.3)
+    assert scores[0] != scores[1]
+    assert re.search(r"int8: (\d+) of \1 ", captured.err)
+    # In each stack gates and 3 layers: attention, twice in the decoder, and two of the hidden net. The vocabulary.
+    assert kind != "depthwise_lstm_transformer" or "int8: 51 of 51 " in captured.err
 
 
 def test_cost_of_a_lower_precision(
@@ -192,86 +187,63 @@ def test_cost_of_a_lower_precision(
 
 
 @pytest.mark.parametrize(
-    ("text", "reference", "options", "said"),
+    ("text", "reference", "options", "named"),
     [
         ("w1\nw2\n", "w1\n", ["--int8"], "2 sentences and the reference {folder}/ref 1"),
         ("w1\n", "w1\nw2\n", ["--bf16"], "1 sentences and the reference {folder}/ref 2"),
-        ("w1\n\n", "w1\nw2\n", ["--int8"], "{folder}/text, line 2 is empty; --reference compares"),
-        ("w1\nw2\n", " \nw2\n", ["--int8"], "{folder}/ref, line 1 is empty; --reference compares"),
+        ("w1\n\n", "w1\nw2\n", ["--int8"], "{folder}/text, line 2 is empty"),
+        ("w1\nw2\n", " \nw2\n", ["--int8"], "{folder}/ref, line 1 is empty"),
         ("", "w1\n", ["--int8"], "{folder}/text is empty"),
-        ("w1\n", "w1\n", [], "--reference compares a lower precision with float32; add --int8, --bf16 or --fp16"),
-        ("w1\n", "w1\n", ["--int8", "--scores"], "leave --scores and --nbest out"),
-        ("w1\n", "w1\n", ["--int8", "--json", "--nbest", "2"], "leave --scores and --nbest out"),
+        ("w1\n", "w1\n", [], "--reference"),
+        ("w1\n", "w1\n", ["--int8", "--scores"], "--scores"),
+        ("w1\n", "w1\n", ["--int8", "--json", "--nbest", "2"], "--nbest"),
     ],
 )
 def test_no_comparison(
-    text: str,
-    reference: str,
-    options: list[str],
-    said: str,
-    model: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is said before a model is loaded."""
+    text: str, reference: str, options: list[str], named: str, model: str, tmp_path: Path,
+    refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It is refused before a model is loaded."""
     monkeypatch.setattr(LoadedTranslator, "__init__", None)
-    for name, content in (("text", text), ("ref", reference)):
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    files = [str(tmp_path / "text"), "--reference", str(tmp_path / "ref")]
-    assert cli.main(["translate", model, *files, *options, *SEARCH]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert said.format(folder=tmp_path) in captured.err
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    (tmp_path / "ref").write_text(reference, encoding="utf-8")
+    files = [tmp_path / "text", "--reference", tmp_path / "ref"]
+    assert named.format(folder=tmp_path) in refusal("translate", model, *files, *options, *SEARCH)
 
 
-@pytest.mark.parametrize("other", ["--bf16", "--fp16"])
-def test_one_precision(other: str, model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["translate", model, text, "--int8", other, *SEARCH])
-    assert f"argument {other}: not allowed with argument --int8" in capsys.readouterr().err
-
-
-def test_int8_is_for_cpus(
-    model: str, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_precision_on_a_cpu(
+    model: str, text: str, refusal: Callable[..., str], assert_usage_error: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for other in ("--bf16", "--fp16"):
+        assert_usage_error("translate", model, text, "--int8", other, option=f"argument {other}")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert cli.main(["translate", model, text, "--int8"]) == 1
-    assert "--int8 computes on a CPU, and a GPU is in use; add --cpu" in capsys.readouterr().err
+    assert refusal("translate", model, text, "--int8").startswith("--int8 ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("words", "named"),
     [
-        (["{model}/none.pt"], "none.pt does not exist; give a checkpoint, or a folder"),
-        (["{folder}"], "has no checkpoint_best.pt, nor"),
-        (["{model}", "{folder}/none"], "none does not exist"),
-        (["{model}", "{folder}"], "is a folder; give a text file"),
-        (["{model}", "-", "-"], "stdin (-) is given 2 times"),
-        (["{model}", "-", "--int8", "--reference", "-"], "stdin (-) is given 2 times"),
-        (["{model}", "{text}", "--int8", "--reference", "{folder}/none"], "none does not exist"),
-        (
-            ["{model}", "{text}", "--output", "{folder}/a/b"],
-            "/a does not exist",
-        ),
-        (["{model}", "{text}", "--nbest", "2"], "add --json, which shows them"),
-        (["{model}", "{text}", "--nbest", "9", "--json"], "--nbest 9 is more than the hypotheses that --beam 2 keeps"),
-        (["{model}", "{text}", "--fp16"], "--fp16 needs a GPU; --bf16 runs on a CPU, too"),
-        (["{model}", "{text}", "--data", "{folder}/none"], "none is not a folder"),
-        (["{model}", "{text}", "-t", "fr"], "--target-lang fr: "),
-        (["{text}", "{text}"], "is not a PyTorch file"),
+        ("{model}/none.pt", "none.pt does not exist"),
+        ("{folder}", "has no checkpoint_best.pt"),
+        ("{model} {folder}/none", "none does not exist"),
+        ("{model} {folder}", "is a folder"),
+        ("{model} - -", "stdin (-) is given 2 times"),
+        ("{model} - --int8 --reference -", "stdin (-) is given 2 times"),
+        ("{model} {text} --int8 --reference {folder}/none", "none does not exist"),
+        ("{model} {text} --output {folder}/a/b", "/a does not exist"),
+        ("{model} {text} --nbest 2", "--json"),
+        ("{model} {text} --nbest 9 --json", "--nbest 9"),
+        ("{model} {text} --fp16", "--fp16"),
+        ("{model} {text} --data {folder}/none", "none is not a folder"),
+        ("{model} {text} -t fr", "--target-lang fr"),
+        ("{text} {text}", "is not a PyTorch file"),
     ],
 )
-def test_refused(
-    arguments: list[str], said: str, model: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    given = [argument.format(model=model, folder=empty, text=text) for argument in arguments]
-    assert cli.main(["translate", *given, *SEARCH]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert said in captured.err.splitlines()[-1]
+def test_refused(words: str, named: str, model: str, text: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
+    (tmp_path / "empty").mkdir()
+    given = words.format(model=model, folder=tmp_path / "empty", text=text)
+    assert named in refusal("translate", *given.split(), *SEARCH)
 
 
 def test_interrupted(model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,18 +28,18 @@ from fairseq_compat import UserError
 from fairseq_depthwise.criterions.label_smoothed_cross_entropy_with_auxiliary import (
     LabelSmoothedCrossEntropyWithAuxiliaryCriterion,
 )
-from fairseq_depthwise.models.base.auxiliary_loss import AuxiliaryLoss
+from fairseq_depthwise.models.base.model import AuxiliaryLoss
 from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
 
 #: What is to follow each position of ``TARGET``.
 EXPECTED = torch.tensor([[6, 5, EOS, PAD], [9, 8, 7, EOS], [4, 11, EOS, PAD]])
 
-#: Weights of the two losses of :class:`Penalised`.
+#: Weights of the two losses of :class:`Penalized`.
 SIZE, UNLIKENESS = 0.03, 0.7
 
 
-class Penalised(DepthwiseLSTMTransformer):
+class Penalized(DepthwiseLSTMTransformer):
     """Offers a loss that reads a parameter of its own, and one that reads the encoder's layers."""
 
     reads_encoder_states = True
@@ -184,7 +184,7 @@ def translation_loss(model: FairseqEncoderDecoderModel, sample: dict[str, Any], 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_each_value_counts_by_its_weight_and_the_sample_size(sentence_avg: bool) -> None:
-    model, sample = tiny(Penalised), batch()
+    model, sample = tiny(Penalized), batch()
     values = offered(model, sample)
     loss, sample_size, log = criterion_of(sentence_avg=sentence_avg)(model, sample)
     assert sample_size == (3 if sentence_avg else 10)
@@ -197,7 +197,7 @@ def test_each_value_counts_by_its_weight_and_the_sample_size(sentence_avg: bool)
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_a_weight_does_not_depend_on_the_batch_size(sentence_avg: bool) -> None:
     """The same sentences twice: the same loss and gradient, once fairseq has divided by the sample size."""
-    model, criterion = tiny(Penalised), criterion_of(sentence_avg=sentence_avg)
+    model, criterion = tiny(Penalized), criterion_of(sentence_avg=sentence_avg)
     found = []
     for sample in (batch(0, 1, 2), batch(0, 1, 2, 0, 1, 2)):
         loss, sample_size, _ = criterion(model, sample)
@@ -208,7 +208,7 @@ def test_a_weight_does_not_depend_on_the_batch_size(sentence_avg: bool) -> None:
 
 def test_the_loss_of_each_position_has_none() -> None:
     """``reduce=False``: an auxiliary loss belongs to no position."""
-    model, sample = tiny(Penalised), batch()
+    model, sample = tiny(Penalized), batch()
     loss, sample_size, log = criterion_of()(model, sample, reduce=False)
     assert loss.shape == (EXPECTED.numel(), 1)
     assert loss.sum().item() == pytest.approx(translation_loss(model, sample), rel=1e-6)
@@ -216,7 +216,7 @@ def test_the_loss_of_each_position_has_none() -> None:
 
 
 def test_many_tokens_do_not_overflow_16_bits() -> None:
-    model = tiny(Penalised)
+    model = tiny(Penalized)
     model.auxiliary_losses = lambda _: {"size": AuxiliaryLoss(torch.tensor(2.0, dtype=torch.float16), SIZE)}
     sample = batch() | {"ntokens": 100_000}
     loss, _, log = criterion_of()(model, sample)
@@ -236,7 +236,7 @@ def reduced(logging_outputs: list[dict[str, Any]]) -> dict[str, float]:
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_values_are_logged_by_name(sentence_avg: bool) -> None:
-    model, criterion = tiny(Penalised), criterion_of(sentence_avg=sentence_avg, report_accuracy=True)
+    model, criterion = tiny(Penalized), criterion_of(sentence_avg=sentence_avg, report_accuracy=True)
     samples = [batch(0), batch(1, 2)]
     logs = [criterion(model, sample)[2] for sample in samples]
     weights = [1, 2] if sentence_avg else [3, 7]
@@ -261,7 +261,7 @@ def test_values_are_logged_by_name(sentence_avg: bool) -> None:
 def test_logging_outputs_can_be_summed() -> None:
     """As fairseq does between processes: the keys are those of the first, every value is a number."""
     assert LabelSmoothedCrossEntropyWithAuxiliaryCriterion.logging_outputs_can_be_summed()
-    model, criterion = tiny(Penalised), criterion_of()
+    model, criterion = tiny(Penalized), criterion_of()
     logs = [criterion(model, sample)[2] for sample in (batch(0), batch(1, 2))]
     assert list(logs[0]) == list(logs[1])
     summed = {key: sum(log[key] for log in logs) for key in logs[0]}
@@ -327,7 +327,7 @@ def process_group(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("process_group")
 @pytest.mark.parametrize("find_unused_parameters", [False, True])
 def test_pytorchs_wrapper_finds_the_parameters_of_auxiliary_losses(find_unused_parameters: bool) -> None:
-    model = tiny(Penalised).train()
+    model = tiny(Penalized).train()
     criterion_of()(model, batch())[0].backward()
     expected = gradients(model)
     wrapped = DistributedDataParallel(model, find_unused_parameters=find_unused_parameters)

@@ -1,4 +1,4 @@
-"""Tokenised BLEU against multi-bleu.perl and against a reading of its definition; sacreBLEU's metrics as they are."""
+"""Tokenized BLEU against multi-bleu.perl and against a reading of its definition; sacreBLEU's metrics as they are."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import sacrebleu
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.scores import (
     METRICS,
-    TOKENISED,
+    TOKENIZED,
     TranslationMetric,
-    detokenise,
-    looks_tokenised,
+    detokenize,
+    looks_tokenized,
     require_same_length,
 )
 
@@ -124,7 +124,7 @@ def test_the_same_as_the_definition(metric: str) -> None:
     assert above_zero > 80
 
 
-#: The substitution in the papers' scripts, and one that takes no neighbours with it.
+#: The substitution in the papers' scripts, and one that takes no neighbors with it.
 PAPERS, EVERY = r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g", r"s{(?<=\S)-(?=\S)}{ ##AT##-##AT## }g"
 
 #: Sentence -> what the first makes of it, what the second does; @ is short for ##AT##-##AT##.
@@ -161,8 +161,8 @@ def test_compounds_are_split_as_perl_does(program: str) -> None:
     assert TranslationMetric("compound-split", split_all=program == EVERY).prepare(lines) == expected
 
 
-def test_tokenised_metrics_never_tokenise() -> None:
-    for metric in TOKENISED:
+def test_tokenized_metrics_never_tokenize() -> None:
+    for metric in TOKENIZED:
         assert TranslationMetric(metric).score(["a b c d."], [["a b c d ."]]).score == 0
     assert TranslationMetric("sacrebleu").score(["a b c d."], [["a b c d ."]]).score == pytest.approx(100)
 
@@ -248,14 +248,14 @@ def test_lengths() -> None:
         require_same_length("hyp", ["a"], "ref", ["b"] * 1200)
 
 
-def test_tokenised_text_is_noticed() -> None:
-    tokenised, written = ["ein Haus ."] * 2 + ["ein Baum"] * 8, ["ein Haus."] * 10
-    assert looks_tokenised(tokenised, written)
-    assert not looks_tokenised(tokenised, tokenised)
-    assert not looks_tokenised(written, written)
-    assert not looks_tokenised([*tokenised[1:], "ein Baum"], written)
+def test_tokenized_text_is_noticed() -> None:
+    tokenized, written = ["ein Haus ."] * 2 + ["ein Baum"] * 8, ["ein Haus."] * 10
+    assert looks_tokenized(tokenized, written)
+    assert not looks_tokenized(tokenized, tokenized)
+    assert not looks_tokenized(written, written)
+    assert not looks_tokenized([*tokenized[1:], "ein Baum"], written)
 
 
-def test_detokenisation() -> None:
-    assert detokenise(["Hello , world ! I don 't know .", ""], "en") == ["Hello, world! I don't know.", ""]
-    assert detokenise(["L' homme &amp; lui"], "fr") == ["L'homme & lui"]
+def test_detokenization() -> None:
+    assert detokenize(["Hello , world ! I don 't know .", ""], "en") == ["Hello, world! I don't know.", ""]
+    assert detokenize(["L' homme &amp; lui"], "fr") == ["L'homme & lui"]

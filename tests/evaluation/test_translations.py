@@ -151,21 +151,21 @@ def test_a_reference_is_plain_text(tmp_path: Path) -> None:
 )
 def test_tokens_are_taken_where_they_are(tokens: str, text: str, taken: str, targets: bool, tmp_path: Path) -> None:
     path = write(tmp_path, generated(("s", "t", tokens, text)))
-    read = read_translations(path, tokenised=True)
+    read = read_translations(path, tokenized=True)
     assert read.lines == taken
     assert read.sentences == [tokens if taken == "H-" else text]
     assert read.targets == (["t"] if targets else None)
-    detokenised = read_translations(path)
-    assert (detokenised.sentences, detokenised.lines, detokenised.targets) == ([text], "D-", ["t"])
+    detokenized = read_translations(path)
+    assert (detokenized.sentences, detokenized.lines, detokenized.targets) == ([text], "D-", ["t"])
 
 
 @pytest.mark.parametrize(
     ("tokens", "kind"), [("ein Ha@@ us .", "subword_nmt"), ("\u2581ein \u2581Ha us \u2581.", "sentencepiece")]
 )
-def test_subwords_and_detokenised_text_have_no_tokens(tokens: str, kind: str, tmp_path: Path) -> None:
+def test_subwords_and_detokenized_text_have_no_tokens(tokens: str, kind: str, tmp_path: Path) -> None:
     path = write(tmp_path, generated(("s", "t", tokens, "ein Haus.")))
     with pytest.raises(UserError, match=f"{path} .*--post-process {kind} "):
-        read_translations(path, tokenised=True)
+        read_translations(path, tokenized=True)
 
 
 @pytest.mark.parametrize(
@@ -179,5 +179,5 @@ def test_subwords_and_detokenised_text_have_no_tokens(tokens: str, kind: str, tm
         ("_ein", None),
     ],
 )
-def test_subwords_are_recognised(sentence: str, kind: str | None) -> None:
+def test_subwords_are_recognized(sentence: str, kind: str | None) -> None:
     assert subwords_in(["ein Wort", sentence, ""]) == kind

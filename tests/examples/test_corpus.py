@@ -2,143 +2,97 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from lexicon import VERBS
 from make_corpus import main, word_forms
-from verbs import VERBS
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-CORPUS = EXAMPLES / "quickstart" / "corpus"
+CORPUS = Path(__file__).parents[2] / "examples" / "quickstart" / "corpus"
+SIZES = {"train": 12000, "valid": 400, "test": 400}
 LANGUAGES = ("en", "de")
-SPLITS = ("train", "valid", "test")
 
 
-def lines(split: str, language: str) -> list[str]:
-    return (CORPUS / f"{split}.{language}").read_text(encoding="utf-8").splitlines()
+def lines(part: str, language: str) -> list[str]:
+    return (CORPUS / f"{part}.{language}").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.fixture(scope="module")
-def regenerated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    assert main(["--output", str(folder)]) == 0
-    return folder
-
-
-def test_regeneration_gives_the_committed_files(regenerated: Path) -> None:
-    for split in SPLITS:
-        for language in LANGUAGES:
-            name = f"{split}.{language}"
-            assert (regenerated / name).read_bytes() == (CORPUS / name).read_bytes(), name
-    assert len(list(regenerated.iterdir())) == 6, "temporary files were left behind"
-
-
-def test_sizes() -> None:
-    for language in LANGUAGES:
-        assert [len(lines(split, language)) for split in SPLITS] == [12000, 400, 400]
-    assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 1_500_000
+def test_the_committed_files_are_what_the_program_writes(tmp_path: Path) -> None:
+    assert main(["--output", str(tmp_path)]) == 0
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert written == {path.name: path.read_bytes() for path in CORPUS.iterdir() if path.name != "README.md"}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_sentence_occurs_twice(language: str) -> None:
-    sentences = [line for split in SPLITS for line in lines(split, language)]
-    assert len(set(sentences)) == len(sentences)
+def test_parts_have_their_size_and_share_no_sentence(language: str) -> None:
+    sentences = {part: lines(part, language) for part in SIZES}
+    assert {part: len(found) for part, found in sentences.items()} == SIZES
+    assert len(set().union(*sentences.values())) == sum(SIZES.values())
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_held_out_word_is_frequent_in_training(language: str) -> None:
     counts = Counter(word for line in lines("train", language) for word in word_forms(line))
-    held_out = {word for split in ("valid", "test") for line in lines(split, language) for word in word_forms(line)}
+    held_out = {word for part in ("valid", "test") for line in lines(part, language) for word in word_forms(line)}
     assert min(counts[word] for word in held_out) >= 5
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_spelling_and_length(language: str) -> None:
     for line in lines("train", language):
-        assert line[0].isupper(), line
-        assert line[-1] in ".?", line
-        assert line.isprintable(), line
-        assert "  " not in line, line
-        assert " ," not in line, line
-        assert ",," not in line, line
+        assert re.fullmatch(r"[A-ZÄÖÜ]([a-zA-ZäöüßÄÖÜ'-]|,? (?! ))*[.?]", line), line
         assert 3 <= len(line.split()) <= 16, line
 
 
-# The command.
+def test_participles_are_at_the_end_of_main_clauses() -> None:
+    participles = {entry.german.participle for entry in VERBS if not entry.german.preterite}
+    ambiguous = {form for entry in VERBS for form in (entry.german.third, entry.german.infinitive)}
+    for line in lines("train", "de"):
+        if "," not in line and " und " not in line:
+            assert not (participles - ambiguous) & set(line.split()[:-1]), line
+
+
+def test_no_contraction_is_missing() -> None:
+    # At the start of a clause it is a relative pronoun: "das Kind, an das ich denke".
+    missing = re.compile(r"[^,] (in das|zu dem|zu der|an das|von dem) ")
+    assert not [line for line in lines("train", "de") if missing.search(line)]
 
 
 def test_refuses_to_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     existing = tmp_path / "valid.de"
     existing.write_text("mine\n", encoding="utf-8")
-    assert main(["--output", str(tmp_path), "--train", "4000"]) != 0
-    message = capsys.readouterr().err
-    assert "valid.de exists already" in message
-    assert message.count("\n") == 1
+    assert main(["--output", str(tmp_path), "--train", "4000"]) == 1
+    assert "valid.de" in capsys.readouterr().err
     assert existing.read_text(encoding="utf-8") == "mine\n"
     assert list(tmp_path.iterdir()) == [existing]
 
 
 def test_force_overwrites_and_sizes_and_seed_count(tmp_path: Path) -> None:
-    sizes = ["--train", "4000", "--valid", "20", "--test", "30"]
-    assert main(["--output", str(tmp_path), *sizes]) == 0
-    first = (tmp_path / "train.en").read_text(encoding="utf-8")
-    assert main(["--output", str(tmp_path), *sizes, "--seed", "2", "--force"]) == 0
-    second = (tmp_path / "train.en").read_text(encoding="utf-8")
-    assert first != second
-    assert [len((tmp_path / f"{split}.de").read_text().splitlines()) for split in SPLITS] == [4000, 20, 30]
+    options = ["--output", str(tmp_path), "--train", "4000", "--valid", "20", "--test", "30", "--force"]
+    texts = []
+    for seed in ("1", "2"):
+        assert main([*options, "--seed", seed]) == 0
+        texts.append((tmp_path / "train.en").read_text(encoding="utf-8"))
+    assert texts[0] != texts[1]
+    assert [len((tmp_path / f"{part}.de").read_text().splitlines()) for part in SIZES] == [4000, 20, 30]
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "valid_range"),
-    [
-        ("--train", "10", "4000 to 50000"),
-        ("--train", "50001", "4000 to 50000"),
-        ("--valid", "0", "1 to 2000"),
-        ("--test", "-3", "1 to 2000"),
-        ("--seed", "-1", "0 to 4294967295"),
-    ],
+    ("option", "value"),
+    [("--train", "10"), ("--train", "50001"), ("--valid", "0"), ("--test", "-3"), ("--seed", "-1"), ("--seed", "x")],
 )
-def test_refuses_bad_numbers(
-    option: str, value: str, valid_range: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--output", str(tmp_path), option, value]) != 0
+def test_refuses_bad_numbers(option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--output", str(tmp_path), option, value])
     message = capsys.readouterr().err
-    assert f"{option} must be from {valid_range}, not {value}" in message
+    assert option in message
+    assert value in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_as_a_script_and_reports_an_unusable_folder(tmp_path: Path) -> None:
-    not_a_folder = tmp_path / "file"
-    not_a_folder.write_text("")
-    command = [sys.executable, str(EXAMPLES / "grammar" / "make_corpus.py"), "--output", str(not_a_folder / "corpus")]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.returncode != 0
-    assert finished.stderr.startswith("make_corpus: ")
-    assert "Traceback" not in finished.stderr
-
-
-def test_participles_and_prefixes_are_where_they_belong() -> None:
-    """In a main clause without subordination nothing follows a participle."""
-    participles = {entry.german.participle for entry in VERBS if not entry.german.preterite_singular}
-    ambiguous = {entry.german.third_singular for entry in VERBS} | {entry.german.infinitive for entry in VERBS}
-    for line in lines("train", "de"):
-        if "," in line or " und " in line:
-            continue
-        for word in line.rstrip(".?").split()[:-1]:
-            assert word not in participles - ambiguous, line
-
-
-def test_no_contraction_is_missed() -> None:
-    for line in lines("train", "de"):
-        # At the start of a clause it is a relative pronoun: "das Kind, an das ich denke".
-        for part in f" {line.lower()}".split(","):
-            for split_form in (" in das ", " zu dem ", " zu der ", " an das ", " von dem "):
-                assert split_form not in part[3:], line
-
-
-def test_umlauts_are_composed_and_no_eszett_is_missing() -> None:
-    text = "".join(lines("train", "de"))
-    assert set(text) <= set("abcdefghijklmnopqrstuvwxyzäöüßABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÜ .,?")
+def test_an_unusable_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["--output", str(tmp_path / "file" / "corpus"), "--train", "4000"]) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err

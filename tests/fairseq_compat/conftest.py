@@ -1,4 +1,4 @@
-"""What the tests of ``fairseq_compat`` share: fresh interpreters with and without the hook, and stock checkpoints."""
+"""What the tests of ``fairseq_compat`` share: fresh interpreters and stock checkpoints."""
 
 from __future__ import annotations
 
@@ -14,28 +14,20 @@ from typing import Any
 import pytest
 
 WORDS = ("a", "b", "c", "d")
-FINDER = "PatchingFinder"
 
 
 def _run_python(
-    code: str, *arguments: object, hook: bool = True, env: Mapping[str, str] | None = None
+    code: str, *arguments: object, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    if not hook:
-        # Taken out of the path again rather than never put in (python -S): fairseq needs what `site` defines.
-        code = f"import sys; sys.meta_path = [one for one in sys.meta_path if {FINDER!r} != type(one).__name__]\n{code}"
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        [sys.executable, "-c", code, *map(str, arguments)], env={**os.environ, **(env or {})}, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """``run_python(code, *arguments, hook=True, env=None)`` runs ``code`` in a fresh interpreter."""
+    """``run_python(code, *arguments, env=None)`` runs ``code`` in a fresh interpreter."""
     return _run_python
 
 

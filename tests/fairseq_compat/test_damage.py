@@ -47,7 +47,7 @@ def test_every_flipped_bit_of_a_weight_is_refused(state: dict[str, Any], whole: 
         weight = state["model"][f"layer.{number % 4}.weight"].numpy().tobytes()
         place = whole.index(weight) * 8 + chance.randrange(len(weight) * 8)
         assert not equal(torch.load(flipped(whole, place)), state), "PyTorch itself does not see it"
-        with pytest.raises(UserError, match=rf"is damaged: the checksum of \w+/data/{number % 4} is not that of"):
+        with pytest.raises(UserError, match=rf"is damaged: the checksum of \w+/data/{number % 4}"):
             checkpoints.load(flipped(whole, place))
 
 

@@ -1,4 +1,4 @@
-"""Each thing that can be wrong with an installation is found, said in words, and comes with its fix."""
+"""Each thing that can be wrong with an installation is reported, with its fix."""
 
 from __future__ import annotations
 
@@ -33,26 +33,27 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return change
 
 
-def test_all_is_well_here() -> None:
+def test_nothing_is_wrong_here() -> None:
     checks = diagnosis.diagnose()
     assert wrong(checks) == []
-    names = [check.name for check in checks]
-    assert names[0] == "Python"
-    assert names[-6:] == [
-        "fairseq",
-        "start-up hook",
-        "import fairseq",
-        "patches",
-        "compiled parts of fairseq",
-        "fairseq's commands",
-    ]
-    assert {supported.distribution for supported in versions.SUPPORTED} <= set(names)
+    names = {check.name for check in checks}
+    assert names >= {"Python", "start-up hook", "import fairseq", "patches"}
+    assert {supported.distribution for supported in versions.SUPPORTED} <= names
 
 
-@pytest.mark.parametrize(("found", "said"), [("1.13.1", "1.13.1"), ("2.99", "2.99"), (None, "not installed")])
-def test_wrong_or_missing_distribution(found: str | None, said: str, installed: Callable[..., None]) -> None:
-    installed(torch=found)
-    assert wrong(diagnosis.diagnose()) == [Check("torch", said, "pip install 'torch>=2.4,<2.14'")]
+@pytest.mark.parametrize(
+    ("name", "found", "fix"),
+    [
+        ("torch", "1.13.1", "'torch>=2.4,<2.14'"), ("torch", "2.99", "'torch>=2.4,<2.14'"),
+        ("torch", None, "'torch>=2.4,<2.14'"), ("fairseq", "0.12.1", "--no-deps fairseq==0.12.2"),
+        ("fairseq", "1.0.0a0", "--no-deps fairseq==0.12.2"), ("fairseq", None, "--no-deps fairseq==0.12.2"),
+    ],
+)  # fmt: skip
+def test_other_or_missing_distribution(name: str, found: str | None, fix: str, installed: Callable[..., None]) -> None:
+    installed(**{name: found})
+    (check,) = wrong(diagnosis.diagnose())
+    assert (check.name, check.found) == (name, found or "not installed")
+    assert check.fix == f"pip install {fix}"
 
 
 def test_several_problems_are_all_listed(installed: Callable[..., None]) -> None:
@@ -60,17 +61,12 @@ def test_several_problems_are_all_listed(installed: Callable[..., None]) -> None
     assert [check.name for check in wrong(diagnosis.diagnose())] == ["hydra-core", "omegaconf", "fairseq"]
 
 
-@pytest.mark.parametrize(("found", "said"), [("0.12.1", "0.12.1"), ("1.0.0a0", "1.0.0a0"), (None, "not installed")])
-def test_other_or_missing_fairseq(found: str | None, said: str, installed: Callable[..., None]) -> None:
-    installed(fairseq=found)
-    assert wrong(diagnosis.diagnose()) == [Check("fairseq", said, "pip install --no-deps fairseq==0.12.2")]
-
-
 @pytest.mark.parametrize("found", ["3.9.18", "3.14.0"])
 def test_python_out_of_range(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "python_version", lambda: found)
     (check,) = wrong(diagnosis.diagnose())
-    assert check == Check("Python", found, "use Python 3.10 or newer, below 3.14")
+    assert (check.name, check.found) == ("Python", found)
+    assert "3.10" in check.fix
 
 
 def test_inactive_hook(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,12 +115,3 @@ def test_every_patch_is_described_in_one_line() -> None:
             import_hook.PATCHES
         )
         assert len(why.splitlines()) == 1
-        assert len(why) > 20
-
-
-def test_device_is_said_in_words() -> None:
-    import torch
-
-    said = diagnosis.devices()
-    assert ("GPU" in said) == torch.cuda.is_available()
-    assert said.startswith(("CPU, ", "1 GPU: ")) or " GPUs: " in said

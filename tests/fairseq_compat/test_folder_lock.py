@@ -46,10 +46,10 @@ def holder(folder: Path, *, child: bool = False) -> Iterator[int]:
             os.kill(forked, signal.SIGKILL)
 
 
-def test_the_second_process_is_told_who_the_first_is(tmp_path: Path) -> None:
+def test_the_sentence_for_the_second_process_names_the_first(tmp_path: Path) -> None:
     (tmp_path / "checkpoint_last.pt").touch()
-    said = f"^--save-dir {tmp_path} is in use: process {{}} on .* has been training there since 2.*; end that one, or "
-    with holder(tmp_path) as process, pytest.raises(UserError, match=said.format(process)):  # noqa: SIM117
+    named = f"^--save-dir {tmp_path} is in use: process {{}} on .* since 2"
+    with holder(tmp_path) as process, pytest.raises(UserError, match=named.format(process)):  # noqa: SIM117
         with locked_folder(str(tmp_path), "--save-dir"):
             raise AssertionError
     assert sorted(os.listdir(tmp_path)) == [NAME, "checkpoint_last.pt"]
@@ -92,13 +92,13 @@ def test_a_file_system_without_locks(
     monkeypatch.setattr(fcntl, "lockf", no_locks)
     with locked_folder(str(tmp_path), "--save-dir"):
         assert os.listdir(tmp_path) == []
-    assert "this file system has no locks (No locks available)" in caplog.text
+    assert "No locks available" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("made", "said"), [("folder", "Is a directory"), ("link", "Too many levels of symbolic links"), ("file", "")]
+    ("made", "reason"), [("folder", "Is a directory"), ("link", "Too many levels of symbolic links"), ("file", "")]
 )
-def test_what_is_no_place_for_a_lock(made: str, said: str, tmp_path: Path) -> None:
+def test_what_is_no_place_for_a_lock(made: str, reason: str, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("mine", encoding="utf-8")
     folder = text if made == "file" else tmp_path
@@ -106,7 +106,7 @@ def test_what_is_no_place_for_a_lock(made: str, said: str, tmp_path: Path) -> No
         (folder / NAME).mkdir()
     elif made == "link":
         (folder / NAME).symlink_to(text)
-    expected = f"--save-dir {folder} cannot be written: {said}" if said else f"--save-dir {text} is a file; give a fold"
+    expected = f"--save-dir {folder} cannot be written: {reason}" if reason else f"--save-dir {text} is a file"
     with pytest.raises(UserError, match=expected), locked_folder(str(folder), "--save-dir"):
         raise AssertionError
     assert text.read_text(encoding="utf-8") == "mine"

@@ -1,4 +1,4 @@
-"""Which errors are about too many open files, and what is said of them."""
+"""Which errors are about too many open files, and their explanation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import resource
 
 import pytest
 
-from fairseq_compat import open_file_limit
+from fairseq_compat import process as open_file_limit
 from fairseq_compat.explanations import explain
-from fairseq_compat.open_file_limit import allow_more_open_files, explain_too_many_open_files
+from fairseq_compat.process import allow_more_open_files, explain_too_many_open_files
 
 WORKER = "Caught OSError in DataLoader worker process 0.\nOriginal Traceback:\nOSError: [Errno 24] Too many open files"
 
@@ -33,8 +33,8 @@ def test_the_sentence(
     assert sentence is not None
     assert len(sentence.splitlines()) == 1
     assert undamaged in sentence
-    assert f"may have {number} open at a time" in sentence
-    assert f"`ulimit -n {enough}`" in sentence
+    assert number in sentence
+    assert f"ulimit -n {enough}" in sentence
 
 
 @pytest.mark.parametrize(

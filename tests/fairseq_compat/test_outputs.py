@@ -50,7 +50,7 @@ def test_a_folder_into_which_a_user_has_put_something_is_kept(added: str, tmp_pa
     else:
         (place / added).parent.mkdir(exist_ok=True)
         (place / added).write_text("mine")
-    with pytest.raises(UserError, match=f"with {added.split('/')[0]} in it, which is none of its files"):
+    with pytest.raises(UserError, match=f"with {added.split('/')[0]} in it"):
         write(place, "two", force=True)
     assert (place / "config.json").read_text() == "one"
 
@@ -62,7 +62,7 @@ def test_a_folder_without_the_marker_is_kept(marker: str, tmp_path: Path) -> Non
     place = tmp_path / "out"
     place.mkdir()
     (place / MARKER).write_text(marker)
-    with pytest.raises(UserError, match="is no export, which --force would replace"):
+    with pytest.raises(UserError, match="is no export"):
         write(place, "two", force=True)
     assert names(place) == [MARKER]
 
@@ -92,7 +92,7 @@ def test_what_has_come_since_is_kept(by: str, tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
     file = output_file("--output", str(tmp_path / "page"))
     assert isinstance(file, NewFile)
-    with pytest.raises(UserError, match="another process has written it since"), written_whole(file):
+    with pytest.raises(UserError, match=str(tmp_path / "page")), written_whole(file):
         (tmp_path / "page").write_text("mine")
     assert (tmp_path / "page").read_text() == "mine"
     assert names(tmp_path) == ["out", "page"]

@@ -12,34 +12,16 @@ import fairseq_compat
 RunPython = Callable[..., CompletedProcess[str]]
 
 
-def modules_at_start(run_python: RunPython, code: str = "") -> set[str]:
-    result = run_python(f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)))")
-    assert result.returncode == 0, result.stderr
-    return set(json.loads(result.stdout))
-
-
-def test_starting_python_loads_the_hook_and_none_of_the_packages(run_python: RunPython) -> None:
-    loaded = modules_at_start(run_python)
-    assert "fairseq_compat.import_hook" in loaded
-    heavy = ("torch", "fairseq", "fairseq_cli", "fairseq_depthwise", "numpy", "hydra", "omegaconf", "sacrebleu")
-    assert not loaded.intersection(heavy)
-
-
-def test_hook_consists_of_three_small_modules(run_python: RunPython) -> None:
-    assert {name for name in modules_at_start(run_python) if name.startswith("fairseq")} == {
+def test_starting_python_loads_the_hook_once_and_none_of_the_packages(run_python: RunPython) -> None:
+    report = "import json, sys; print(json.dumps([sorted(sys.modules), [type(one).__name__ for one in sys.meta_path]]))"
+    results = [run_python(f"{code}\n{report}") for code in ("", "import fairseq_compat; fairseq_compat.install()")]
+    (loaded, finders), other = (json.loads(result.stdout) for result in results)
+    assert finders.count("PatchingFinder") == 1
+    assert {name for name in loaded if name.startswith("fairseq")} == {
         "fairseq_compat", "fairseq_compat.errors", "fairseq_compat.import_hook"
     }  # fmt: skip
-
-
-def test_importing_the_package_alone_loads_no_more(run_python: RunPython) -> None:
-    assert modules_at_start(run_python, "import fairseq_compat; fairseq_compat.install()") == modules_at_start(
-        run_python
-    )
-
-
-def test_hook_stands_first_and_once(run_python: RunPython) -> None:
-    result = run_python("import sys; print([type(one).__name__ for one in sys.meta_path].count('PatchingFinder'))")
-    assert result.stdout.strip() == "1"
+    assert not {"torch", "numpy", "hydra", "omegaconf", "sacrebleu"}.intersection(loaded)
+    assert other == [loaded, finders]
 
 
 def test_hook_file_is_one_line_that_python_executes() -> None:

@@ -13,7 +13,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGI
 from tiny_models import FAMILIES, task_of
 from torch import nn
 
-from fairseq_depthwise.checkpoints.trained_model import options_class
+from fairseq_depthwise.growth.trained_model import options_class
 from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS as DEPTHWISE_PRESETS
 from fairseq_depthwise.models.mute.presets import PRESETS as MUTE_PRESETS
 from fairseq_depthwise.models.sdt.presets import PRESETS as SDT_PRESETS

@@ -58,7 +58,7 @@ def test_forward_is_the_paper(options: dict[str, Any]) -> None:
 
 
 @every_variant
-def test_padding_and_neighbours_change_nothing(options: dict[str, Any]) -> None:
+def test_padding_and_neighbors_change_nothing(options: dict[str, Any]) -> None:
     model = build_tiny(**options).double()
     with torch.no_grad():
         batched = features(model, SOURCE, TARGET)

@@ -29,7 +29,7 @@ def test_as_much_is_dropped_as_asked_and_the_rest_is_scaled(probability: float) 
 
 
 def test_entries_are_decided_one_by_one() -> None:
-    """Four entries share one draw of 64 bits; neighbours must still be independent."""
+    """Four entries share one draw of 64 bits; neighbors must still be independent."""
     torch.manual_seed(2)
     keep = keep_mask(torch.Size((200_000, 4)), 0.3, CPU).double() - 0.7
     correlation = (keep.T @ keep) / len(keep) / 0.21

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import corpus_mirror
 import pytest
@@ -22,47 +20,35 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorServer]:
 
 @pytest.fixture(scope="session")
 def mirror_of(mirror: MirrorServer) -> Callable[..., str]:
-    """``mirror_of(recipe, kind="own")``: the address of a mirror with a recipe's archives.
+    """``mirror_of(recipe)``: the address of a mirror with a recipe's archives."""
 
-    The kind ``own`` is always there, ``real`` where CORPORA names real corpora; tests without it are skipped.
-    """
-
-    def made(recipe: str, kind: str = "own") -> str:
-        folder = mirror.folder / kind / recipe
+    def made(recipe: str) -> str:
+        folder = mirror.folder / recipe
         if not folder.exists():
-            corpus_mirror.build(folder, recipe, _texts(kind))
-        return f"{mirror.url}/{kind}/{recipe}"
+            corpus_mirror.build(folder, recipe)
+        return f"{mirror.url}/{recipe}"
 
     return made
-
-
-def _texts(kind: str) -> corpus_mirror.Texts:
-    if kind == "own":
-        return corpus_mirror.OwnTexts()
-    corpora = os.environ.get("CORPORA")
-    if not corpora:
-        pytest.skip("CORPORA does not name real corpora")
-    return corpus_mirror.RealTexts(Path(corpora))
 
 
 @pytest.fixture(scope="session")
 def new_work(
     request: pytest.FixtureRequest, mirror_of: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Work]:
-    """``new_work(recipe, kind="own", forked=True, **environment)``: a recipe and a new folder for it.
+    """``new_work(recipe, forked=True, **environment)``: a recipe and a new folder for it.
 
     With ``forked`` its scripts start Python as forks; without it is the real interpreter.
     """
 
-    def made(recipe: str, kind: str = "own", *, forked: bool = True, **environment: str) -> Work:
+    def made(recipe: str, *, forked: bool = True, **environment: str) -> Work:
         python = request.getfixturevalue("forked_python").python if forked else sys.executable
-        given = {"PYTHON": str(python), "MIRROR": mirror_of(recipe, kind), "IGNORE_CHECKSUMS": "1"}
+        given = {"PYTHON": str(python), "MIRROR": mirror_of(recipe), "IGNORE_CHECKSUMS": "1"}
         if recipe == "opus100":
             given["LANGUAGES"] = " ".join(corpus_mirror.OPUS_LANGUAGES)
         if recipe == "wmt18_zh_en":
             given["VOCABULARY"] = "400"  # it has more characters
         if recipe == "nist_zh_en":
-            given["LDC"] = str(request.getfixturevalue("mirror").folder / kind / recipe)
+            given["LDC"] = str(request.getfixturevalue("mirror").folder / recipe)
         if recipe == "wmt15_cs_en":
             given["THRESHOLD"] = "2"
         given |= environment

@@ -1,24 +1,36 @@
-"""Fetching one file over connections that break, from servers of every kind, by processes that are killed."""
+"""Archives over connections that break, from mirrors and by hand: whole and the published ones, or not there."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
+import os
+import random
 import signal
+import subprocess
+import sys
+import tarfile
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import fetch as fetching
 import pytest
-from fetch_runs import CONTENT, SUM, command, ended, fetched, left, public_folder
 from mirror_server import Fault, MirrorServer
+from recipe_runs import RECIPES
 
-from fairseq_compat import UserError
+CONTENT = random.Random(1).randbytes(300_000)
+SUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+#: As in prepare.sh, but without waits between two tries.
+FETCH = 'RECIPE=multi30k; . "$0/recipe.sh"; . "$0/fetch.sh"; PYTHON=$REAL; sleep() { :; }; fetch "$@"'
 
 
 @pytest.fixture
 def mirror(tmp_path: Path) -> Iterator[MirrorServer]:
-    with MirrorServer(public_folder(tmp_path)) as server:
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public" / "data.bin").write_bytes(CONTENT)
+    with MirrorServer(tmp_path / "public") as server:
         yield server
 
 
@@ -27,163 +39,202 @@ def to(tmp_path: Path) -> Path:
     return tmp_path / "downloads"
 
 
-def test_one_file_once(mirror: MirrorServer, to: Path) -> None:
-    run = command("data.bin", SUM, f"{mirror.url}/data.bin", "--to", to, quick=False)
-    assert ended(run)[0] == 0
-    assert (to / "data.bin").read_bytes() == CONTENT
-    assert left(to) == ["data.bin", "data.bin.checked"]
-    assert fetched(mirror, to) == ""
-    assert mirror.requests == [("data.bin", None)]
+def start(to: Path, *arguments: str, before: str = "", **environment: str) -> subprocess.Popen[str]:
+    """Start ``fetch`` in a process group of its own; ``before`` are commands of the shell."""
+    return subprocess.Popen(
+        ["bash", "-c", before + FETCH, str(RECIPES / "lib"), *arguments],
+        env={
+            **os.environ, "PYTHON": "/bin/true", "REAL": sys.executable, "DOWNLOADS": str(to), "MIRROR": "",
+            "STALLED": "1", "IGNORE_CHECKSUMS": "", **environment,
+        },
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
 
 
-def test_goes_on_after_broken_connections(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(cut_after=100_000)
-    assert fetched(mirror, to) == ""
-    assert (to / "data.bin").read_bytes() == CONTENT
-    assert mirror.requests == [("data.bin", start) for start in (None, "bytes=100000-", "bytes=200000-")]
-    assert mirror.sent["data.bin"] == len(CONTENT)
+def ended(process: subprocess.Popen[str]) -> str:
+    """Return the error of a command, or nothing if it ended well."""
+    said = process.communicate(timeout=60)[1].rstrip().rpartition("\n")[2]
+    assert process.returncode in (0, 1)
+    assert not process.returncode or said.startswith("multi30k: error: ")
+    return said if process.returncode else ""
 
 
-def test_goes_on_in_the_next_run(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(cut_after=100_000, times=1, statuses=[200, 404])
-    said = fetched(mirror, to)
-    assert f"data.bin cannot be fetched ({mirror.url}/data.bin: Not Found); what has come is kept" in said
-    assert (to / "data.bin.part").read_bytes() == CONTENT[:100_000]
-    assert fetched(mirror, to) == ""
-    assert (to / "data.bin").read_bytes() == CONTENT
-    assert mirror.sent["data.bin"] == len(CONTENT)
+def fetched(mirror: MirrorServer, to: Path, checksum: str = SUM, before: str = "", **environment: str) -> str:
+    return ended(start(to, "data.bin", checksum, f"{mirror.url}/data.bin", before=before, **environment))
 
 
-def test_a_connection_that_hangs(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(hang_after=100_001, times=1)
-    assert fetched(mirror, to) == ""
-    assert (to / "data.bin").read_bytes() == CONTENT
-    assert mirror.sent["data.bin"] == len(CONTENT), "what came before it hung was fetched twice"
+def left(to: Path) -> list[str]:
+    return sorted(path.name for path in to.iterdir())
 
 
-def test_killed_in_the_middle(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(hang_after=150_000, times=1)
-    process = command("data.bin", SUM, f"{mirror.url}/data.bin", "--to", to, quick=False)
-    part, deadline = to / "data.bin.part", time.monotonic() + 20
-    while not (part.exists() and part.stat().st_size > 100_000):
-        assert time.monotonic() < deadline, "what comes is not written before the connection ends"
+def wait_for(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not there():
+        assert time.monotonic() < end
         time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    have = part.stat().st_size
-    assert part.read_bytes() == CONTENT[:have]
+
+
+def part_of(to: Path) -> bytes:
+    path = to / ".data.bin.part"
+    return path.read_bytes() if path.exists() else b""
+
+
+def test_one_file_once(mirror: MirrorServer, to: Path) -> None:
+    for _ in range(2):
+        assert fetched(mirror, to) == ""
+        assert (to / "data.bin").read_bytes() == CONTENT
+    assert mirror.requests == [("data.bin", None)]
+    assert left(to) == ["data.bin", "data.bin.checked"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "requests"),
+    [
+        (Fault(cut_after=100_000), [None, "bytes=100000-", "bytes=200000-"]),
+        (Fault(cut_after=100_000, times=1, ranges=False), [None, "bytes=100000-", None]),
+        (Fault(hang_after=100_000, times=1), [None, "bytes=100000-"]),
+        (Fault(statuses=[503, 429]), [None, None, None]),
+    ],
+)
+def test_connections_that_break(fault: Fault, requests: list[str | None], mirror: MirrorServer, to: Path) -> None:
+    mirror.faults["data.bin"] = fault
     assert fetched(mirror, to) == ""
-    assert mirror.requests == [("data.bin", None), ("data.bin", f"bytes={have}-")]
-    assert (to / "data.bin").read_bytes() == CONTENT
-
-
-def test_killed_before_it_got_its_name(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(cut_after=100_000, times=1, statuses=[200, 404])
-    fetched(mirror, to)
-    (to / "data.bin.part").write_bytes(CONTENT)
-    assert fetched(mirror, to) == ""
-    assert mirror.sent["data.bin"] == 100_000
-    assert (to / "data.bin").read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("ranges", [True, False])
-def test_replaced_between_two_connections(ranges: bool, mirror: MirrorServer, to: Path) -> None:
-    """No mixture of both, whether the server's answer is all of the new file or a refusal."""
-    new = CONTENT[::-1]
-    mirror.faults["data.bin"] = Fault(cut_after=100_000, times=1, replaced_by=new, ranges=ranges)
-    assert fetched(mirror, to, f"sha256:{hashlib.sha256(new).hexdigest()}") == ""
-    assert (to / "data.bin").read_bytes() == new
-
-
-def test_replaced_by_a_shorter_one(mirror: MirrorServer, to: Path) -> None:
-    """Without anything that tells versions apart, the server has no such range."""
-    mirror.faults["data.bin"] = Fault(cut_after=100_000, times=1, statuses=[200, 404])
-    fetched(mirror, to)
-    (to / "data.bin.part.from").write_text(f"{mirror.url}/data.bin\n")
-    (mirror.folder / "data.bin").write_bytes(CONTENT[:5000])
-    assert fetched(mirror, to, f"sha256:{hashlib.sha256(CONTENT[:5000]).hexdigest()}") == ""
-    assert (to / "data.bin").read_bytes() == CONTENT[:5000]
-
-
-def test_a_server_without_ranges(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(cut_after=100_000, times=1, ranges=False)
-    assert fetched(mirror, to) == ""
-    assert (to / "data.bin").read_bytes() == CONTENT
-    assert mirror.sent["data.bin"] == 100_000 + len(CONTENT)
-
-
-def test_a_server_without_lengths(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(length=False)
-    assert fetched(mirror, to) == ""
-    mirror.faults["data.bin"] = Fault(length=False, cut_after=1000)
-    (to / "data.bin").unlink()
-    assert "the sha256 " in fetched(mirror, to)
-    assert left(to) == []
-
-
-def test_a_server_that_is_overloaded(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(statuses=[503, 503])
-    assert fetched(mirror, to) == ""
-    assert len(mirror.requests) == 3
+    assert [asked for _, asked in mirror.requests] == requests
     assert (to / "data.bin").read_bytes() == CONTENT
 
 
 def test_tries_end(mirror: MirrorServer, to: Path) -> None:
     mirror.faults["data.bin"] = Fault(cut_after=0)
-    assert "cannot be fetched" in fetched(mirror, to)
-    assert len(mirror.requests) == 4
+    assert "data.bin cannot be fetched" in fetched(mirror, to)
+    assert len(mirror.requests) == 5
 
 
-def test_addresses_in_turn(mirror: MirrorServer, to: Path) -> None:
-    gone, there = f"{mirror.url}/gone.bin", f"{mirror.url}/data.bin"
-    assert ended(command("data.bin", SUM, gone, there, "--to", to))[0] == 0
-    assert [name for name, _ in mirror.requests] == ["gone.bin", "data.bin"]
-    (to / "data.bin").unlink()
-    mirror.faults["data.bin"] = Fault(cut_after=100_000, statuses=[200, 404])
-    assert ended(command("data.bin", SUM, gone, there, "--to", to))[0] == 1
-    (mirror.folder / "gone.bin").write_bytes(CONTENT)
-    assert ended(command("data.bin", SUM, gone, there, "--to", to))[0] == 0
-    assert mirror.requests[-1] == ("gone.bin", None), "one address' beginning must not get another's end"
-
-
-def test_network_failures_are_not_the_disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A route that is gone comes as a plain OSError, with a number as a full disk has one."""
-    monkeypatch.setattr(fetching, "WAITS", (0,))
-
-    def lost(*arguments: object) -> bool:
-        raise OSError(113, "No route to host")
-
-    monkeypatch.setattr(fetching, "_receive", lost)
-    with pytest.raises(UserError, match=r"data.bin cannot be fetched \(http://x: .*No route to host"):
-        fetching.fetch("data.bin", SUM, ["http://x"], tmp_path)
+def test_killed(mirror: MirrorServer, to: Path) -> None:
+    """The next run goes on where it stopped, or finds all of it there."""
+    mirror.faults["data.bin"] = Fault(hang_after=150_000, times=1)
+    process = start(to, "data.bin", SUM, f"{mirror.url}/data.bin", STALLED="60")
+    wait_for(lambda: len(part_of(to)) > 100_000)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    have = len(part_of(to))
+    assert fetched(mirror, to) == ""
+    assert mirror.requests[-1] == ("data.bin", f"bytes={have}-")
+    assert (to / "data.bin").read_bytes() == CONTENT
+    (to / "data.bin").rename(to / ".data.bin.part")
+    assert fetched(mirror, to) == ""
+    assert (to / "data.bin").read_bytes() == CONTENT
 
 
 def test_two_at_once(mirror: MirrorServer, to: Path) -> None:
-    """Two recipes may share a folder: the second waits for what the first fetches, or goes on where that one died."""
+    """The second waits for what the first fetches, or goes on where that one died."""
     mirror.faults["data.bin"] = Fault(hang_after=150_000, times=1)
-    call = ("data.bin", SUM, f"{mirror.url}/data.bin", "--to", to)
-    first = command(*call, quick=False)
-    deadline = time.monotonic() + 20
-    while not (to / "data.bin.part").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    others = [command(*call), command(*call)]
-    for other in others:
-        assert other.stderr is not None
-        assert other.stderr.readline() == f"waiting for another process that fetches into {to}\n"
-    first.kill()
+    call = ("data.bin", SUM, f"{mirror.url}/data.bin")
+    first = start(to, *call, STALLED="60")
+    wait_for(lambda: len(part_of(to)) > 0)
+    second = start(to, *call)
+    assert second.stderr is not None
+    assert "waiting for another process" in second.stderr.readline()
+    os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
-    assert [ended(other)[0] for other in others] == [0, 0]
+    assert ended(second) == ""
     assert len(mirror.requests) == 2
     assert (to / "data.bin").read_bytes() == CONTENT
 
 
-def test_interrupted(mirror: MirrorServer, to: Path) -> None:
-    mirror.faults["data.bin"] = Fault(hang_after=1000)
-    process = command("data.bin", SUM, f"{mirror.url}/data.bin", "--to", to, quick=False)
-    deadline = time.monotonic() + 20
-    while not mirror.sent["data.bin"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert ended(process) == (130, "interrupted; run the same command again to go on")
+def test_addresses_in_turn(mirror: MirrorServer, to: Path) -> None:
+    assert ended(start(to, "data.bin", SUM, f"{mirror.url}/gone.bin", f"{mirror.url}/data.bin")) == ""
+    assert [name for name, _ in mirror.requests] == ["gone.bin", "data.bin"]
+
+
+@pytest.mark.parametrize("kind", ["sha256", "md5"])
+def test_wrong_checksum(kind: str, mirror: MirrorServer, to: Path) -> None:
+    published = hashlib.new(kind, CONTENT).hexdigest()
+    wrong = hashlib.new(kind, bytes(byte ^ 255 for byte in CONTENT)).hexdigest()
+    mirror.faults["data.bin"] = Fault(wrong_bytes=True)
+    said = fetched(mirror, to, f"{kind}:{published}")
+    assert f"it has the {kind} {wrong}, and {published} was published. It was removed" in said
+    assert "IGNORE_CHECKSUMS=1" in said
+    assert left(to) == []
+    assert fetched(mirror, to, f"{kind}:{published}", IGNORE_CHECKSUMS="1") == ""
+    (to / "data.bin").unlink()
+    mirror.faults.clear()
+    assert fetched(mirror, to, f"{kind}:{published.upper()}") == ""
+    assert (to / "data.bin").read_bytes() == CONTENT
+
+
+def test_a_file_that_somebody_put_there_is_theirs_to_remove(mirror: MirrorServer, to: Path) -> None:
+    assert fetched(mirror, to) == ""
+    (to / "data.bin").write_bytes(CONTENT[::-1])
+    assert f"Put a whole one into {to}" in fetched(mirror, to)
+    assert (to / "data.bin").read_bytes() == CONTENT[::-1]
+    assert fetched(mirror, to, "sha256:" + hashlib.sha256(CONTENT[::-1]).hexdigest()) == ""
+
+
+def tar_of(mode: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as archive:
+        for name in "ab":
+            member = tarfile.TarInfo(name)
+            member.size = 51_200
+            archive.addfile(member, io.BytesIO(CONTENT[: member.size]))
+    return file.getvalue()
+
+
+def zip_of() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a", CONTENT)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "ends"),
+    [
+        # A compressed one in its trailer and in its middle.
+        ("a.tgz", lambda: tar_of("w:gz"), (-3, 50_000)),
+        ("a.gz", lambda: gzip.compress(CONTENT), (-3, 0)),
+        ("a.zip", zip_of, (-1, 50_000)),
+        # A tar between its members, after the last, in a header and in a member.
+        ("a.tar", lambda: tar_of("w"), (512 + 51_200, 2 * (512 + 51_200), 512 + 51_200 + 100, 50_000)),
+    ],
+)
+def test_no_published_checksum(name: str, make: Callable[[], bytes], ends: tuple[int, ...], tmp_path: Path) -> None:
+    public, to, content = tmp_path / "public", tmp_path / "downloads", make()
+    public.mkdir()
+    damaged = [content[:end] for end in ends]
+    if name != "a.tar":
+        damaged.append(content[:40_000] + b"wrong" + content[40_005:])
+    for some in damaged:
+        (public / name).write_bytes(some)
+        assert "it is damaged or incomplete. It was removed" in ended(start(to, name, "none", MIRROR=str(public)))
+        assert left(to) == []
+    (public / name).write_bytes(content)
+    assert ended(start(to, name, "none", MIRROR=str(public))) == ""
+    assert (to / name).read_bytes() == content
+
+
+def test_mirror(mirror: MirrorServer, to: Path) -> None:
+    for place in (str(mirror.folder), f"{mirror.url}/"):
+        assert ended(start(to, "data.bin", SUM, "http://127.0.0.1:9/data.bin", MIRROR=place)) == ""
+        (to / "data.bin").unlink()
+    assert mirror.requests == [("data.bin", None)]
+    assert f"MIRROR={mirror.folder} has no file other.bin" in ended(
+        start(to, "other.bin", SUM, "http://127.0.0.1:9/other.bin", MIRROR=str(mirror.folder))
+    )
+
+
+def test_by_hand(mirror: MirrorServer, to: Path) -> None:
+    call = ("data.bin", SUM, "by-hand: register at home.org, and put it there")
+    assert f"{to}/data.bin is missing and cannot be fetched: register at home.org" in ended(start(to, *call))
+    (to / "data.bin").write_bytes(CONTENT)
+    assert ended(start(to, *call)) == ""
+
+
+def test_disk_full_on_the_way(mirror: MirrorServer, to: Path) -> None:
+    """A limit for the size of files fails a write in the same way."""
+    assert f"cannot write {to}/.data.bin.part" in fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
+    have = len(part_of(to))
+    assert 0 < have < len(CONTENT)
+    assert fetched(mirror, to) == ""
+    assert mirror.requests[-1] == ("data.bin", f"bytes={have}-")
+    assert (to / "data.bin").read_bytes() == CONTENT

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import pytest
-from machine_batches import FEWEST_TOKENS, batch, growth_stages
+import torch
+from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
+from machine_batches import FEWEST_TOKENS, batch, growth_stages, target_share
 from systems import Stage
+from train import printed_command
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.stages import parse_stages
+from recipes import RECIPES, system_of
 
 
 @pytest.mark.parametrize("tokens", [4096, 25_000, 32_768, 65_536, 458_752])
@@ -46,15 +51,10 @@ def test_too_many_processes(tokens: int) -> None:
     most = tokens // FEWEST_TOKENS
     assert batch(tokens, most, 4096).max_tokens >= FEWEST_TOKENS
     refused = next(number for number in range(most, most + 9) if math.ceil(tokens / number) < FEWEST_TOKENS)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"{tokens:,} tokens, and {refused} processes .* at most {most} processes"):
         batch(tokens, refused, 4096)
-    assert f"an update has {tokens:,} tokens, and {refused} processes" in str(error.value)
-    assert f"use at most {most} processes" in str(error.value)
-
-
-def test_too_little_memory() -> None:
     with pytest.raises(UserError, match="MAX_TOKENS of at least 300"):
-        batch(25_000, 1, 200)
+        batch(tokens, 1, 200)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])
@@ -68,3 +68,49 @@ def test_stages_are_those_that_the_task_reads(processes: int, most: int) -> None
         assert read.update_freq is not None
         assert read.max_tokens <= most * stage.share
         assert 32_768 <= read.max_tokens * read.update_freq * processes < 32_768 + read.update_freq * processes
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training set of 3,000 pairs of 2 to 60 tokens, whose targets are shorter on the average."""
+    folder, chance = tmp_path_factory.mktemp("data-bin"), random.Random(3)
+    lengths = [
+        (length, max(2, int(length * chance.uniform(0.5, 1.2)))) for length in chance.choices(range(2, 60), k=3000)
+    ]
+    for side, language in enumerate(("en", "de")):
+        prefix = str(folder / f"train.en-de.{language}")
+        builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=100)
+        for pair in lengths:
+            builder.add_item(torch.full((pair[side],), 7))
+        builder.finalize(f"{prefix}.idx")
+    return folder
+
+
+@pytest.mark.parametrize("max_tokens", [300, 4096])
+def test_share(data: Path, max_tokens: int) -> None:
+    """As fairseq's own batches have it, but for the last."""
+    sides = [indexed_dataset.make_dataset(str(data / f"train.en-de.{language}"), "mmap") for language in ("en", "de")]
+    pairs = LanguagePairDataset(sides[0], sides[0].sizes, Dictionary(), sides[1], sides[1].sizes, Dictionary())
+    batches = pairs.batch_by_size(pairs.ordered_indices(), max_tokens=max_tokens, required_batch_size_multiple=8)
+    tokens = [sum(int(sides[1].sizes[place]) for place in batch) for batch in batches]
+    expected = sum(tokens) / len(tokens) / max_tokens
+    assert target_share(data, "en", "de", max_tokens) == pytest.approx(expected, rel=0.03)
+    assert 0.5 < expected < 1
+
+
+def test_the_batch_has_the_papers_target_tokens(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    environment = {"WORK": str(data.parent), "GPUS": "1", "MAX_TOKENS": "4096"}
+    data.rename(data.parent / "data-bin")
+    try:
+        words = printed_command(
+            RECIPES["wmt14_en_de"],
+            "depthwise_lstm_base",
+            system_of("wmt14_en_de", "depthwise_lstm_base"),
+            environment,
+        )
+        share = target_share(data.parent / "data-bin", "en", "de", 4096)
+    finally:
+        (data.parent / "data-bin").rename(data)
+    max_tokens, update_freq = (int(words[words.index(option) + 1]) for option in ("--max-tokens", "--update-freq"))
+    assert max_tokens * update_freq * share == pytest.approx(25_000, rel=0.001)
+    assert f"25,000 are target tokens, {share:.1%} of what --max-tokens counts (measured)" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import evaluate
 import pytest
 import recipe_runs
-from corpus_mirror import DIRT, NIST_TESTS, OPUS_LANGUAGES, OwnTexts, RealTexts, Texts
+from corpus_mirror import DIRT, NIST_TESTS, OPUS_LANGUAGES, OwnTexts
 from mirror_server import MirrorServer
 from recipe_runs import Work, lines, small, times_of
 
@@ -124,14 +124,27 @@ def test_rare_subwords(prepared: Prepared) -> None:
         assert rare != set()
 
 
+def test_longest_and_processes(prepared: Prepared, new_work: Callable[..., Work]) -> None:
+    """Two processes split as one does, and pairs of more subwords than LONGEST are not trained on."""
+    work = new_work("multi30k", LONGEST="40", JOBS="2")
+    work.run("prepare")
+    one, two = (
+        list(zip(*(lines(folder / "text" / f"bpe.train.{language}") for language in ("en", "de")), strict=True))
+        for folder in (prepared("multi30k").folder, work.folder)
+    )
+    kept = [pair for pair in one if max(len(side.split()) for side in pair) <= 40]
+    assert two == [tuple(" ".join(side.split()) for side in pair) for pair in kept]
+    assert 0 < len(two) < len(one)
+
+
 def test_every_line_stays_beside_its_translation(prepared: Prepared) -> None:
     """Through archives whose members come in another order by name than by number, and columns of a table."""
-    text: Texts = OwnTexts()
+    text = OwnTexts()
     for recipe in ("wmt18_zh_en", "tatoeba_de_en"):
         work = prepared(recipe)
         source, target = ("zh", "en") if recipe == "wmt18_zh_en" else ("de", "en")
         known = set(text.pairs(source, target, 0, 600))
-        # Of Tatoeba before tokenisation; Chinese is not tokenised.
+        # Of Tatoeba before tokenization; Chinese is not tokenized.
         folder = work.folder / "text" / ("split" if recipe == "tatoeba_de_en" else ".")
         found = list(zip(*(lines(folder / f"train.{language}") for language in (source, target)), strict=True))
         strange = [pair for pair in found if pair not in known]
@@ -236,20 +249,6 @@ def test_opus_in_all_directions(prepared: Prepared) -> None:
         "en-xx": {"de", "fr"}, "xx-en": {"de", "fr"}, "zero-shot": {"de-fr", "fr-de"},
     }  # fmt: skip
     assert "92 of the 94 languages are missing" in grown.stdout
-
-
-@pytest.mark.corpora
-@pytest.mark.parametrize("recipe", [*RECIPES, "opus100"])
-def test_real_text(new_work: Callable[..., Work], recipe: str) -> None:
-    """The same archives with real sentences in them; those of held-out sets come out as they are."""
-    work = new_work(recipe, "real", VOCABULARY="1250" if recipe == "wmt18_zh_en" else "1000")
-    work.run("prepare")
-    assert (work.folder / "data-bin").is_dir()
-    if recipe in RECIPES:
-        expected = RECIPES[recipe]
-        languages = (expected.source, expected.target)
-        pairs = RealTexts(Path(os.environ["CORPORA"])).pairs(*languages, expected.test_start, 12)
-        assert_test_set(work.folder, expected.test, languages, pairs)
 
 
 @pytest.mark.corpora

@@ -20,12 +20,6 @@ def refusal(work: Work, script: str, *arguments: object, **environment: object) 
     return result.stderr.strip()
 
 
-@pytest.fixture
-def empty(new_work: Callable[..., Work]) -> Callable[[str], Work]:
-    """A folder in which nothing has been done."""
-    return new_work
-
-
 def test_other_settings(prepared: Callable[[str], Work]) -> None:
     work = prepared("multi30k")
     said = refusal(work, "prepare", MERGES=151)
@@ -46,41 +40,36 @@ def test_other_settings(prepared: Callable[[str], Work]) -> None:
         ("wmt14_en_de", {"JOBS": "0"}, "JOBS=0 is not a whole number of at least 1"),
         ("wmt14_en_de", {"JOBS": "two"}, "JOBS=two is not a whole number of at least 1"),
         ("nist_zh_en", {"LDC": ""}, "LDC= is not a folder"),
-        (
-            "nist_zh_en",
-            {"LDC": "/bin"},
-            "LDC=/bin has no train.zh; recipes/nist_zh_en/README.md says what each file is",
-        ),
+        ("nist_zh_en", {"LDC": "/bin"}, "LDC=/bin has no train.zh"),
         ("wmt14_en_de", {"PYTHON": "/bin/false"}, "PYTHON=/bin/false has no fairseq-depthwise; run make setup"),
-        ("wmt15_cs_en", {"MIRROR": "/nowhere"}, "MIRROR=/nowhere has no file training-parallel-europarl-v7.tgz"),
     ],
 )
-def test_prepare(empty: Callable[[str], Work], recipe: str, environment: dict[str, str], words: str) -> None:
-    assert words in refusal(empty(recipe), "prepare", **environment)
+def test_prepare(new_work: Callable[..., Work], recipe: str, environment: dict[str, str], words: str) -> None:
+    assert words in refusal(new_work(recipe), "prepare", **environment)
 
 
-def test_too_little_space(empty: Callable[[str], Work], tmp_path: Path) -> None:
+def test_too_little_space(new_work: Callable[..., Work], tmp_path: Path) -> None:
     """Before anything is fetched; a ``df`` that comes first in PATH says so."""
     df = tmp_path / "df"
     df.write_text("#!/bin/sh\necho Filesystem 1024-blocks Used Available Capacity Mounted\necho x 9 9 3000000 9% /\n")
     df.chmod(0o755)
-    work = empty("wmt14_en_de")
+    work = new_work("wmt14_en_de")
     said = refusal(work, "prepare", PATH=f"{tmp_path}:/usr/bin:/bin", DISK="")
     assert said.startswith(f"wmt14_en_de: error: about 15 GB are needed in {work.folder}, and 3 GB are free there; set")
     assert not any((work.folder / "downloads").iterdir())
 
 
-def test_an_archive_that_is_another(empty: Callable[[str], Work]) -> None:
+def test_an_archive_that_is_another(new_work: Callable[..., Work]) -> None:
     """Checksums are compared unless that is switched off."""
-    said = refusal(empty("multi30k"), "prepare", IGNORE_CHECKSUMS=0)
+    said = refusal(new_work("multi30k"), "prepare", IGNORE_CHECKSUMS=0)
     assert "train.en.gz is not what it should be: it has the md5" in said
     assert "0065d13af80720a55ca8153d126e6627 was published" in said
 
 
-def test_train_before_prepare(empty: Callable[[str], Work]) -> None:
-    work = empty("multi30k")
-    assert refusal(work, "train", "transformer") == (
-        f"train: error: {work.folder}/data-bin does not exist; run bash recipes/multi30k/prepare.sh first"
+def test_train_before_prepare(new_work: Callable[..., Work]) -> None:
+    work = new_work("multi30k")
+    assert f"{work.folder}/data-bin does not exist; run bash recipes/multi30k/prepare.sh" in refusal(
+        work, "train", "transformer"
     )
     assert "has no transformer; train it first" in refusal(work, "evaluate", "transformer")
 
@@ -89,17 +78,9 @@ def test_train_before_prepare(empty: Callable[[str], Work]) -> None:
     ("arguments", "environment", "words"),
     [
         (["transformr"], {}, "multi30k has no system transformr; did you mean transformer or "),
-        (["x7"], {}, "multi30k has no system x7. train.sh --list names all "),
         ([""], {}, "multi30k has no system ''. train.sh"),
         (["transformer"], {"GPUS": "400"}, "GPUS=400, and this machine has "),
-        (["transformer"], {"GPUS": "two"}, "GPUS=two is not a whole number of at least 0"),
         (["transformer"], {"SEED": "x"}, "SEED=x is not a whole number"),
-        (
-            ["transformer"],
-            {"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "127.0.0.1"},
-            "NODE_RANK=2 is not below NNODES=2; nodes are counted from 0",
-        ),
-        (["transformer"], {"NNODES": "2", "NODE_RANK": "0"}, "NNODES=2 needs MASTER_ADDR"),
         (["transformer"], {"BATCH_TOKENS": "500", "PROCESSES": "4"}, "use at most 1 processes"),
         (["transformer", "--no-such-option"], {}, "unrecognized arguments: --no-such-option"),
     ],
@@ -142,6 +123,14 @@ def test_print_needs_nothing_and_leaves_nothing(new_work: Callable[..., Work], t
     assert not work.folder.exists()
     assert work.run("train", "--commands", **environment).stdout.count("fairseq_depthwise train ") > 70
     assert not work.folder.exists()
+
+
+@pytest.mark.parametrize("recipe", ["multi30", "lib", "../recipes/multi30k", "", "--list"])
+@pytest.mark.parametrize("script", ["train", "evaluate"])
+def test_unknown_recipe(script: str, recipe: str, tmp_path: Path) -> None:
+    said = refusal(Work(recipe, tmp_path), script, "transformer")
+    assert recipe in said
+    assert "iwslt14_de_en multi30k nist_zh_en" in said
 
 
 def test_list_of_systems(prepared: Callable[[str], Work]) -> None:

@@ -358,6 +358,8 @@ def test_the_batch_is_the_papers_on_any_machine(tmp_path: Path, name: str, token
         ({"PRECISION": "int4"}, "PRECISION=int4 is not one of bf16, fp16, fp32"),
         ({"PRECISION": "fp16", "GPUS": "0"}, "PRECISION=fp16 needs GPUs"),
         ({"GPUS": "-1"}, "GPUS=-1"),
+        ({"GPUS": "two"}, "GPUS=two is not a whole number"),
+        ({"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "127.0.0.1"}, "NODE_RANK=2 is not below NNODES=2"),
         ({"NNODES": "2"}, "NNODES=2 needs MASTER_ADDR"),
     ],
 )

@@ -10,7 +10,7 @@ from evaluate import baselines_of, results_of, with_average
 from evaluate_languages import PUBLISHED_BASE, published_scores
 
 from fairseq_compat import UserError
-from fairseq_depthwise.evaluation.languages import summarise
+from fairseq_depthwise.evaluation.languages import summarize
 from recipes import RECIPES, system_of
 
 ALL = [(recipe, name) for recipe in RECIPES for name in RECIPES[recipe].systems]
@@ -186,12 +186,12 @@ def test_published_scores_by_language() -> None:
         found = []
         for group in ("en-xx", "xx-en"):
             assert len(scores[group]) == 94
-            found += [summarise(scores[group]).mean]
+            found += [summarize(scores[group]).mean]
             found += [sum(scores[group][language].score for language in ("de", "zh", "br", "te")) / 4]
         assert found == pytest.approx(numbers, abs=0.011)
     # 93 of 94 wins is what the paper prints.
     better = {language: one._replace(score=one.score + (language != "de")) for language, one in scores["en-xx"].items()}
-    assert f"{summarise(better, scores['en-xx']).win_ratio:.2f}" == "98.94"
+    assert f"{summarize(better, scores['en-xx']).win_ratio:.2f}" == "98.94"
 
 
 #: Hours of the paper's Table 1 for 24 and 48 layers with relative positions, and savings of Table 4.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import io
-import tarfile
+import re
 import tracemalloc
-import zipfile
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
 import pytest
-from text_streams import one_line, read_text, read_to_the_end
+from corpus_mirror import write_tar, write_zip
+from text_streams import one_line, read_text
 
 from fairseq_compat import UserError
 
@@ -21,18 +20,12 @@ CONTENT = "".join(f"{line}\n" for line in LINES).encode()
 
 
 def tar(path: Path, members: Iterable[tuple[str, bytes]]) -> str:
-    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
-        for name, content in members:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
+    write_tar(path, dict(members))
     return str(path)
 
 
 def zipped(path: Path, members: Iterable[tuple[str, bytes]]) -> str:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members:
-            archive.writestr(name, content)
+    write_zip(path, dict(members))
     return str(path)
 
 
@@ -72,7 +65,7 @@ def test_one_line_for_each_line_feed(content: str, expected: list[str], tmp_path
 
 
 def test_every_place(tmp_path: Path) -> None:
-    members = [("folder/other", b"no\n"), ("folder/text", CONTENT), ("folder/text.gz", gzip.compress(CONTENT))]
+    members = [("folder/other", b"no\n"), ("./folder/text", CONTENT), ("folder/text.gz", gzip.compress(CONTENT))]
     places = [written(tmp_path / "text", CONTENT), written(tmp_path / "text.gz", gzip.compress(CONTENT))]
     for archive in (
         tar(tmp_path / "a.tar", members), tar(tmp_path / "a.tgz", members), tar(tmp_path / "a.tar.gz", members),
@@ -93,23 +86,6 @@ def test_talks(tmp_path: Path) -> None:
     assert len(lines(f"{archive}!de-en/other")) == 6
     xml = '<?xml version="1.0"?>\n<title>T</title>\n<seg id="1"> Das ist\u2019s . </seg>\n<seg id="2">Nein</seg>\n'
     assert lines(tar(tmp_path / "b.tgz", [("x.xml", xml.encode())]) + "!x.xml") == ["Das ist's .", "Nein"]
-
-
-def test_members_that_begin_with_a_point(tmp_path: Path) -> None:
-    assert lines(tar(tmp_path / "a.tgz", [("./folder/text", CONTENT)]) + "!folder/text") == LINES
-
-
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz"])
-def test_parts_of_an_archive(name: str, tmp_path: Path) -> None:
-    whole = Path(tar(tmp_path / name, [("one", CONTENT), ("text", CONTENT * 999)])).read_bytes()
-    for number, start in enumerate(range(0, len(whole), len(whole) // 2 + 1)):
-        written(tmp_path / f"{name}.0{number}", whole[start : start + len(whole) // 2 + 1])
-    parts = "+".join(str(tmp_path / f"{name}.0{number}") for number in (0, 1))
-    assert lines(f"{parts}!text") == LINES * 999
-    with pytest.raises(UserError, match=r"\.00 is damaged or incomplete"):
-        lines(f"{tmp_path}/{name}.00!text")
-    with pytest.raises(UserError, match=r"\.02 does not exist"):
-        lines(f"{parts}+{tmp_path / name}.02!none")
 
 
 def test_folders_with_every_character(tmp_path: Path) -> None:
@@ -167,19 +143,15 @@ def test_not_utf_8(tmp_path: Path) -> None:
     content = b"good\nna\xefve\n"
     archive = tar(tmp_path / "a.tgz", [("m", content), ("m.sgm", b"<seg>a</seg>\n\n<seg>\xff</seg>")])
     for name, line, byte in ((f"{archive}!m", 2, "ef"), (f"{archive}!m.sgm", 3, "ff")):
-        with pytest.raises(UserError) as error:
+        with pytest.raises(UserError, match=f"is not UTF-8: line {line} has the byte 0x{byte}"):
             lines(name)
-        assert str(error.value) == f"{name} is not UTF-8: line {line} has the byte 0x{byte}"
-    with pytest.raises(UserError, match="text is not UTF-8: line 2 has the byte 0xef"):
-        lines(written(tmp_path / "text", content))
 
 
 def test_missing(tmp_path: Path) -> None:
     for archive in (tar(tmp_path / "a.tgz", [("m", CONTENT)]), zipped(tmp_path / "a.zip", [("m", CONTENT)])):
         for member in ("n", "n*", "M", "folder/m"):
-            with pytest.raises(UserError) as error:
+            with pytest.raises(UserError, match=rf"{archive} has no member {re.escape(member)}"):
                 lines(f"{archive}!{member}")
-            assert str(error.value) == f"{archive} has no member {member}"
     for name in ("nowhere.tgz!m", "nowhere.zip!m", "nowhere", "nowhere.gz"):
         with pytest.raises(UserError, match=rf"{tmp_path}/nowhere.* does not exist"):
             lines(tmp_path / name)
@@ -202,13 +174,11 @@ def test_no_line_is_lost_in_silence(name: str, tmp_path: Path) -> None:
     whole = path.read_bytes()
     assert lines(f"{path}{pattern}") == LINES * 60
     end = len(whole.rstrip(b"\0")) if ".tar" in name else len(whole)
-    for size in {0, *range(1, end, 37), *range(512, end, 512), end - 1}:
+    for size in {0, *range(1, end, 97), *range(512, end, 512), end - 1}:
         path.write_bytes(whole[:size])
         if size or name != "a.gz":  # Python takes no bytes for a whole gzip file without content
             with pytest.raises(UserError, match=r"is damaged or incomplete \(.*\); delete it and fetch it again"):
                 lines(f"{path}{pattern}")
-        with pytest.raises(UserError, match="it is damaged or incomplete"):
-            read_to_the_end(path)
 
 
 def test_damage_within(tmp_path: Path) -> None:
@@ -222,39 +192,12 @@ def test_damage_within(tmp_path: Path) -> None:
         path.write_bytes(whole)
         with pytest.raises(UserError, match="damaged"):
             lines(path if path.suffix == ".gz" else f"{path}!*")
-        with pytest.raises(UserError, match="damaged"):
-            read_to_the_end(path)
 
 
-class Endless(io.RawIOBase):
-    """Some bytes over and over, without ever holding them all."""
-
-    def __init__(self, piece: bytes, size: int) -> None:
-        self._piece, self._left = piece, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the base takes any buffer
-        count = min(len(buffer), len(self._piece), self._left)
-        buffer[:count] = self._piece[:count]
-        self._left -= count
-        return count
-
-
-@pytest.mark.parametrize(("name", "size"), [("a.tgz", 24_000_000), ("a.tar.gz.00+a.tar.gz.01", 8_000_000)])
-def test_memory_does_not_grow(name: str, size: int, tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tgz", "w:gz", compresslevel=1) as archive:
-        for member in "ab":
-            entry = tarfile.TarInfo(member)
-            entry.size = size
-            archive.addfile(entry, io.BufferedReader(Endless(b"x" * 39_999 + b"\n", size), 40_000))
-    if "+" in name:
-        whole = (tmp_path / "a.tgz").read_bytes()
-        for number, part in enumerate((whole[:50_000], whole[50_000:])):
-            written(tmp_path / f"a.tar.gz.0{number}", part)
-    place = "+".join(str(tmp_path / part) for part in name.split("+"))
-    stream = read_text(f"{place}!*")
+def test_memory_does_not_grow(tmp_path: Path) -> None:
+    size = 8_000_000
+    tar(tmp_path / "a.tgz", ((member, (b"x" * 39_999 + b"\n") * (size // 40_000)) for member in "ab"))
+    stream = read_text(f"{tmp_path}/a.tgz!*")
     for _ in islice(stream, 10):
         pass
     tracemalloc.start()

@@ -67,7 +67,7 @@ def command(trained: Work, forked_python: object) -> Callable[..., subprocess.Co
 
 
 def test_raw_text_without_options(trained: Work, command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The checkpoint knows its tokeniser and subwords; the translations are those that were scored."""
+    """The checkpoint knows its tokenizer and subwords; the translations are those that were scored."""
     folder = trained.folder / "systems" / "transformer"
     raw = (trained.folder / "text" / f"test.{TEST}.raw.en").read_text()
     scored = lines(folder / "evaluation" / f"{TEST}.txt")

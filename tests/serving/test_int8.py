@@ -17,7 +17,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.modules.linear.batched import UnitLinear
 from fairseq_depthwise.modules.linear.quantized import _engine_for, _overflows
 from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.int8 import quantise
+from fairseq_depthwise.serving.int8 import quantize
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 
 MODELS: list[tuple[str, dict[str, Any]]] = [
@@ -92,8 +92,8 @@ def test_every_map_computes_with_rounded_values(by_steps: bool) -> None:
             if hasattr(module, "skip_embed_dim_check"):
                 module.skip_embed_dim_check = True  # fairseq's attention calls its maps then
         model.make_generation_fast_()
-        found = quantise([model])
-        assert found.maps == found.quantised == len(maps_of(model)), (kind, options)
+        found = quantize([model])
+        assert found.maps == found.quantized == len(maps_of(model)), (kind, options)
         assert all(module.weight is None and module.bias is None for module in maps_of(model))
         with torch.no_grad():
             ours, expected, unrounded = (log_probabilities(one, by_steps=by_steps) for one in (model, read, exact))
@@ -113,13 +113,13 @@ def test_sizes_and_shared_tables() -> None:
         parameters = sum(4 * parameter.numel() for parameter in model.parameters())
         maps = sum(4 * parameter.numel() for module in maps_of(model) for parameter in module.parameters())
         model.make_generation_fast_()
-        found = quantise([model])
+        found = quantize([model])
         assert torch.equal(table.weight, before)
         assert found.bytes_before == parameters
         kept = sum(4 * parameter.numel() for parameter in model.parameters())
         assert kept == parameters - maps + 4 * before.numel()
         assert kept < found.bytes_after < parameters
-        assert str(found).startswith(f"int8: {found.maps} of {found.maps} linear maps; 0.")
+        assert str(found).startswith(f"int8: {found.maps} of {found.maps} linear layers; 0.")
 
 
 def test_a_map_is_kept_once() -> None:
@@ -127,7 +127,7 @@ def test_a_map_is_kept_once() -> None:
     model, _ = model_and_options("depthwise_lstm_transformer", depthwise_sharing="none")
     weights = [(module.weight.numel(), module.out_features) for module in maps_of(model)]
     model.make_generation_fast_()
-    found = quantise([model])
+    found = quantize([model])
     kept = sum(4 * parameter.numel() for parameter in model.parameters())
     # Beside each output's weights its scale, its zero point and the sum of its weights; these maps have no biases.
     assert found.bytes_after == kept + sum(values + 12 * outputs for values, outputs in weights)
@@ -137,7 +137,7 @@ def test_maps_that_several_layers_share_are_counted_once() -> None:
     model, _ = model_and_options("depthwise_lstm_transformer")
     model.make_generation_fast_()
     # In each stack gates and 3 layers: attention, twice in the decoder, and two maps of the hidden net. The vocabulary.
-    assert quantise([model]).maps == (1 + 3 * (4 + 2)) + (1 + 3 * (8 + 2)) + 1
+    assert quantize([model]).maps == (1 + 3 * (4 + 2)) + (1 + 3 * (8 + 2)) + 1
 
 
 def test_maps_of_an_unknown_kind_are_counted() -> None:
@@ -147,8 +147,8 @@ def test_maps_of_an_unknown_kind_are_counted() -> None:
     model, _ = model_and_options("sdt_transformer")
     model.add_module("other", TiedLinear())
     model.make_generation_fast_()
-    found = quantise([model])
-    assert found.maps == found.quantised + 1
+    found = quantize([model])
+    assert found.maps == found.quantized + 1
 
 
 def test_maps_with_noise_of_fairseqs() -> None:
@@ -160,8 +160,8 @@ def test_maps_with_noise_of_fairseqs() -> None:
     noisy.load_state_dict(before.state_dict())
     model.encoder.layers[0].feed_forward.first = noisy
     model.make_generation_fast_()
-    found = quantise([model])
-    assert found.maps == found.quantised == len(maps_of(exact))
+    found = quantize([model])
+    assert found.maps == found.quantized == len(maps_of(exact))
     assert noisy.weight is None
     with torch.no_grad():
         assert torch.allclose(noisy(torch.ones(2, 16)), before(torch.ones(2, 16)), atol=0.1)
@@ -179,9 +179,9 @@ def test_ensembles_and_scores(data: str, tmp_path: Path) -> None:
         LoadedTranslator(":".join(paths), data=data, options=TranslatorOptions(beam=BeamOptions(2, 0.6, 8), int8=int8))
         for int8 in (False, True)
     )
-    assert exact.quantisation is None
-    assert translator.quantisation is not None
-    assert translator.quantisation.maps == sum(len(maps_of(model)) for model in translator.models)
+    assert exact.quantization is None
+    assert translator.quantization is not None
+    assert translator.quantization.maps == sum(len(maps_of(model)) for model in translator.models)
     for one, other in zip(translator.translations(lines), exact.translations(lines), strict=True):
         assert one.hypotheses[0].score == pytest.approx(other.hypotheses[0].score, abs=0.1)
         assert (one.hypotheses[0].score != other.hypotheses[0].score) == bool(one.source)

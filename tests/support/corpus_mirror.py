@@ -1,20 +1,17 @@
 """A mirror of every recipe's corpora, as small as wanted: archives with the real names, and inside them the real paths.
 
-``build(folder, recipe, texts)`` writes those of a recipe. ``texts`` says what stands in them: ``OwnTexts``, the quick
-start's corpus and languages made up from it, or ``RealTexts``, the beginning of real corpora. One training corpus of
-each recipe has ``DIRT``, too.
+``build(folder, recipe)`` writes those of a recipe, with the quick start's corpus and languages made up from it. One
+training corpus of each recipe has ``DIRT``, too.
 """
 
 from __future__ import annotations
 
-import functools
 import gzip
 import io
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 Pairs = list[tuple[str, str]]
 
@@ -44,14 +41,6 @@ CWMT = {
     "datum2017": [f"Book{number}" for number in range(1, 13)],
     "neu2017": ["NEU"],
 }
-
-
-class Texts(Protocol):
-    """Sentences and their translations; the same arguments always give the same pairs."""
-
-    def pairs(self, first: str, second: str, start: int, number: int) -> Pairs:
-        """``number`` pairs of two languages; other ``start`` give others."""
-        ...
 
 
 _CORPUS = Path(__file__).parents[2] / "examples" / "quickstart" / "corpus"
@@ -89,37 +78,10 @@ def _ideographs(word: str) -> str:
     return chr(0x4E00 + number % 97) + chr(0x5E00 + number % 89)
 
 
-class RealTexts:
-    """The beginning of real corpora: news for German, French, Czech, else Tatoeba; what is nowhere is made up."""
-
-    def __init__(self, corpora: Path) -> None:
-        self._corpora = corpora
-        self._own = OwnTexts()
-
-    def pairs(self, first: str, second: str, start: int, number: int) -> Pairs:
-        other = first if second == "en" else second
-        for prefix in (
-            f"wmt-news/mini/{other}-en/train",
-            f"tatoeba-many/en-{other}/train",
-            f"tatoeba-many/zeroshot/{first}-{second}",
-        ):
-            paths = [self._corpora / f"{prefix}.{language}.gz" for language in (first, second)]
-            if all(path.exists() for path in paths):
-                pairs = list(zip(*map(_lines, paths), strict=True))
-                start = min(start, len(pairs) - number)  # test sets are short
-                return pairs[start : start + number]
-        return self._own.pairs(first, second, start, number)
-
-
-@functools.cache
-def _lines(path: Path) -> list[str]:
-    return gzip.decompress(path.read_bytes()).decode().split("\n")[:-1]
-
-
-def build(folder: Path, recipe: str, texts: Texts, *, train: int = 60, held_out: int = 12) -> Path:
+def build(folder: Path, recipe: str, *, train: int = 60, held_out: int = 12) -> Path:
     """Write the archives of a recipe, with so many pairs in each training corpus and in each of the other sets."""
     folder.mkdir(parents=True)
-    for name, members in _ARCHIVES[recipe](_Parts(texts, train, held_out)).items():
+    for name, members in _ARCHIVES[recipe](_Parts(train, held_out)).items():
         if isinstance(members, bytes):
             (folder / name).write_bytes(members)
         elif name.endswith(".zip"):
@@ -136,8 +98,8 @@ Archives = Mapping[str, "dict[str, bytes] | bytes"]
 class _Parts:
     """Where the texts of each set begin, so that no two have the same."""
 
-    def __init__(self, texts: Texts, train: int, held_out: int) -> None:
-        self._texts = texts
+    def __init__(self, train: int, held_out: int) -> None:
+        self._texts = OwnTexts()
         self._train = train
         self._held_out = held_out
 

@@ -28,6 +28,9 @@ from command_server import end_as, run_script
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 
+if any({unforked!r} in argument for argument in sys.argv[1:]):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+
 def is_inherited(number):
     try:
         return os.get_inheritable(number)
@@ -45,9 +48,9 @@ sys.exit(status if status >= 0 else 128 - status)
 """
 
 
-#: Commands that programs of the tests run, and one that closes the streams which a fork shares.
+#: Commands that programs of the tests run, and one with its module, which closes the streams that a fork shares.
 COMMANDS = ("fairseq-depthwise", "fairseq-generate", "fairseq-preprocess", "fairseq-train", "sacrebleu", "sacremoses")
-UNFORKED = "subword-nmt"
+UNFORKED, UNFORKED_MODULE = "subword-nmt", "subword_nmt."
 
 
 class ForkedPython:
@@ -59,8 +62,9 @@ class ForkedPython:
         address, self.python = str(folder / "server"), folder / "python"
         real = Path(sys.executable)
         commands = [real.parent / name for name in COMMANDS]
+        own = {"python": str(real), "unforked": UNFORKED_MODULE, "address": address, "itself": str(self.python)}
         for path, script in ((self.python, []), *((folder / command.name, [str(command)]) for command in commands)):
-            client = CLIENT.format(python=real, address=address, itself=str(self.python), script=script)
+            client = CLIENT.format(**own, script=script)
             path.write_text(client, encoding="utf-8")
             path.chmod(0o755)
         (folder / UNFORKED).symlink_to(real.parent / UNFORKED)

@@ -1,4 +1,4 @@
-"""Binarised data of many languages, every one to and from English, as small as wanted."""
+"""Binarized data of many languages, every one to and from English, as small as wanted."""
 
 from __future__ import annotations
 

@@ -5,23 +5,17 @@
         ... f"{mirror.url}/big.tgz" ...
         assert mirror.requests == [("big.tgz", None), ("big.tgz", "bytes=1000-")]
 
-It knows ``Range`` and ``If-Range``, and answers with ``ETag`` and ``Last-Modified`` that follow from a file's size and
-time. It ends with its ``with`` block, hanging connections too.
+It knows ``Range``, and ends with its ``with`` block, hanging connections too.
 """
 
 from __future__ import annotations
 
-import email.utils
 import re
 import threading
-from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
-
-_PIECE = 1 << 16
 
 
 @dataclass
@@ -33,11 +27,8 @@ class Fault:
         hang_after: bytes of a body after which nothing comes any more, but the connection stays; 0 sends headers only.
         times: how many responses are cut or hang; None for all.
         wrong_bytes: whether each body has its bits inverted, at its full length.
-        ranges: whether ``Range`` is heeded, and announced; without, no ``ETag`` and ``Last-Modified`` are sent either.
-        length: whether ``Content-Length`` is sent; without, a cut cannot be noticed.
+        ranges: whether ``Range`` is heeded, and announced.
         statuses: of the next responses, for instance ``[503, 503]``; an empty list for none.
-        status: of all later responses, for instance 404.
-        replaced_by: content that the file gets after the first response.
     """
 
     cut_after: int | None = None
@@ -45,10 +36,7 @@ class Fault:
     times: int | None = None
     wrong_bytes: bool = False
     ranges: bool = True
-    length: bool = True
     statuses: list[int] = field(default_factory=list)
-    status: int = 200
-    replaced_by: bytes | None = None
 
 
 class MirrorServer(ThreadingHTTPServer):
@@ -57,7 +45,6 @@ class MirrorServer(ThreadingHTTPServer):
     Attributes:
         faults: by file name; it may be changed while the server runs.
         requests: name and ``Range`` of each, in their order.
-        sent: bytes of bodies, by file name.
     """
 
     daemon_threads = True
@@ -67,8 +54,6 @@ class MirrorServer(ThreadingHTTPServer):
         self.folder = folder
         self.faults: dict[str, Fault] = {}
         self.requests: list[tuple[str, str | None]] = []
-        self.sent: Counter[str] = Counter()
-        self.lock = threading.Lock()
         self.ending = threading.Event()
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
@@ -80,9 +65,7 @@ class MirrorServer(ThreadingHTTPServer):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.ending.set()
         self.shutdown()
         self.server_close()
@@ -98,23 +81,20 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # the name that http.server calls
         name = self.path.lstrip("/")
         server, path, asked = self.server, self.server.folder / name, self.headers["Range"]
-        with server.lock:
-            server.requests.append((name, asked))
-            fault = server.faults.get(name, Fault())
-            status = fault.statuses.pop(0) if fault.statuses else fault.status
-            cut, hang = self._cut(fault)
+        server.requests.append((name, asked))
+        fault = server.faults.get(name, Fault())
+        status = fault.statuses.pop(0) if fault.statuses else 200
+        cut, hang = self._cut(fault)
         if status == 200 and not path.is_file():
             status = 404
         if status != 200:
             self.send_error(status)
             return
-        content, tag = path.read_bytes(), _tag(path)
-        start = self._start(asked, tag, path) if fault.ranges else 0
+        content = path.read_bytes()
+        found = re.fullmatch(r"bytes=(\d+)-", asked or "") if fault.ranges else None
+        start = int(found[1]) if found else 0
         if start >= len(content) > 0:
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(content)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.send_error(416)
             return
         body = content[start:]
         if fault.wrong_bytes:
@@ -122,18 +102,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        if fault.ranges:
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("ETag", tag)
-            self.send_header("Last-Modified", _modified(path))
-        if fault.length:
-            self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self._send(name, body[: cut if cut is not None else hang])
-        if fault.replaced_by is not None:
-            with server.lock:
-                path.write_bytes(fault.replaced_by)
-                fault.replaced_by = None
+        self.wfile.write(body[: cut if cut is not None else hang])
+        self.wfile.flush()
         if hang is not None:
             server.ending.wait()
 
@@ -145,29 +117,5 @@ class _Handler(BaseHTTPRequestHandler):
             fault.times -= 1
         return fault.cut_after, fault.hang_after
 
-    def _start(self, asked: str | None, tag: str, path: Path) -> int:
-        """The first byte that is sent; all are if ``If-Range`` names another version of the file."""
-        condition = self.headers["If-Range"]
-        found = re.fullmatch(r"bytes=(\d+)-", asked or "")
-        if found is None or (condition is not None and condition not in (tag, _modified(path))):
-            return 0
-        return int(found[1])
-
-    def _send(self, name: str, body: bytes) -> None:
-        for start in range(0, len(body), _PIECE):
-            piece = body[start : start + _PIECE]
-            self.wfile.write(piece)
-            with self.server.lock:
-                self.server.sent[name] += len(piece)
-
     def log_message(self, format: str, *args: object) -> None:
         """Nothing on stderr."""
-
-
-def _tag(path: Path) -> str:
-    state = path.stat()
-    return f'"{state.st_mtime_ns:x}-{state.st_size:x}"'
-
-
-def _modified(path: Path) -> str:
-    return email.utils.formatdate(path.stat().st_mtime, usegmt=True)

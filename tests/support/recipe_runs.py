@@ -40,6 +40,12 @@ class Work:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
 
+    def command(self, script: str) -> list[str]:
+        """Return the path of a script, and the recipe that it takes unless it is the recipe's own."""
+        if script == "prepare":
+            return [str(RECIPES / self.recipe / "prepare.sh")]
+        return [str(RECIPES / f"{script}.sh"), self.recipe]
+
     def start(
         self, script: str, *arguments: object, largest_file: int = resource.RLIM_INFINITY, **environment: object
     ) -> subprocess.Popen[str]:
@@ -49,7 +55,7 @@ class Work:
         """
         inherited = {name: value for name, value in os.environ.items() if not _STRANGE.match(name)}
         return subprocess.Popen(
-            ["bash", str(RECIPES / self.recipe / f"{script}.sh"), *map(str, arguments)],
+            ["bash", *self.command(script), *map(str, arguments)],
             env={
                 **inherited, "PYTHON": sys.executable, "JOBS": "1", "WORK": str(self.folder),
                 **SMALL_TEXT, **self.environment, **{name: str(value) for name, value in environment.items()},

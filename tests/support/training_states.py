@@ -1,12 +1,32 @@
-"""Comparing what two training runs left behind."""
+"""What training and translating leave behind: numbers in logs, translations, checkpoints that are compared."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import torch
 
 from fairseq_compat import checkpoints
+
+
+def logged(log: str, tag: str = "train_inner") -> list[dict[str, float]]:
+    """Return the numbers of the JSON lines of a log that have a tag; fairseq writes some as text."""
+    lines = re.findall(rf"\| {tag} \| (\{{.*\}})", log)
+    return [{key: float(value) for key, value in json.loads(line).items() if value not in (None, "")} for line in lines]
+
+
+def hypotheses(output: str, kind: str = "H") -> dict[int, str]:
+    """Return the translations that fairseq printed, by number; those of kind ``D`` are detokenized."""
+    return {int(number): text for number, text in re.findall(rf"^{kind}-(\d+)\t\S+\t(.*)$", output, re.MULTILINE)}
+
+
+def bleu4(output: str) -> float:
+    """Return the BLEU that fairseq printed."""
+    found = re.search(r"BLEU4 = ([\d.]+)", output)
+    assert found is not None
+    return float(found[1])
 
 
 def assert_same_state(one: Path, other: Path) -> None:

@@ -12,7 +12,9 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_server import CommandServer
@@ -76,6 +78,21 @@ def run_command() -> Iterator[RunCommand]:
     _server.stop()
 
 
+@pytest.fixture(scope="session")
+def refusal(run_command: RunCommand) -> Callable[..., str]:
+    """``refusal(*args, ...)`` runs a command that must fail with one sentence on stderr, and returns the sentence."""
+
+    def call(*args: object, **options: Any) -> str:
+        result = run_command(*args, check=False, **options)
+        assert result.returncode == 1, result.stderr
+        assert "Traceback" not in result.stdout + result.stderr
+        (line,) = [line for line in result.stderr.splitlines() if ": error: " in line]
+        assert result.stderr.endswith(f"{line}\n")
+        return line.partition(": error: ")[2]
+
+    return call
+
+
 def _tiny_model_options(arch: str) -> list[str]:
     sizes = ["--arch", arch]
     for side in ("encoder", "decoder"):
@@ -90,6 +107,25 @@ def _tiny_model_options(arch: str) -> list[str]:
 def tiny_model_options() -> Callable[[str], list[str]]:
     """``tiny_model_options(arch)``: ``--arch`` and sizes of a model of 2+2 layers, width 64 and 2 heads."""
     return _tiny_model_options
+
+
+@pytest.fixture(scope="session")
+def trained(
+    run_command: RunCommand, copy_reverse_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """``trained(arch)``: the checkpoint of a tiny model after two updates, made once; copy it to change it."""
+
+    @cache
+    def checkpoint(arch: str) -> Path:
+        folder = tmp_path_factory.mktemp(arch)
+        run_command(
+            "fairseq-depthwise", "train", copy_reverse_data, *_tiny_model_options(arch), "--cpu", "--num-workers", 0,
+            "--optimizer", "adam", "--lr", 0.005, "--max-tokens", 500, "--max-update", 2, "--no-epoch-checkpoints",
+            "--save-dir", folder,
+        )  # fmt: skip
+        return folder / "checkpoint_last.pt"
+
+    return checkpoint
 
 
 def _sentence_pairs() -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ def fake_venv(folder: Path, version: str) -> Path:
     return folder
 
 
-def test_all_is_well(tmp_path: Path) -> None:
+def test_nothing_is_wrong_here(tmp_path: Path) -> None:
     assert check(tmp_path) == (0, "")
     assert check(fake_venv(tmp_path, VERSION), "--same-python") == (0, "")
 
@@ -44,14 +44,14 @@ def test_another_interpreter_than_that_of_the_environment_is_not_ignored(tmp_pat
     assert check(venv) == (0, ""), "only a PYTHON that was asked for contradicts"
     status, sentence = check(venv, "--same-python")
     assert status == 1
-    assert sentence == f"make: {venv} is made with Python 3.9, and PYTHON is {VERSION}; make clean, then again"
+    assert f"{venv} is made with Python 3.9, and PYTHON is {VERSION}" in sentence
 
 
 def test_unsupported_interpreters(tmp_path: Path) -> None:
     for version in ((3, 9, 1), (3, 14, 0)):
         status, sentence = check(tmp_path, before=f"sys.version_info = {version}")
         assert status == 1
-        assert f"is Python 3.{version[1]}; use 3.10 to 3.13" in sentence
+        assert f"is Python 3.{version[1]}" in sentence
 
 
 def test_missing_headers_and_compiler(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -22,46 +21,16 @@ from hostile_values import HOSTILE, hostile
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise import cli
 
-RunCommand = Callable[..., CompletedProcess[str]]
 RunHere = Callable[[Sequence[object]], tuple[int, str]]
 
 STOCK, OURS, UNITS = "transformer", "depthwise_lstm_transformer", "mute_transformer"
 TASK = ("--task", "translation")
 GROWTH = ("--task", "translation_layer_growth", "--growth-stages", "2:1u,4:1u", "--growth-from")
 TRAINING = (
-    "--cpu",
-    "--num-workers",
-    "0",
-    "--optimizer",
-    "adam",
-    "--lr",
-    "0.005",
-    "--max-tokens",
-    "500",
-    "--max-update",
-    "1",
-)
+    "--cpu", "--num-workers", "0", "--optimizer", "adam", "--lr", "0.005", "--max-tokens", "500", "--max-update", "1",
+)  # fmt: skip
 
-
-@pytest.fixture(scope="session")
-def checkpoint(
-    run_command: RunCommand,
-    copy_reverse_data: Path,
-    tiny_model_options: Callable[[str], list[str]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[str], Path]:
-    """``checkpoint(arch)``: of one update."""
-    found: dict[str, Path] = {}
-
-    def trained(arch: str) -> Path:
-        if arch not in found:
-            folder = tmp_path_factory.mktemp(arch)
-            options = [*tiny_model_options(arch), *(["--encoder-units", "2"] if arch == UNITS else []), *TRAINING]
-            run_command("fairseq-depthwise", "train", copy_reverse_data, *options, "--save-dir", folder)
-            found[arch] = folder / "checkpoint_last.pt"
-        return found[arch]
-
-    return trained
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
@@ -155,42 +124,33 @@ def hostile_checkpoint(source: Path, path: Path, trap: Trap, place: str) -> Path
     return path
 
 
-#: Each command that reads a checkpoint: its words, with CHECKPOINT, DATA and OUT; and the model that it needs.
-COMMANDS: dict[str, tuple[list[str], str]] = {
-    "fairseq-generate": (["fairseq-generate", "DATA", "--path", "CHECKPOINT", "--cpu", "--beam", "2"], STOCK),
-    "fairseq-interactive": (["fairseq-interactive", "DATA", "--path", "CHECKPOINT", "--cpu"], STOCK),
-    "fairseq-validate": (
-        ["fairseq-validate", "DATA", "--path", "CHECKPOINT", "--cpu", "--max-tokens", "500", *TASK],
-        STOCK,
-    ),
-    "fairseq-eval-lm": (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", "--cpu", *TASK], STOCK),
-    "restore": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--restore-file", "CHECKPOINT"], STOCK),
-    "finetune": (["fairseq-depthwise", "train", "DATA", "TRAINING", "--finetune-from-model", "CHECKPOINT"], STOCK),
-    "growth": (["fairseq-depthwise", "train", "DATA", "TRAINING", *GROWTH, "CHECKPOINT"], OURS),
-    "generate": (["fairseq-depthwise", "generate", "DATA", "--path", "CHECKPOINT", "--cpu", "--beam", "2"], OURS),
-    "interactive": (["fairseq-depthwise", "interactive", "DATA", "--path", "CHECKPOINT", "--cpu"], OURS),
-    "translate": (["fairseq-depthwise", "translate", "CHECKPOINT", "--data", "DATA", "--cpu"], STOCK),
-    "inspect": (["fairseq-depthwise", "inspect", "CHECKPOINT"], STOCK),
-    "similarity": (["fairseq-depthwise", "similarity", "CHECKPOINT", "--data", "DATA"], STOCK),
-    "probe": (["fairseq-depthwise", "probe", "CHECKPOINT", "--data", "DATA", "--output", "OUT", "--cpu"], STOCK),
-    "export": (["fairseq-depthwise", "export", "CHECKPOINT", "OUT", "--data", "DATA"], OURS),
-    "gates": (["fairseq-depthwise", "gates", "CHECKPOINT", "--data", "DATA"], OURS),
-    "units": (["fairseq-depthwise", "units", "CHECKPOINT", "--data", "DATA"], UNITS),
-    "average": (["fairseq-depthwise", "average", "CHECKPOINT", "CHECKPOINT", "--output", "OUT"], STOCK),
-    "grow": (["fairseq-depthwise", "grow", "CHECKPOINT", "OUT", "--layers", "4"], OURS),
+#: Each command that reads a checkpoint: its words, some of which ``fill`` replaces, and the model that it needs.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "fairseq-generate": ("fairseq-generate DATA --path CHECKPOINT --cpu --beam 2 --max-len-b 8", STOCK),
+    "fairseq-interactive": ("fairseq-interactive DATA --path CHECKPOINT --cpu --max-len-b 8", STOCK),
+    "fairseq-validate": ("fairseq-validate DATA --path CHECKPOINT --cpu --max-tokens 500 TASK", STOCK),
+    "fairseq-eval-lm": ("fairseq-eval-lm DATA --path CHECKPOINT --cpu TASK", STOCK),
+    "restore": ("fairseq-depthwise train DATA TRAINING --restore-file CHECKPOINT", STOCK),
+    "finetune": ("fairseq-depthwise train DATA TRAINING --finetune-from-model CHECKPOINT", STOCK),
+    "growth": ("fairseq-depthwise train DATA TRAINING GROWTH CHECKPOINT", OURS),
+    "generate": ("fairseq-depthwise generate DATA --path CHECKPOINT --cpu --beam 2 --max-len-b 8", OURS),
+    "interactive": ("fairseq-depthwise interactive DATA --path CHECKPOINT --cpu", OURS),
+    "translate": ("fairseq-depthwise translate CHECKPOINT --data DATA --cpu", STOCK),
+    "inspect": ("fairseq-depthwise inspect CHECKPOINT", STOCK),
+    "similarity": ("fairseq-depthwise similarity CHECKPOINT --data DATA", STOCK),
+    "probe": ("fairseq-depthwise probe CHECKPOINT --data DATA --output OUT --cpu", STOCK),
+    "export": ("fairseq-depthwise export CHECKPOINT OUT --data DATA", OURS),
+    "gates": ("fairseq-depthwise gates CHECKPOINT --data DATA", OURS),
+    "units": ("fairseq-depthwise units CHECKPOINT --data DATA", UNITS),
+    "average": ("fairseq-depthwise average CHECKPOINT CHECKPOINT --output OUT", STOCK),
+    "grow": ("fairseq-depthwise grow CHECKPOINT OUT --layers 4", OURS),
 }
 
 #: Those that build a model from the recorded options, and so read a hostile one as a literal, which it is not.
 BUILDS = {
-    "fairseq-generate",
-    "fairseq-eval-lm",
-    "fairseq-interactive",
-    "fairseq-validate",
-    "translate",
-    "similarity",
+    "fairseq-generate", "fairseq-eval-lm", "fairseq-interactive", "fairseq-validate", "translate", "similarity",
     "probe",
-}
-
+}  # fmt: skip
 
 #: Where the hostile values are, if not both elsewhere and in the model: some commands build none from what is recorded,
 #: and with others elsewhere takes long, as nothing is wrong with the model.
@@ -201,28 +161,35 @@ PLACES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.fixture
+def fill(
+    copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> Callable[..., list[object]]:
+    """``fill(words, arch, checkpoint)``: the command with what its words in capitals stand for."""
+
+    def call(words: str, arch: str, checkpoint: Path) -> list[object]:
+        named: dict[str, Sequence[object]] = {
+            "CHECKPOINT": [checkpoint],
+            "DATA": [copy_reverse_data],
+            "TRAINING": [*tiny_model_options(arch), *TRAINING, "--save-dir", tmp_path / "new"],
+            "OUT": [tmp_path / f"out-{checkpoint.stem}"],
+            "TASK": TASK,
+            "GROWTH": GROWTH,
+        }
+        return [part for word in words.split() for part in named.get(word, [word])]
+
+    return call
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_runs_code_from_a_checkpoint(
-    command: str,
-    checkpoint: Callable[[str], Path],
-    tiny_model_options: Callable[[str], list[str]],
-    run_here: RunHere,
-    copy_reverse_data: Path,
-    tmp_path: Path,
+    command: str, trained: Callable[[str], Path], fill: Callable[..., list[object]], run_here: RunHere, tmp_path: Path
 ) -> None:
     trap = Trap(tmp_path)
     words, arch = COMMANDS[command]
     for place in PLACES.get(command, ("elsewhere", "model")):
-        file = hostile_checkpoint(checkpoint(arch), tmp_path / f"{place}.pt", trap, place)
-        training = [*tiny_model_options(arch), *TRAINING, "--save-dir", tmp_path / "new"]
-        named = {
-            "CHECKPOINT": [file],
-            "DATA": [copy_reverse_data],
-            "TRAINING": training,
-            "OUT": [tmp_path / f"out-{place}"],
-        }
-        status, stderr = run_here([part for word in words for part in named.get(word, [word])])
+        file = hostile_checkpoint(trained(arch), tmp_path / f"{place}.pt", trap, place)
+        status, stderr = run_here(fill(words, arch, file))
         trap.assert_empty()
         assert "usage:" not in stderr
         assert "Traceback" not in stderr, stderr[-1500:]
@@ -232,9 +199,8 @@ def test_no_command_runs_code_from_a_checkpoint(
     assert trap.values >= 4
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_python_interfaces_run_no_code_either(
-    checkpoint: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
+    trained: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
 ) -> None:
     from fairseq.models.transformer import TransformerModel
 
@@ -242,66 +208,52 @@ def test_python_interfaces_run_no_code_either(
 
     trap = Trap(tmp_path)
     for place in ("model", "args"):
-        file = hostile_checkpoint(checkpoint(STOCK), tmp_path / f"{place}.pt", trap, place)
-        with pytest.raises(UserError if place == "model" else Exception):  # hydra's own, of the flat options
+        file = hostile_checkpoint(trained(STOCK), tmp_path / f"{place}.pt", trap, place)
+        error = UserError if place == "model" else Exception  # hydra's own, of the flat options
+        with pytest.raises(error):
             TransformerModel.from_pretrained(str(tmp_path), file.name, str(copy_reverse_data))
-        with pytest.raises(UserError if place == "model" else Exception):
+        with pytest.raises(error):
             LoadedTranslator(str(file), data=str(copy_reverse_data))
         trap.assert_empty()
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("command", "option"),
+    ("words", "option"),
     [
-        (["fairseq-generate", "DATA", "--path", "CHECKPOINT"], "--model-overrides"),
-        (["fairseq-interactive", "DATA", "--path", "CHECKPOINT"], "--model-overrides"),
-        (["fairseq-validate", "DATA", "--path", "CHECKPOINT", "--max-tokens", "500", *TASK], "--model-overrides"),
-        (["fairseq-eval-lm", "DATA", "--path", "CHECKPOINT", *TASK], "--model-overrides"),
-        (["fairseq-train", "DATA", "TRAINING"], "--adam-betas"),
-        (["fairseq-train", "DATA", "TRAINING"], "--optimizer-overrides"),
+        ("fairseq-generate DATA --path CHECKPOINT", "--model-overrides"),
+        ("fairseq-interactive DATA --path CHECKPOINT", "--model-overrides"),
+        ("fairseq-validate DATA --path CHECKPOINT --max-tokens 500 TASK", "--model-overrides"),
+        ("fairseq-eval-lm DATA --path CHECKPOINT TASK", "--model-overrides"),
+        ("fairseq-train DATA TRAINING", "--adam-betas"),
+        ("fairseq-train DATA TRAINING", "--optimizer-overrides"),
     ],
 )
 def test_no_command_runs_its_options(
-    command: list[str],
-    option: str,
-    checkpoint: Callable[[str], Path],
-    tiny_model_options: Callable[[str], list[str]],
-    run_here: RunHere,
-    copy_reverse_data: Path,
+    words: str, option: str, trained: Callable[[str], Path], fill: Callable[..., list[object]], run_here: RunHere,
     tmp_path: Path,
-) -> None:
+) -> None:  # fmt: skip
     trap = Trap(tmp_path)
-    training = [*tiny_model_options(STOCK), *TRAINING, "--save-dir", tmp_path / "new"]
-    named = {"CHECKPOINT": [checkpoint(STOCK)], "DATA": [copy_reverse_data], "TRAINING": training}
-    given = [part for word in command for part in named.get(word, [word])]
-    status, stderr = run_here([*given, option, trap.value(), "--cpu"])
+    status, stderr = run_here([*fill(words, STOCK, trained(STOCK)), option, trap.value(), "--cpu"])
     trap.assert_empty()
     assert status == 1, stderr
     assert "Traceback" not in stderr, stderr[-1500:]
-    name = option.strip("-").replace("-", "_")
-    assert f"option {name} has the value" in stderr.splitlines()[-1]
+    assert f"option {option.strip('-').replace('-', '_')} has the value" in stderr.splitlines()[-1]
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_an_override_in_use_is_read(
-    checkpoint: Callable[[str], Path], run_here: RunHere, copy_reverse_data: Path
+    trained: Callable[[str], Path], fill: Callable[..., list[object]], run_here: RunHere
 ) -> None:
-    status, stderr = run_here([
-        "fairseq-generate", copy_reverse_data, "--path", checkpoint(STOCK), "--cpu", "--model-overrides",
-        "{'max_target_positions': 7}",
-    ])  # fmt: skip
+    given = fill("fairseq-generate DATA --path CHECKPOINT --cpu --model-overrides", STOCK, trained(STOCK))
+    status, stderr = run_here([*given, "{'max_target_positions': 7}"])
     assert status == 1
     assert "max_positions=(1024, 7)" in stderr
 
 
-def test_a_real_command_says_one_sentence(
-    checkpoint: Callable[[str], Path], run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
+def test_a_real_command_refuses_in_one_sentence(
+    trained: Callable[[str], Path], refusal: Callable[..., str], copy_reverse_data: Path, tmp_path: Path
 ) -> None:
     trap = Trap(tmp_path)
-    file = hostile_checkpoint(checkpoint(STOCK), tmp_path / "model.pt", trap, "model")
-    result = run_command("fairseq-generate", copy_reverse_data, "--path", file, "--cpu", check=False)
+    file = hostile_checkpoint(trained(STOCK), tmp_path / "model.pt", trap, "model")
+    sentence = refusal("fairseq-generate", copy_reverse_data, "--path", file, "--cpu")
     trap.assert_empty()
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    assert "error: option adaptive_softmax_cutoff has the value" in result.stderr.splitlines()[-1]
+    assert "option adaptive_softmax_cutoff has the value" in sentence

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,15 +18,7 @@ pytestmark = pytest.mark.xdist_group("installation")  # the distributions are bu
 PROJECT = Path(__file__).parents[2]
 HOOK = "fairseq_compat.pth"
 LINE = b"import fairseq_compat; fairseq_compat.install()\n"
-PARTS = (
-    "fairseq_compat",
-    "fairseq_depthwise",
-    HOOK,
-    "setup.py",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-)
+PARTS = ("fairseq_compat", "fairseq_depthwise", HOOK, "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 class Environment:
@@ -47,8 +41,8 @@ class Environment:
         command = [sys.executable, "-m", "pip", "--python", self.python, *arguments]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
-    def install(self, wheel: Path) -> None:
-        self.pip("install", "--no-index", "--no-deps", "--no-compile", wheel)
+    def install(self, wheel: Path, *options: str) -> None:
+        self.pip("install", "--no-index", "--no-deps", "--no-compile", *options, wheel)
 
     def files(self) -> set[str]:
         found = [path for top in (self.site, self.programs) for path in top.rglob("*") if path.is_file()]
@@ -101,42 +95,23 @@ def test_wheel_holds_both_packages_and_the_hook(wheel: Path) -> None:
         assert f"{package}/py.typed" in names
 
 
-def test_regular_installation_brings_the_hook_and_takes_it_away(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["wheel", "editable_wheel"])
+def test_installation_brings_the_hook_and_uninstallation_takes_it_away(
+    kind: str, request: pytest.FixtureRequest, source: Path, tmp_path: Path
+) -> None:
     fresh = Environment(tmp_path / "fresh")
     before = fresh.files()
     assert "PatchingFinder" not in fresh.finders()
-    fresh.install(wheel)
-    assert (fresh.site / HOOK).read_bytes() == LINE
-    assert fresh.finders()[0] == "PatchingFinder"
+    for _ in range(2):  # installed, and installed again over it
+        fresh.install(request.getfixturevalue(kind), "--force-reinstall")
+        assert (fresh.site / HOOK).read_bytes() == LINE
+        assert fresh.finders().count("PatchingFinder") == 1
     assert (fresh.programs / "fairseq-depthwise").exists()
-    assert (
-        Path(fresh.run("-c", "import fairseq_compat; print(fairseq_compat.__file__)").strip()).parent.parent
-        == fresh.site
-    )
+    found = Path(fresh.run("-c", "import fairseq_compat; print(fairseq_compat.__file__)").strip())
+    assert found.parents[1] == (fresh.site if kind == "wheel" else source)
     fresh.pip("uninstall", "--yes", "fairseq-depthwise")
     assert fresh.files() == before
     assert "PatchingFinder" not in fresh.finders()
-
-
-def test_editable_installation_does_the_same(editable_wheel: Path, source: Path, tmp_path: Path) -> None:
-    fresh = Environment(tmp_path / "fresh")
-    before = fresh.files()
-    fresh.install(editable_wheel)
-    assert (fresh.site / HOOK).read_bytes() == LINE
-    assert "PatchingFinder" in fresh.finders()
-    found = fresh.run("-c", "import fairseq_compat; print(fairseq_compat.__file__)").strip()
-    assert Path(found) == source / "fairseq_compat" / "__init__.py"
-    fresh.pip("uninstall", "--yes", "fairseq-depthwise")
-    assert fresh.files() == before
-    assert "PatchingFinder" not in fresh.finders()
-
-
-def test_reinstalling_keeps_the_hook(wheel: Path, tmp_path: Path) -> None:
-    fresh = Environment(tmp_path / "fresh")
-    fresh.install(wheel)
-    fresh.pip("install", "--no-index", "--no-deps", "--no-compile", "--force-reinstall", wheel)
-    assert (fresh.site / HOOK).read_bytes() == LINE
-    assert fresh.finders().count("PatchingFinder") == 1
 
 
 def test_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
@@ -149,3 +124,30 @@ def test_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tm
     again = built(unpacked, "build_wheel", tmp_path / "wheel")
     with zipfile.ZipFile(again) as rebuilt, zipfile.ZipFile(wheel) as original:
         assert sorted(rebuilt.namelist()) == sorted(original.namelist())
+
+
+def test_trains_and_translates_without_the_repository(
+    wheel: Path, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    """Only the wheel in its place; fairseq, PyTorch and the others are those of the tests' environment."""
+    fresh = Environment(tmp_path / "fresh")
+    fresh.install(wheel)
+    (fresh.site / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    (tmp_path / "elsewhere").mkdir()
+    ours = "import fairseq_depthwise; print(fairseq_depthwise.__file__)"
+    assert Path(fresh.run("-c", ours).strip().splitlines()[-1]).parent.parent == fresh.site
+
+    def run(*arguments: object, given: str = "") -> str:
+        command = [fresh.python, "-I", fresh.programs / "fairseq-depthwise", *map(str, arguments)]
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=240, cwd=tmp_path / "elsewhere"
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    run(
+        "train", copy_reverse_data, *tiny_model_options("depthwise_lstm_transformer"), "--share-all-embeddings",
+        "--optimizer", "adam", "--lr", 0.01, "--max-tokens", 500, "--max-update", 2, "--cpu", "--save-dir", "made",
+    )  # fmt: skip
+    translations = run("translate", "made/checkpoint_last.pt", "--data", copy_reverse_data, given="w1 w2\n\nw3\n")
+    assert len(translations.split("\n")) == 4

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from training_states import assert_same_state
+from training_states import assert_same_state, logged
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
-ModelOptions = Callable[[str], list[str]]
 
 ARCH = "depthwise_lstm_transformer"
 PEAK, WARMUP, UPDATES = 5e-3, 4, 16
@@ -27,24 +24,26 @@ def expected_rates() -> dict[int, float]:
 
 
 def logged_rates(result: subprocess.CompletedProcess[str]) -> dict[int, float]:
-    """By number of updates, from the log lines of single updates."""
-    lines = [line for line in (result.stderr + result.stdout).splitlines() if "train_inner" in line]
-    logged = [json.loads(line[line.index("{") :]) for line in lines]
-    return {int(one["num_updates"]): float(one["lr"]) for one in logged}
+    """By number of updates."""
+    return {int(update["num_updates"]): update["lr"] for update in logged(result.stderr + result.stdout)}
+
+
+@pytest.fixture
+def options(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]]) -> list[object]:
+    return [
+        copy_reverse_data, *tiny_model_options(ARCH), "--share-all-embeddings", "--optimizer", "adam", "--lr", PEAK,
+        "--lr-scheduler", "inverse_sqrt_restart", "--warmup-updates", WARMUP, "--criterion", "cross_entropy", "--cpu",
+        "--max-tokens", 700, "--no-epoch-checkpoints", "--disable-validation", "--log-interval", 1,
+        "--log-format", "json",
+    ]  # fmt: skip
 
 
 def test_restarts_on_the_command_line_and_after_a_resume(
-    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
+    run_command: RunCommand, options: list[object], tmp_path: Path
 ) -> None:
     def train(folder: str, updates: int, restarts: str) -> dict[int, float]:
-        result = run_command(
-            "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(ARCH), "--share-all-embeddings",
-            "--optimizer", "adam", "--lr", PEAK, "--lr-scheduler", "inverse_sqrt_restart", "--warmup-updates", WARMUP,
-            "--restart-updates", restarts, "--criterion", "cross_entropy", "--cpu", "--max-tokens", 700,
-            "--max-update", updates, "--no-epoch-checkpoints", "--log-interval", 1, "--log-format", "json",
-            "--save-dir", tmp_path / folder,
-        )  # fmt: skip
-        return logged_rates(result)
+        more = ["--restart-updates", restarts, "--max-update", updates, "--save-dir", tmp_path / folder]
+        return logged_rates(run_command("fairseq-depthwise", "train", *options, *more))
 
     whole = train("whole", UPDATES, "8,12")
     assert whole == pytest.approx(expected_rates(), rel=1e-4)
@@ -54,37 +53,3 @@ def test_restarts_on_the_command_line_and_after_a_resume(
     parts.update(train("parts", UPDATES, "12"))
     assert parts == whole
     assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt")
-
-
-def test_restarts_in_a_hydra_file(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
-    plugin = Path(__file__).parents[2] / "fairseq_depthwise"
-    (tmp_path / "restarts.yaml").write_text(
-        textwrap.dedent(f"""
-        common: {{user_dir: {plugin}, cpu: true, log_format: json, log_interval: 1}}
-        task: {{_name: translation, data: {copy_reverse_data}}}
-        model: {{_name: {ARCH}, encoder_layers: 1, decoder_layers: 1, encoder_embed_dim: 16, decoder_embed_dim: 16,
-                encoder_attention_heads: 2, decoder_attention_heads: 2, depthwise_hidden_dim: 32}}
-        criterion: {{_name: cross_entropy}}
-        optimizer: {{_name: adam}}
-        lr_scheduler: {{_name: inverse_sqrt_restart, warmup_updates: {WARMUP}, restart_updates: "8,12"}}
-        dataset: {{max_tokens: 700}}
-        optimization: {{max_update: {UPDATES}, lr: [{PEAK}]}}
-        checkpoint: {{save_dir: {tmp_path}/run, no_epoch_checkpoints: true}}
-        """),
-        encoding="utf-8",
-    )
-    result = run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "restarts", cwd=tmp_path)
-    assert logged_rates(result) == pytest.approx(expected_rates(), rel=1e-4)
-
-
-def test_restarts_out_of_order_are_refused_in_one_sentence(
-    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
-) -> None:
-    result = run_command(
-        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(ARCH), "--optimizer", "adam",
-        "--lr-scheduler", "inverse_sqrt_restart", "--restart-updates", "12,8", "--max-tokens", 700, "--cpu",
-        "--save-dir", tmp_path, check=False,
-    )  # fmt: skip
-    assert result.returncode == 1
-    assert "Traceback" not in result.stdout + result.stderr
-    assert "error: --restart-updates '12,8' does not say when" in result.stderr.splitlines()[-1]

@@ -30,46 +30,49 @@ def rows(*arguments: str) -> list[Row]:
 
 
 class TestRows:
-    def test_the_default_is_one_row_for_each_python(self) -> None:
-        assert rows() == [Row("3.10"), Row("3.11"), Row("3.12"), Row("3.13")]
-
-    def test_lists_give_every_combination(self) -> None:
-        assert rows("--python", "3.11,3.13", "--torch", "2.5.1,newest", "--pip", "newest") == [
-            Row("3.11", torch="2.5.1", pip="newest"),
-            Row("3.11", pip="newest"),
-            Row("3.13", torch="2.5.1", pip="newest"),
-            Row("3.13", pip="newest"),
-        ]
-
-    def test_a_row_is_written_out(self) -> None:
-        text = "3.10:torch=2.4.1,numpy=1.26.4,pip=23.0.1"
-        assert rows("--row", text, "--row", "3.13") == [Row("3.10", "2.4.1", "1.26.4", "23.0.1"), Row("3.13")]
-
-    def test_a_local_version_is_a_version(self) -> None:
-        assert matrix.parse_row("3.11:torch=2.13.0+cpu").torch == "2.13.0+cpu"
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ("", [Row("3.10"), Row("3.11"), Row("3.12"), Row("3.13")]),
+            (
+                "--python 3.11,3.13 --torch 2.5.1,newest --pip newest",
+                [
+                    Row("3.11", torch="2.5.1", pip="newest"), Row("3.11", pip="newest"),
+                    Row("3.13", torch="2.5.1", pip="newest"), Row("3.13", pip="newest"),
+                ],
+            ),
+            (
+                "--row 3.10:torch=2.4.1+cpu,numpy=1.26.4,pip=23.0.1 --row 3.13",
+                [Row("3.10", "2.4.1+cpu", "1.26.4", "23.0.1"), Row("3.13")],
+            ),
+        ],
+    )  # fmt: skip
+    def test_rows(self, words: str, expected: list[Row]) -> None:
+        assert rows(*words.split()) == expected
 
     @pytest.mark.parametrize(
-        ("arguments", "words"),
+        ("arguments", "value"),
         [
-            (["--python", "3.9"], ["--python", "'3.9'", "3.10, 3.11, 3.12, 3.13"]),
-            (["--python", ""], ["--python", "''"]),
-            (["--torch", "2.4.1,"], ["--torch", "''", "2.4.1"]),
-            (["--numpy", ">=2"], ["--numpy", "'>=2'"]),
-            (["--row", "2.7:torch=2.4"], ["--row", "'2.7'"]),
-            (["--row", "3.10:tensor=1"], ["--row", "'tensor=1'", "torch, numpy, pip"]),
-            (["--row", "3.10:torch=2.4,torch=2.5"], ["--row", "'torch=2.5'", "once"]),
-            (["--row", "3.10:torch"], ["--row", "torch", "''"]),
-            (["--row", "3.10", "--pip", "24.0"], ["--pip", "'24.0'", "--row"]),
-            (["--output", "no/such/folder/matrix.md"], ["--output", "no/such/folder"]),
+            (["--python", "3.9"], "'3.9'"),
+            (["--python", ""], "''"),
+            (["--torch", "2.4.1,"], "''"),
+            (["--numpy", ">=2"], "'>=2'"),
+            (["--row", "2.7:torch=2.4"], "'2.7'"),
+            (["--row", "3.10:tensor=1"], "'tensor=1'"),
+            (["--row", "3.10:torch=2.4,torch=2.5"], "'torch=2.5'"),
+            (["--row", "3.10:torch"], "''"),
+            (["--row", "3.10", "--pip", "24.0"], "'24.0'"),
+            (["--output", "no/such/folder/matrix.md"], "no/such/folder"),
         ],
     )
     def test_a_wrong_option_is_named_in_one_sentence(
-        self, arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+        self, arguments: list[str], value: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert matrix.main(arguments) == 2
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert all(word in said for word in words)
+        sentence = capsys.readouterr().err
+        assert sentence.count("\n") == 1
+        assert arguments[-2] in sentence
+        assert value in sentence
 
 
 class TestInterpreters:
@@ -109,34 +112,21 @@ class TestInterpreters:
         assert "not found" in (tmp_path / "matrix.md").read_text(encoding="utf-8")
 
 
-class TestTable:
-    def test_columns_are_aligned(self) -> None:
-        assert matrix.as_table(["a", "long"], [["row", "x"]]) == "| a   | long |\n|-----|------|\n| row | x    |"
-
-    def test_every_error_has_its_line(self) -> None:
-        good = Result(Row("3.11"), {step.name: "ok" for step in matrix_steps.STEPS}, seconds=61.4)
-        good.versions = {"python": "3.11.7", "pip": "23.2.1", "torch": "2.13.0"}
-        bad = Result(Row("3.13", torch="2.4.1"), {"install": "failed"}, {"install": "no `torch`"})
-        text = matrix.render([good, bad])
-        assert "61 s" in text
-        assert "| 3.11.7 | 23.2.1 | 2.13.0 | -" in text
-        assert "torch 2.4.1" in text
-        assert "not run" in text
-        assert "- row 2, install: `no 'torch'`" in text
-        assert bad.failed
-        assert not good.failed
-
-    def test_the_page_names_no_place(self) -> None:
-        page = matrix.document([], ["--output", "/home/somebody/docs/matrix.md"])
-        assert "python tools/matrix.py --output matrix.md" in page
-        assert "somebody" not in page
-
-    def test_a_page_is_replaced_whole(self, tmp_path: Path) -> None:
-        page = tmp_path / "matrix.md"
-        page.write_text("old", encoding="utf-8")
-        matrix.write_whole(page, "new")
-        assert page.read_text(encoding="utf-8") == "new"
-        assert list(tmp_path.iterdir()) == [page]
+def test_table(tmp_path: Path) -> None:
+    """Every error has its line, and the page names no place of the machine."""
+    good = Result(Row("3.11"), {step.name: "ok" for step in matrix_steps.STEPS}, seconds=61.4)
+    good.versions = {"python": "3.11.7", "pip": "23.2.1", "torch": "2.13.0"}
+    bad = Result(Row("3.13", torch="2.4.1"), {"install": "failed"}, {"install": "no `torch`"})
+    text = matrix.render([good, bad])
+    for part in ("61 s", "| 3.11.7 | 23.2.1 | 2.13.0 |", "torch 2.4.1", "not run", "row 2, install: `no 'torch'`"):
+        assert part in text
+    assert [good.failed, bad.failed] == [False, True]
+    page = tmp_path / "matrix.md"
+    page.write_text("old", encoding="utf-8")
+    matrix.write_whole(page, matrix.document([], ["--output", "/home/somebody/docs/matrix.md"]))
+    assert list(tmp_path.iterdir()) == [page]
+    assert "tools/matrix.py --output matrix.md" in page.read_text(encoding="utf-8")
+    assert "somebody" not in page.read_text(encoding="utf-8")
 
 
 class TestErrorLine:
@@ -184,22 +174,18 @@ class TestSteps:
             assert set(step.after) <= set(names[:number])
             assert not step.quick or all(matrix_steps.STEPS[names.index(name)].quick for name in step.after)
 
-    def test_a_command_gets_stdin_and_its_output_comes_back(self, place: Workplace) -> None:
+    def test_commands(self, place: Workplace) -> None:
         assert place.run(sys.executable, "-c", "print(input() * 2)", stdin="ab\n") == "abab\n"
-
-    def test_a_failed_command_is_one_line(self, place: Workplace) -> None:
         with pytest.raises(StepError, match=r"^ValueError: 7$"):
             place.run(sys.executable, "-c", "raise ValueError(7)")
-
-    def test_a_missing_command_is_said(self, place: Workplace) -> None:
-        with pytest.raises(StepError, match="there is no command no-such-command"):
+        with pytest.raises(StepError, match="no-such-command"):
             place.run("no-such-command")
 
     def test_an_endless_command_is_ended_with_its_children(
         self, place: Workplace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(matrix_steps, "SECONDS_BETWEEN_SIGNS", 0.2)
-        with pytest.raises(StepError, match="sh had not ended after 0 s"):
+        with pytest.raises(StepError, match="sh had not ended"):
             place.run("/bin/sh", "-c", "sleep 60 & echo $! > child; wait", seconds=0.1)
         child = int((place.folder / "child").read_text())
         for _ in range(50):
@@ -212,18 +198,11 @@ class TestSteps:
         else:
             pytest.fail("the child is still running")
 
-    def test_the_corpus_is_a_copy_task(self, tmp_path: Path) -> None:
-        matrix_steps.write_corpus(tmp_path / "corpus")
-        source = (tmp_path / "corpus/train.src").read_text(encoding="utf-8")
-        assert source == (tmp_path / "corpus/train.tgt").read_text(encoding="utf-8")
-        assert source.count("\n") == matrix_steps.TRAINING_PAIRS
-
 
 def test_the_copy_has_the_project_and_no_ignored_files(tmp_path: Path) -> None:
     if not (PROJECT / ".git").exists():
         pytest.skip("not a git checkout")
     matrix.copy_project(tmp_path)
-    assert (tmp_path / "setup.py").is_file()
     assert (tmp_path / "fairseq_compat.pth").is_file()
     assert not (tmp_path / ".git").exists()
     assert not list(tmp_path.rglob("__pycache__"))

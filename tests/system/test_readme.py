@@ -1,4 +1,4 @@
-"""The README's first training run and translation, as they stand there, on a small corpus and with a smaller model."""
+"""The commands of the README and of "Getting started", on a small corpus and with a smaller model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
-#: What is added to a command of the README so that it ends soon.
+#: What is added to a command so that it ends soon.
 SMALLER = {
     "fairseq-depthwise train": "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 32 --decoder-embed-dim 32 "
     "--depthwise-hidden-dim 64 --cpu --max-epoch 5 --no-progress-bar",
@@ -19,39 +21,57 @@ SMALLER = {
 }
 
 
-def commands_of(heading: str) -> list[str]:
-    """The shell commands of the first code block below a heading, continued lines joined."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split(f"## {heading}\n", 1)[1]
+def commands_of(page: str, heading: str) -> list[str]:
+    """Return the shell commands of the first code block below a heading, continued lines joined."""
+    text = (ROOT / page).read_text(encoding="utf-8").split(f"## {heading}\n", 1)[1]
     block = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
     assert block is not None
     return [line for line in block[1].replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def test_first_training_run(tmp_path: Path) -> None:
+def run(command: str, folder: Path) -> str:
+    """Run a command as the page has it, made smaller, and return what it prints."""
+    added = next((options for start, options in SMALLER.items() if command.startswith(start)), "")
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    result = subprocess.run(
+        ["sh", "-c", f"{command} {added}"],
+        cwd=folder,
+        env={**os.environ, "PATH": programs},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
+    return result.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with text in subwords and their codes, and text to translate."""
     for part, size in (("train", 300), ("valid", 20), ("test", 20)):
         for language in ("en", "de"):
             lines = (ROOT / f"examples/quickstart/corpus/{part}.{language}").read_text(encoding="utf-8").split("\n")
             (tmp_path / f"{part}.bpe.{language}").write_text("\n".join(lines[:size]) + "\n", encoding="utf-8")
     (tmp_path / "bpe.codes").write_text("#version: 0.2\nt h\nth e</w>\n", encoding="utf-8")
     (tmp_path / "new.en").write_text("The dog sleeps.\n\nHe isn't here.\n", encoding="utf-8")
-    commands = commands_of("A first training run of your own")
-    assert len(commands) == 4
-    translating = commands_of("Translating text")
-    assert len(translating) == 1
-    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    said = []
-    for command in commands + translating:
-        added = next((options for start, options in SMALLER.items() if command.startswith(start)), "")
-        result = subprocess.run(
-            ["sh", "-c", f"{command} {added}"],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": programs},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-        assert result.returncode == 0, f"{command}\n{result.stdout[-2000:]}{result.stderr[-2000:]}"
-        said.append(result.stdout)
-    assert "BLEU4" in said[3]
-    assert (tmp_path / "new.de").read_text(encoding="utf-8").count("\n") == 3
+    return tmp_path
+
+
+def test_getting_started(folder: Path) -> None:
+    preprocess, train, average, generate = commands_of("docs/getting_started.md", "A first training run of your own")
+    for command in (preprocess, train, average):
+        run(command, folder)
+    assert "BLEU4" in run(generate, folder)
+    (translate,) = commands_of("docs/getting_started.md", "Translating text")
+    run(translate, folder)
+    assert (folder / "new.de").read_text(encoding="utf-8").count("\n") == 3
+
+
+def test_quick_start(folder: Path) -> None:
+    run(commands_of("docs/getting_started.md", "A first training run of your own")[0], folder)
+    install, train, translate = commands_of("README.md", "Quick start")
+    assert install.startswith("pip install")  # tests/system/test_installation.py installs
+    run(train, folder)
+    run(translate, folder)
+    assert (folder / "new.de").read_text(encoding="utf-8").count("\n") == 3

@@ -66,44 +66,18 @@ def test_stage_depth_and_learning_rate_are_scalars_of_every_update(looked_at_run
     rates = [PEAK * min(step / WARMUP, (WARMUP / step) ** 0.5) for step in steps]
     assert found["lr"] == pytest.approx(dict(zip(UPDATES, rates, strict=True)), rel=1e-5)
     assert found["loss"].keys() == set(UPDATES)
+    epoch = scalars(looked_at_run / "events" / "train")
+    assert [epoch[name][UPDATES[-1]] for name in ("stage", "depth", "peak_lr")] == pytest.approx([2, 3, PEAK])
 
 
-def test_epochs_have_them_too(looked_at_run: Path) -> None:
-    found = scalars(looked_at_run / "events" / "train")
-    for name, value in (("stage", 2), ("depth", 3), ("peak_lr", PEAK)):
-        assert found[name][UPDATES[-1]] == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "updates", "stage", "restarts"),
-    [("checkpoint_1_2.pt", 2, 1, []), ("checkpoint_1_4.pt", 4, 2, [3]), ("checkpoint_last.pt", 7, 2, [3])],
-)
-def test_inspect_tells_where_each_checkpoint_was_written(
-    run_command: RunCommand, looked_at_run: Path, checkpoint: str, updates: int, stage: int, restarts: list[int]
-) -> None:
-    found = json.loads(run_command("fairseq-depthwise", "inspect", "--json", looked_at_run / checkpoint).stdout)
-    assert (found["updates"], found["stage"], found["stages"]) == (updates, stage, 2)
-    assert (found["encoder_layers"], found["decoder_layers"]) == (stage + 1, 1)
-    assert (found["lr_scheduler"], found["peak_lr"], found["restarts"]) == ("inverse_sqrt_restart", PEAK, restarts)
+def test_inspect_shows_where_a_checkpoint_was_written(run_command: RunCommand, looked_at_run: Path) -> None:
+    path = looked_at_run / "checkpoint_1_4.pt"
+    found = json.loads(run_command("fairseq-depthwise", "inspect", "--json", path).stdout)
+    assert (found["updates"], found["stage"], found["stages"]) == (4, 2, 2)
+    assert (found["encoder_layers"], found["decoder_layers"]) == (3, 1)
+    assert (found["lr_scheduler"], found["peak_lr"], found["restarts"]) == ("inverse_sqrt_restart", PEAK, [3])
     assert (found["growth_stages"], found["growth_side"], found["growth_strategy"]) == (STAGES, "encoder", "top-most")
     assert found["ties_known"]
     assert found["optimizer_state"]
     assert found["versions"].keys() == {"fairseq-depthwise", "fairseq", "torch", "numpy", "python"}
     assert found["epoch"] == 1
-
-
-def test_averaging_across_the_border_is_refused_with_what_can_be_averaged(
-    run_command: RunCommand, looked_at_run: Path, tmp_path: Path
-) -> None:
-    command = ["fairseq-depthwise", "average", "--output", tmp_path / "average.pt", looked_at_run]
-    result = run_command(*command, "--last", 3, check=False)
-    assert result.returncode == 1
-    assert result.stderr.splitlines() == [
-        f"fairseq-depthwise: error: {looked_at_run}/checkpoint_1_6.pt has 3 encoder layers and "
-        f"{looked_at_run}/checkpoint_1_2.pt 2: the model grew between them; average checkpoints of one depth; "
-        "--last 2 are of one depth"
-    ]
-    run_command(*command, "--last", 2)
-    described = run_command("fairseq-depthwise", "inspect", tmp_path / "average.pt").stdout
-    assert "averaged from    checkpoint_1_4.pt, checkpoint_1_6.pt\n" in described
-    assert "optimizer state  no\n" in described

@@ -1,4 +1,4 @@
-"""``fairseq-depthwise units`` on a model that fairseq trained and saved, with data that it binarised."""
+"""``fairseq-depthwise units`` on a model that fairseq trained and saved, with data that it binarized."""
 
 from __future__ import annotations
 

@@ -131,5 +131,5 @@ def test_a_resumed_run_does_not_start_from_the_trained_model_again(tmp_path: Pat
     again.begin_epoch(1)
     assert again.get_lr() == first.get_lr() == PEAK / 2
     assert refusal(lambda: trainer_of(task__growth_from=str(tmp_path / "none.pt"))) == (
-        f"--growth-from {tmp_path / 'none.pt'}: there is no such file; give the path of a checkpoint"
+        f"--growth-from {tmp_path / 'none.pt'} does not exist; give the path of a checkpoint"
     )

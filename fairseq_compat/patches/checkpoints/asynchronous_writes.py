@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from fairseq_compat.before_training import check_before_training
 from fairseq_compat.errors import UserError
+from fairseq_compat.patching import check_before_training
 
 
 def adjust(module: Any) -> Iterator[None]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.overlay import Overlay
+from fairseq_compat.patching import Overlay
 
 
 class CheckedArchive(tarfile.TarFile):

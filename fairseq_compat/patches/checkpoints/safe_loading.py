@@ -8,7 +8,7 @@ fairseq, which otherwise ends in ``KeyError: 'best_loss'``.
 from collections.abc import Iterator
 from typing import IO, Any
 
-from fairseq_compat.overlay import Overlay
+from fairseq_compat.patching import Overlay
 
 
 def adjust(module: Any) -> Iterator[None]:

@@ -6,7 +6,7 @@ In every module of fairseq that mentions ``torch.load`` it becomes :func:`fairse
 from collections.abc import Iterator
 from typing import Any
 
-from fairseq_compat.overlay import Overlay
+from fairseq_compat.patching import Overlay
 
 
 def adjust(module: Any) -> Iterator[None]:

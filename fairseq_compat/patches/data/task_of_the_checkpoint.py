@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fairseq_compat.overlay import Overlay
+from fairseq_compat.patching import Overlay
 
 
 def adjust(module: Any) -> Iterator[None]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from fairseq_compat.overlay import Overlay
+from fairseq_compat.patching import Overlay
 
 
 def adjust(module: Any) -> Iterator[None]:

@@ -8,7 +8,7 @@ run, never from a file, so they are loaded without the allow-list.
 from collections.abc import Iterator
 from typing import IO, Any
 
-from fairseq_compat.overlay import Overlay
+from fairseq_compat.patching import Overlay
 
 
 def adjust(module: Any) -> Iterator[None]:

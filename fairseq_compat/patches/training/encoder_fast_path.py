@@ -8,7 +8,7 @@ Both are told a version from before the kernel; the ordinary path computes the s
 from collections.abc import Iterator
 from typing import Any
 
-from fairseq_compat.overlay import Overlay
+from fairseq_compat.patching import Overlay
 
 #: The last release before fairseq's fused path begins.
 BEFORE_FUSED_ENCODER = "1.11.0"

@@ -1,6 +1,6 @@
 """On a CPU a step of training or of a beam search takes longer than it must.
 
-Each operation maps its memory anew and gives it back, page by page (:mod:`fairseq_compat.freed_memory`). Here a command
+Each operation maps its memory anew and gives it back, page by page (:mod:`fairseq_compat.process`). Here a command
 that computes on a CPU keeps what it frees, from its start: every command of fairseq that loads a model passes through
 ``call_main``.
 """
@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from fairseq_compat.freed_memory import keep_freed_memory
+from fairseq_compat.process import keep_freed_memory
 
 
 def adjust(module: Any) -> Iterator[None]:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fairseq_compat.open_file_limit import allow_more_open_files
+from fairseq_compat.process import allow_more_open_files
 
 
 def adjust(module: Any) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""One pass over the data that fits a linear map to every layer of a trained model.
+"""One pass over the data that fits a linear layer to every layer of a trained model.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
 Depth-Wise LSTMs"), Section 4. The objective is ``distill`` of the criterion ``linearization_probe``.
@@ -6,7 +6,7 @@ Depth-Wise LSTMs"), Section 4. The objective is ``distill`` of the criterion ``l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,17 @@ from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 #: Seed of the choice of sentences.
 _SEED = 1
 
-#: Name of a layer -> what was seen of it.
-Moments = dict[str, LayerMoments]
+#: Name of a layer -> moments of its inputs and outputs.
+ModelMoments = dict[str, LayerMoments]
 
 
 def choose_batches(loaded: LoadedModel, subset: str, *, max_tokens_used: int, max_tokens: int) -> list[list[int]]:
-    """Sentences chosen at random, always the same ones, until there are enough; in batches of like lengths.
+    """Choose sentences at random, always the same ones, up to a number of tokens; return batches of similar lengths.
 
     Args:
         loaded: the model and its data.
         subset: part of the data.
-        max_tokens_used: target tokens to choose, or the first sentence's if that has more; 0 takes all.
+        max_tokens_used: maximum number of target tokens, exceeded only by a first sentence with more; 0 for all.
         max_tokens: size of a batch.
 
     Raises:
@@ -65,22 +65,20 @@ def collect_moments(
     batches: Iterable[Sequence[int]],
     *,
     device: torch.device,
-    progress: Callable[[int], None] = lambda tokens: None,
-) -> Moments:
-    """Run the intact model over batches and keep what the maps of its layers follow from.
+) -> ModelMoments:
+    """Run the intact model over batches and return the moments of its layers, from which they can be fitted.
 
     Args:
-        model: with the layers to look at; it is as it was afterwards.
+        model: with the layers to fit; it is not changed.
         dataset: of sentence pairs.
-        batches: numbers of sentences.
+        batches: indices of sentences.
         device: where the model is.
-        progress: called after each batch with its target tokens.
     """
-    # GPUs are slow in float64, and the sums are what needs it.
+    # GPUs are slow in float64, which only the sums need.
     precision = torch.float64 if device.type == "cpu" else torch.float32
-    moments: Moments = {}
+    moments: ModelMoments = {}
 
-    def take(name: str, below: Tensor, above: Tensor) -> None:
+    def add(name: str, below: Tensor, above: Tensor) -> None:
         if name not in moments:
             moments[name] = LayerMoments(below.size(1), precision=precision, device=device)
         moments[name].add(below, above)
@@ -90,38 +88,34 @@ def collect_moments(
         if device.type == "cuda":
             sample = utils.move_to_cuda(sample, device)
         inputs = sample["net_input"]
-        model.observe(inputs["src_tokens"], inputs["src_lengths"], inputs["prev_output_tokens"], take)
-        progress(int(sample["ntokens"]))
+        model.observe(inputs["src_tokens"], inputs["src_lengths"], inputs["prev_output_tokens"], add)
     return moments
 
 
-def merge_moments(parts: Sequence[Moments]) -> Moments:
-    """What several processes have seen, together; the first part is added to."""
-    whole = parts[0]
-    for part in parts[1:]:
-        for name, moments in part.items():
-            if name in whole:
-                whole[name].merge(moments)
-            else:
-                whole[name] = moments
-    return whole
+def merge_moments(whole: ModelMoments, part: ModelMoments) -> None:
+    """Add the moments of a share of the data, which must not be used afterwards."""
+    for name, moments in part.items():
+        if name in whole:
+            whole[name].merge(moments)
+        else:
+            whole[name] = moments
 
 
-def fits_of(moments: Moments, widths: Mapping[str, int], name: str) -> dict[tuple[str, str], LinearFit]:
-    """The maps: (layer, state) -> map; "pair" and "output" of layers that pass on pairs, the state "" of others.
+def fits_of(moments: ModelMoments, widths: Mapping[str, int], name: str) -> dict[tuple[str, str], LinearFit]:
+    """Return (layer, state) -> linear layer, with the states "pair" and "output" for layers with two outputs, else "".
 
     Args:
         moments: of every layer.
         widths: d of each side.
-        name: of the model, for errors.
+        name: of the model, for error messages.
 
     Raises:
-        UserError: the model computes something that is not a number.
+        UserError: the model computes values that are not finite.
     """
     fits: dict[tuple[str, str], LinearFit] = {}
-    for layer, seen in moments.items():
+    for layer, whole in moments.items():
         width = widths[layer.partition(".")[0]]
-        parts = {"": seen} if seen.width == width else {"pair": seen, "output": seen.of_first(width)}
+        parts = {"": whole} if whole.width == width else {"pair": whole, "output": whole.of_first(width)}
         for state, part in parts.items():
             try:
                 fits[layer, state] = part.fit()

@@ -1,8 +1,8 @@
-"""The linear map that comes nearest to a layer, in closed form from sums over the data.
+"""The linear layer with the least squared error to a layer, in closed form from sums over the data.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4, Equation 12, with the squared error as the distance. What is kept has a fixed size, so
-the data may be of any length; sums of several processes are added.
+Depth-Wise LSTMs"), Section 4, Equation 12, with the squared error as the distance. The sums have a fixed
+size for data of any length; those of several processes are added.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Added to the variance of each feature, as a share of it: settles what the data leaves open (fewer positions than
-#: features, features that vary together) without moving the rest. By the precision of the products, whose own errors
-#: must be smaller.
+#: Added to the variance of each feature, as a share of it: makes the solution unique (with fewer positions than
+#: features, or dependent features) and hardly changes it. By the precision of the products, whose own errors must be
+#: smaller.
 RIDGES = {torch.float64: 1e-8, torch.float32: 1e-5}
 
-#: How many units in the last place a mean of equal numbers may be off.
+#: Rounding error of a mean of equal numbers, in units in the last place.
 _ROUNDING = 16
 
 
 @dataclass(frozen=True)
 class LinearFit:
-    """``y = W x + b``, and how near it comes.
+    """``y = W x + b`` and its error.
 
     Attributes:
         weight: W, width x width, float64.
         bias: b, width, float64.
         error: mean over positions and features of the squared error.
-        unexplained: the same as a share of the outputs' variance: 0 for a linear layer, 1 for what the mean alone does.
-        positions: how many were seen.
+        unexplained: the same as a share of the outputs' variance: 0 for a linear layer, 1 for the mean alone.
+        positions: number of positions.
     """
 
     weight: Tensor
@@ -43,8 +43,8 @@ class LinearFit:
 class LayerMoments:
     """Means and co-moments of a layer's inputs x and outputs y.
 
-    Batches are centred before they are multiplied, and combined with the pairwise formulas of Chan, Golub and LeVeque
-    (1983), so that large means cost no precision.
+    Batches are centered before they are multiplied, and combined with the pairwise formulas of Chan, Golub and LeVeque
+    (1983), so that large means do not reduce the precision.
 
     Args:
         width: of x, and of y.
@@ -57,14 +57,14 @@ class LayerMoments:
     ) -> None:
         self.width = width
         self.precision = precision
-        #: Positions seen; means of x and y, side by side (2w); centred sums x'[x y] (w x 2w) and y'y's diagonal (w).
+        #: Number of positions; means of x and y, concatenated (2w); centered sums x'[x y] (w x 2w), diag(y'y) (w).
         self.count = 0
         self.mean = torch.zeros(2 * width, dtype=torch.float64, device=device)
         self.products = torch.zeros(width, 2 * width, dtype=torch.float64, device=device)
         self.squares = torch.zeros(width, dtype=torch.float64, device=device)
 
     def add(self, below: Tensor, above: Tensor) -> None:
-        """Take in positions: x and y, N x width each."""
+        """Add positions: x and y, N x width each."""
         if not len(below):
             return
         both = torch.cat([below, above], dim=1).to(self.precision)
@@ -75,13 +75,13 @@ class LayerMoments:
         self._combine(len(below), mean, products.double(), squares.double())
 
     def merge(self, other: LayerMoments) -> None:
-        """Take in what another process has seen."""
+        """Add the positions of another object."""
         if other.count:
             self._combine(other.count, other.mean, other.products, other.squares)
 
     def move_to(self, device: torch.device | str) -> None:
-        """Keep the sums there from now on."""
-        self.mean, self.products, self.squares = (one.to(device) for one in (self.mean, self.products, self.squares))
+        """Move the sums to a device."""
+        self.mean, self.products, self.squares = self.mean.to(device), self.products.to(device), self.squares.to(device)
 
     def _combine(self, count: int, mean: Tensor, products: Tensor, squares: Tensor) -> None:
         total = self.count + count
@@ -94,7 +94,7 @@ class LayerMoments:
         self.count = total
 
     def of_first(self, width: int) -> LayerMoments:
-        """The moments of the first ``width`` features of x and of y, as if only they had been seen."""
+        """Return the moments of the first ``width`` features of x and of y."""
         part = LayerMoments(width, precision=self.precision, device=self.mean.device)
         columns = torch.cat([torch.arange(width), self.width + torch.arange(width)]).to(self.mean.device)
         part.count = self.count
@@ -104,14 +104,14 @@ class LayerMoments:
         return part
 
     def fit(self, ridge: float | None = None) -> LinearFit:
-        """The map with the least squared error.
+        """Return the linear layer with the least squared error.
 
         Args:
-            ridge: added to the variance of each feature of x, as a share of it; the bias is free. ``RIDGES`` unless
-                given.
+            ridge: added to the variance of each feature of x, as a share of it, but not to the bias;
+                ``RIDGES`` by default.
 
         Raises:
-            ValueError: no position was seen, or a number is not finite.
+            ValueError: there are no positions, or a number is not finite.
         """
         if not self.count:
             raise ValueError("no position was seen, so there is nothing to fit")
@@ -119,7 +119,7 @@ class LayerMoments:
         if not (covariance.isfinite().all() and cross.isfinite().all()):
             raise ValueError("a layer's input or output is not finite")
         mean_below, mean_above = self.mean.split(self.width)
-        # A feature that varies by no more than its mean is rounded does not vary; its weights become 0.
+        # A feature whose variation is within the rounding error of its mean is constant; its weights become 0.
         variances, levels = covariance.diagonal(), self.count * mean_below.square()
         constant = variances <= levels * (_ROUNDING * torch.finfo(self.precision).eps) ** 2
         ridges = torch.where(constant, levels, variances * (RIDGES[self.precision] if ridge is None else ridge))

@@ -1,4 +1,4 @@
-"""What each layer's non-linearity is worth: fit linear maps, put each in its layer's place, translate, score.
+"""The linearization probe: fit linear layers, replace one layer at a time, translate and score.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
 Depth-Wise LSTMs"), Sections 4 and 5.5, Tables 6 and 7.
@@ -7,67 +7,37 @@ Depth-Wise LSTMs"), Sections 4 and 5.5, Tables 6 and 7.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
-from fairseq_depthwise.analysis.probe.checkpoint import write_linearized
-from fairseq_depthwise.analysis.probe.fit import choose_batches, fits_of, merge_moments
-from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.analysis.probe.fit import ModelMoments, choose_batches, fits_of, merge_moments
 from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow, digest_of
-from fairseq_depthwise.analysis.probe.translating import SearchOptions, references_of
-from fairseq_depthwise.analysis.probe.workers import Work, Workers, load_trained
-from fairseq_depthwise.evaluation.scores import Score, TranslationMetric
+from fairseq_depthwise.analysis.probe.workers import ProbeOptions, Run, load_trained, running_workers
+from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.models.linearized.model import SIDES, depths_of, layers_named, passes_pairs, width_of
 from fairseq_depthwise.serving.text_codec import post_process_for
 
+#: Options that finished rows depend on. More layers or states may be requested later.
+_SETTINGS = (
+    *("train_subset", "max_tokens_used", "subset", "beam", "length_penalty", "post_process", "metric", "tokenize"),
+)
 
-@dataclass(frozen=True)
-class ProbeOptions:
-    """What to do with a model.
-
-    Attributes:
-        data: the binarised data.
-        layers: which ones to replace, ``encoder.1,decoder.6`` or ``all``.
-        states: for layers that pass on a pair, what of it to map, of ``linearized_layer.STATES``.
-        train_subset: part of the data to fit on.
-        max_tokens_used: how much of it, in target tokens; 0 takes all.
-        max_tokens: size of a batch.
-        subset, beam, length_penalty: what to translate, and how.
-        post_process: fairseq's name for what makes words of subwords; None finds out from the dictionary.
-        metric, tokenize: how to score, as ``fairseq-depthwise score``.
-        checkpoints: write a checkpoint for each row.
-        processes: how many.
-        cpu: leave GPUs alone.
-    """
-
-    data: str
-    layers: str = "all"
-    states: tuple[str, ...] = ("pair", "output")
-    train_subset: str = "train"
-    max_tokens_used: int = 1_000_000
-    max_tokens: int = 4096
-    subset: str = "test"
-    beam: int = 4
-    length_penalty: float = 0.6
-    post_process: str | None = None
-    metric: str = "tokenized"
-    tokenize: str = "13a"
-    checkpoints: bool = True
-    processes: int = 1
-    cpu: bool = False
+#: The data is cut into at least so many shares, after each of which progress is reported.
+_SHARES = 10
 
 
 @dataclass(frozen=True)
 class ProbedModel:
-    """What a probe found.
+    """The results of a probe.
 
     Attributes:
         checkpoint: the file.
         architecture: as given in training.
-        depths: layers of each side.
-        rows: the first has nothing replaced; then each layer, each state.
+        depths: number of layers of each side.
+        rows: the first without a replaced layer; then each layer, for each state.
     """
 
     checkpoint: str
@@ -77,43 +47,26 @@ class ProbedModel:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What was mapped: "" for models whose layers pass on one vector."""
+        """The states of the rows: "" for models whose layers have one output."""
         return tuple(dict.fromkeys(row.state for row in self.rows[1:]))
 
     def change(self, row: ProbeRow) -> float | None:
-        """The score relative to that of the whole model, in per cent; negative for a loss."""
-        whole = self.rows[0].score
-        return 100 * (row.score - whole) / whole if whole else None
-
-
-class Progress:
-    """What a probe tells of itself; says nothing unless its methods are overridden."""
-
-    def say(self, text: str) -> None:
-        """A step begins or has ended."""
-
-    def counter(self, unit: str, *, lines: int) -> Callable[[int, int], None]:
-        """What is called with how much of a step is done, and of how much.
-
-        Args:
-            unit: what is counted.
-            lines: how many lines of a log file the step is worth.
-        """
-        return lambda done, total: None
+        """Return the change of the score relative to the intact model, in per cent; negative for a loss."""
+        intact = self.rows[0].score
+        return 100 * (row.score - intact) / intact if intact else None
 
 
 @dataclass(frozen=True)
 class PreparedProbe:
-    """A model and its data, of which is known that they can be probed.
+    """A model and its data, checked before hours of work.
 
     Attributes:
         checkpoint: the file.
-        options: what to do.
+        options: how to probe, with ``post_process``.
         loaded: the model with the data.
-        depths: layers of each side.
-        layers: names of those to replace.
-        states: what of their states to map, each in rows of its own.
-        search: how to translate.
+        depths: number of layers of each side.
+        layers: names of the layers to replace.
+        states: which of their states to replace, each in rows of its own.
         metric: how to score.
         references: of the sentences to translate.
     """
@@ -124,29 +77,30 @@ class PreparedProbe:
     depths: dict[str, int]
     layers: tuple[str, ...]
     states: tuple[str, ...]
-    search: SearchOptions
     metric: TranslationMetric
     references: list[str]
 
     def open(self, folder: str, *, force: bool = False) -> ProbeRecord:
-        """Begin in a folder, or go on in one that an earlier call left.
-
-        Args:
-            folder: where everything is written.
-            force: forget what an earlier call left there.
+        """Begin in a folder, or continue in that of an earlier call; with ``force`` remove its results.
 
         Raises:
             UserError: the folder cannot be used.
         """
-        return ProbeRecord.open(folder, _settings(self.checkpoint, self.options, self.search), force=force)
+        settings = {
+            "checkpoint": os.path.basename(self.checkpoint),
+            "checksum": digest_of(self.checkpoint),
+            "data": os.path.abspath(self.options.data),
+            **{name: getattr(self.options, name) for name in _SETTINGS},
+        }
+        return ProbeRecord.open(folder, settings, force=force)
 
 
 def prepare(checkpoint: str, options: ProbeOptions) -> PreparedProbe:
-    """Load a model and its data; all that is wrong with them is found here, before hours of work.
+    """Load a model and its data, and check everything that can be checked.
 
     Args:
-        checkpoint: of one of our families, or of fairseq's own ``transformer``.
-        options: what to do.
+        checkpoint: of a model of this plugin's families, or of fairseq's own ``transformer``.
+        options: how to probe.
 
     Raises:
         UserError: the checkpoint or the data cannot be used, or a layer does not exist.
@@ -158,111 +112,77 @@ def prepare(checkpoint: str, options: ProbeOptions) -> PreparedProbe:
         loaded.sentences(options.train_subset)
     except UserError as error:
         raise UserError(str(error).replace("--subset", "--train-subset", 1)) from error
-    search = _search(loaded, options)
+    post_process = options.post_process or post_process_for(loaded.task.target_dictionary)
     return PreparedProbe(
         checkpoint=checkpoint,
-        options=options,
+        options=replace(options, post_process=post_process),
         loaded=loaded,
         depths=depths,
         layers=tuple(layers),
         states=options.states if passes_pairs(loaded.model) else ("",),
-        search=search,
         metric=TranslationMetric(options.metric, tokenize=options.tokenize),
-        references=references_of(loaded, search),
+        references=_references(loaded, options.subset, post_process),
     )
 
 
-def probe(ready: PreparedProbe, record: ProbeRecord, progress: Progress | None = None) -> ProbedModel:
-    """Probe a model; what an earlier call finished in the folder is not done again.
+def probe(ready: PreparedProbe, record: ProbeRecord, say: Callable[[str], None] = lambda line: None) -> ProbedModel:
+    """Probe a model, without repeating what an earlier call finished in the folder.
 
     Args:
-        ready: what to probe.
+        ready: the model.
         record: of its folder.
-        progress: is told of the steps.
+        say: called with a line about each finished step.
 
     Raises:
-        UserError: the model computes what is not a number, or a process died.
+        UserError: the model computes values that are not finite, or a process died.
     """
-    told = progress or Progress()
-    options, loaded = ready.options, ready.loaded
-    work = Work(ready.checkpoint, options.data, ready.layers, options.train_subset, ready.search, options.cpu)
-    wanted = [(NONE, ""), *((layer, state) for state in ready.states for layer in ready.layers)]
-    with Workers(work, loaded, options.processes) as workers:
-        fits = _fit(record, loaded, workers, options, ready.layers, told)
-        if options.checkpoints:
-            _write_checkpoints(record, ready.checkpoint, {key: fits[key] for key in wanted[1:]}, told)
-        missing = [key for key in wanted if record.row(*key) is None]
-        rows = [(None if layer == NONE else layer, state, fits.get((layer, state))) for layer, state in missing]
-        for number, hypotheses in workers.translate(rows, told.counter("sentences", lines=0)):
-            layer, state = missing[number]
-            record.write_hypotheses(layer, state, hypotheses)
+    keys = [(NONE, ""), *((layer, state) for state in ready.states for layer in ready.layers)]
+    with running_workers(ready.loaded, ready.layers, ready.options) as run:
+        fits = record.fits()
+        if not {layer for layer, _ in fits}.issuperset(ready.layers):
+            fits = _fit(ready, run, say) | fits  # finished rows have the earlier fits
+            record.write_fits(fits)
+        if ready.options.checkpoints:
+            folder = record.write_checkpoints(ready.checkpoint, {key: fits[key] for key in keys[1:]})
+            say(f"checkpoints with one layer replaced are in {folder}")
+        missing = [key for key in keys if record.row(*key) is None]
+        translated = run("translate", [(*key, fits.get(key)) for key in missing])
+        for (layer, state), hypotheses in zip(missing, translated, strict=True):
             score = ready.metric.score(hypotheses, [ready.references])
-            record.add(_row(layer, state, score, fits.get((layer, state))))
-            told.say(f"{layer}{f', {state}' if state else ''}: {score.name} {score.score:.2f}")
-    found = [record.row(*key) for key in wanted]
-    return ProbedModel(
-        ready.checkpoint, loaded.architecture, ready.depths, tuple(row for row in found if row is not None)
-    )
+            row = ProbeRow(layer, state, score.score, score.name, score.signature)
+            if (fit := fits.get((layer, state))) is not None:
+                row = replace(row, error=fit.error, unexplained=fit.unexplained, positions=fit.positions)
+            record.add(row, hypotheses)
+            say(f"{layer}{f', {state}' if state else ''}: {score.name} {score.score:.2f}")
+    rows = {(row.layer, row.state): row for row in record.rows}
+    return ProbedModel(ready.checkpoint, ready.loaded.architecture, ready.depths, tuple(map(rows.__getitem__, keys)))
 
 
-def _fit(
-    record: ProbeRecord,
-    loaded: LoadedModel,
-    workers: Workers,
-    options: ProbeOptions,
-    layers: Sequence[str],
-    told: Progress,
-) -> Fits:
-    """The maps, from the folder or from one pass over the data."""
-    fits = record.fits()
-    if all(any(layer == one for one, _ in fits) for layer in layers):
-        return fits
+def _fit(ready: PreparedProbe, run: Run, say: Callable[[str], None]) -> Fits:
+    """Fit linear layers in one pass over the data."""
+    options, loaded = ready.options, ready.loaded
     batches = choose_batches(
         loaded, options.train_subset, max_tokens_used=options.max_tokens_used, max_tokens=options.max_tokens
     )
-    sizes = loaded.sentences(options.train_subset).tgt_sizes
-    total = int(sum(sizes[number] for batch in batches for number in batch))
-    told.say(f"fitting {len(layers)} layers on {total:,} target tokens of {options.train_subset}")
-    counter = told.counter("tokens", lines=10)
-    moments = merge_moments(workers.collect(batches, lambda tokens: counter(tokens, total)))
-    widths = {side: width_of(loaded.model, side) for side in SIDES}
-    fits = fits_of(moments, widths, loaded.path) | fits  # finished rows are of the earlier maps
-    record.write_fits(fits)
-    return fits
+    count = options.processes * -(-_SHARES // options.processes)
+    shares = [share for number in range(count) if (share := batches[number::count])]
+    sizes: Any = loaded.sentences(options.train_subset).tgt_sizes
+    tokens = [int(sum(sizes[number] for batch in share for number in batch)) for share in shares]
+    say(f"fitting {len(ready.layers)} layers on {sum(tokens):,} target tokens of {options.train_subset}")
+    moments: ModelMoments = {}
+    for number, part in enumerate(run("collect", [(share,) for share in shares]), start=1):
+        merge_moments(moments, part)
+        say(f"  {sum(tokens[:number]):,} of {sum(tokens):,} tokens")
+    return fits_of(moments, {side: width_of(loaded.model, side) for side in SIDES}, loaded.path)
 
 
-def _write_checkpoints(record: ProbeRecord, checkpoint: str, fits: Fits, told: Progress) -> None:
-    for (layer, state), fit in fits.items():
-        path = record.checkpoint_of(layer, state)
-        if not os.path.exists(path):
-            write_linearized(checkpoint, path, layer, state, fit)
-    told.say(f"checkpoints with one layer replaced are in {os.path.dirname(path)}")
-
-
-def _row(layer: str, state: str, score: Score, fit: LinearFit | None) -> ProbeRow:
-    of_fit = {} if fit is None else {name: getattr(fit, name) for name in ("error", "unexplained", "positions")}
-    return ProbeRow(layer, state, score.score, score.name, score.signature, **of_fit)
-
-
-def _search(loaded: LoadedModel, options: ProbeOptions) -> SearchOptions:
-    return SearchOptions(
-        subset=options.subset,
-        beam=options.beam,
-        length_penalty=options.length_penalty,
-        max_tokens=options.max_tokens,
-        post_process=options.post_process or post_process_for(loaded.task.target_dictionary),
-    )
-
-
-def _settings(checkpoint: str, options: ProbeOptions, search: SearchOptions) -> dict[str, object]:
-    """All that a finished row or map depends on. More layers or states may be asked for later."""
-    return {
-        "checkpoint": os.path.basename(checkpoint),
-        "checksum": digest_of(checkpoint),
-        "data": os.path.abspath(options.data),
-        "train_subset": options.train_subset,
-        "max_tokens_used": options.max_tokens_used,
-        **{name: value for name, value in asdict(search).items() if name != "max_tokens"},
-        "metric": options.metric,
-        "tokenize": options.tokenize,
-    }
+def _references(loaded: LoadedModel, subset: str, post_process: str | None) -> list[str]:
+    """Return the target side of a part of the data as words; unknown ones are ``<<unk>>``, which no translation has."""
+    dataset: Any = loaded.sentences(subset)
+    if getattr(dataset, "tgt", None) is None:
+        raise UserError(f"--subset {subset} of {loaded.data} has no references, so nothing can be scored")
+    dictionary = loaded.task.target_dictionary
+    return [
+        dictionary.string(dataset[index]["target"].int(), post_process, escape_unk=True)
+        for index in range(len(dataset))
+    ]

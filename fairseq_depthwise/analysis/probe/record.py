@@ -1,7 +1,7 @@
-"""What a probe has found so far, in a folder from which it goes on after it was stopped.
+"""The results of a probe so far, in a folder from which it continues after it was stopped.
 
-``probe.json`` has the settings and the finished rows; ``maps.pt`` the linear maps; ``hypotheses/`` and
-``checkpoints/`` a file for each row.
+``probe.json`` has the settings and the finished rows, ``maps.pt`` the fitted linear layers; ``hypotheses/`` and
+``checkpoints/`` have a file for each row.
 """
 
 from __future__ import annotations
@@ -10,45 +10,47 @@ import glob
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from fairseq import checkpoint_utils
+from omegaconf import OmegaConf
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import written_whole
 from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
 
-#: The name of the row in which nothing is replaced.
+#: Name of the row in which no layer is replaced.
 NONE = "none"
 
-#: Files and folders of a probe.
-_RECORD, _MAPS, _HYPOTHESES, _CHECKPOINTS = "probe.json", "maps.pt", "hypotheses", "checkpoints"
-
-#: What the folder's marker says it is.
+#: Kind of the folder, for its marker.
 KIND = "probe"
 
-#: Names of the files of rows.
-_OF_A_ROW = re.compile(r"(none|(encoder|decoder)\.\d+)(\.output)?\.(txt|pt)")
+_RECORD, _FITS, _HYPOTHESES, _CHECKPOINTS = "probe.json", "maps.pt", "hypotheses", "checkpoints"
 
-#: (layer, state) -> map.
+#: Files that ``--force`` removes; others in the folder stay.
+_RESULTS = (_FITS, f"{_HYPOTHESES}/none.txt", f"{_HYPOTHESES}/*coder.[0-9]*.txt", f"{_CHECKPOINTS}/*coder.[0-9]*.pt")
+
+#: (layer, state) -> linear layer.
 Fits = dict[tuple[str, str], LinearFit]
 
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """A model with one layer replaced.
+    """The score of a model with one layer replaced.
 
     Attributes:
         layer: as ``encoder.1``, or ``none``.
-        state: what of a pair (Out, Cell) was mapped, "pair" or "output"; empty where layers pass on one vector.
+        state: which part of a pair (Out, Cell) was replaced, "pair" or "output"; empty for layers with one output.
         score: from 0 to 100.
         metric: name of the score.
         signature: sacreBLEU's, of the score.
-        error: mean squared error of the map.
+        error: mean squared error of the linear layer.
         unexplained: the same as a share of the outputs' variance.
-        positions: how many the map was fitted on.
+        positions: number of positions that it was fitted on.
     """
 
     layer: str
@@ -63,11 +65,11 @@ class ProbeRow:
 
 @dataclass
 class ProbeRecord:
-    """A folder, what is to be found, and the rows that were.
+    """A folder with the results of a probe.
 
     Attributes:
-        folder: where everything is.
-        settings: all that the result depends on, as JSON has it.
+        folder: that everything is written to.
+        settings: everything that the results depend on, in types of JSON.
         rows: finished ones, in the order in which they were finished.
     """
 
@@ -77,56 +79,58 @@ class ProbeRecord:
 
     @classmethod
     def open(cls, folder: str, settings: Mapping[str, Any], *, force: bool = False) -> ProbeRecord:
-        """Begin in a folder, or go on in one that an earlier call left.
+        """Begin in a folder, or continue in that of an earlier call; with ``force`` remove its results.
 
         Raises:
-            UserError: the folder has something else in it, or a probe with other settings.
+            UserError: the folder has other content, or a probe with other settings.
         """
         folder = begin_folder("--output", folder, KIND)
-        path = os.path.join(folder, _RECORD)
         record = cls(folder, settings)
-        if os.path.isfile(path):
-            if force:
-                _forget(folder)
-                record._write()
-            else:
-                record.rows = _rows_of(path, settings, folder)
+        path = os.path.join(folder, _RECORD)
+        if os.path.isfile(path) and not force:
+            record.rows = _read_rows(path, settings, folder)
         else:
+            for pattern in _RESULTS:
+                for name in glob.glob(pattern, root_dir=folder):
+                    os.remove(os.path.join(folder, name))
             record._write()
         for name in (_HYPOTHESES, _CHECKPOINTS):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         return record
 
     def row(self, layer: str, state: str) -> ProbeRow | None:
-        """A finished row."""
+        """Return a row if it is finished."""
         return next((row for row in self.rows if (row.layer, row.state) == (layer, state)), None)
 
-    def add(self, row: ProbeRow) -> None:
-        """A row is finished."""
+    def add(self, row: ProbeRow, hypotheses: list[str]) -> None:
+        """Write a finished row and its translations."""
+        with written_whole(self._path(_HYPOTHESES, row.layer, row.state, "txt")) as file:
+            file.write("".join(f"{sentence}\n" for sentence in hypotheses).encode())
         self.rows.append(row)
         self._write()
 
     def fits(self) -> Fits:
-        """The maps that have been fitted so far."""
-        path = os.path.join(self.folder, _MAPS)
+        """Read the linear layers that have been fitted so far."""
+        path = os.path.join(self.folder, _FITS)
         if not os.path.exists(path):
             return {}
         return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(path).items()}
 
     def write_fits(self, fits: Fits) -> None:
-        """Keep the maps."""
-        checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, os.path.join(self.folder, _MAPS))
+        """Write the linear layers."""
+        checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, os.path.join(self.folder, _FITS))
 
-    def checkpoint_of(self, layer: str, state: str) -> str:
-        """Where the checkpoint of a row is."""
-        name = f"{layer}.output.pt" if state == "output" else f"{layer}.pt"
-        return os.path.join(self.folder, _CHECKPOINTS, name)
+    def write_checkpoints(self, trained: str, fits: Fits) -> str:
+        """Write the checkpoints of rows that have none, for the checkpoint of a trained model; return their folder."""
+        for (layer, state), fit in fits.items():
+            path = self._path(_CHECKPOINTS, layer, state, "pt")
+            if not os.path.exists(path):
+                write_linearized(trained, path, layer, state, fit)
+        return os.path.join(self.folder, _CHECKPOINTS)
 
-    def write_hypotheses(self, layer: str, state: str, sentences: list[str]) -> None:
-        """One line for each sentence."""
-        name = f"{layer}.output.txt" if state == "output" else f"{layer}.txt"
-        with written_whole(os.path.join(self.folder, _HYPOTHESES, name)) as file:
-            file.write("".join(f"{sentence}\n" for sentence in sentences).encode())
+    def _path(self, kind: str, layer: str, state: str, suffix: str) -> str:
+        name = f"{layer}.output" if state == "output" else layer
+        return os.path.join(self.folder, kind, f"{name}.{suffix}")
 
     def _write(self) -> None:
         text = json.dumps({"settings": self.settings, "rows": [asdict(row) for row in self.rows]}, indent=2)
@@ -135,35 +139,71 @@ class ProbeRecord:
 
 
 def digest_of(path: str) -> str:
-    """The SHA-256 of a file, so that another checkpoint of the same name is known as another."""
-    digest = hashlib.sha256()
+    """Return the SHA-256 of a file, to recognize another checkpoint of the same name."""
     with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()
 
 
-def _forget(folder: str) -> None:
-    """Remove all that was found, and nothing else: files of rows are known by their names."""
-    for name in (_HYPOTHESES, _CHECKPOINTS):
-        for path in glob.glob(os.path.join(glob.escape(folder), name, "*")):
-            if _OF_A_ROW.fullmatch(os.path.basename(path)) and os.path.isfile(path):
-                os.remove(path)
-    if os.path.exists(os.path.join(folder, _MAPS)):
-        os.remove(os.path.join(folder, _MAPS))
+def write_linearized(path: str, output: str, layer: str, state: str, fit: LinearFit) -> None:
+    """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it.
+
+    Args:
+        path: checkpoint of the trained model.
+        output: the file to write.
+        layer: as ``encoder.1``.
+        state: which part of a pair is replaced, of ``linearized.layer.STATES``; empty for layers with one output.
+        fit: the linear layer.
+
+    Raises:
+        UserError: a file cannot be read or written.
+    """
+    trained = checkpoints.load_checkpoint(path, mapped=True)
+    values = trained["model"]
+    side, number = layer.split(".")
+    prefix = f"{side}.layers.{int(number) - 1}."
+    like = next(value for name, value in values.items() if name.startswith(prefix))
+    model = {name.replace(prefix, f"{prefix}intact.", 1) if name.startswith(prefix) else name: value
+             for name, value in values.items()}  # fmt: skip
+    model[f"{prefix}linear.weight"] = fit.weight.to(like.dtype)
+    model[f"{prefix}linear.bias"] = fit.bias.to(like.dtype)
+    cfg: dict[str, Any] = trained.get("cfg") or OmegaConf.to_container(
+        checkpoint_utils.load_checkpoint_to_cpu(path)["cfg"], resolve=True, enum_to_str=True
+    )
+    options = {
+        "_name": ARCHITECTURE,
+        "probe_path": path,
+        "probe_layers": layer,
+        "probe_state": state or "pair",
+        "probe_model": json.dumps(plain_options(trained)),
+    }
+    checkpoints.save(
+        {
+            "args": None,
+            "cfg": {**cfg, "model": options},
+            "model": model,
+            "optimizer_history": trained.get("optimizer_history"),
+            "extra_state": {},
+            "last_optimizer_state": None,
+            "task_state": trained.get("task_state") or {},
+        },
+        output,
+    )
 
 
-def _rows_of(path: str, settings: Mapping[str, Any], folder: str) -> list[ProbeRow]:
+def _read_rows(path: str, settings: Mapping[str, Any], folder: str) -> list[ProbeRow]:
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        there, rows = dict(found["settings"]), [ProbeRow(**row) for row in found["rows"]]
+            record = json.load(file)
+        recorded, rows = dict(record["settings"]), [ProbeRow(**row) for row in record["rows"]]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is no record of a probe, or is damaged; give another --output, or --force") from error
     for name, value in settings.items():
-        if there.get(name) != value:
+        if recorded.get(name) != value:
             raise UserError(
-                f"--output {folder} holds a probe with another {name.replace('_', ' ')}: {there.get(name)} there and "
-                f"{value} here; give another folder, or --force to start again"
+                f"--output {folder} holds a probe with another {name.replace('_', ' ')}: {recorded.get(name)} there "
+                f"and {value} here; give another folder, or --force to start again"
             )
     return rows

@@ -1,32 +1,30 @@
 """Probed models as text, JSON, CSV and a figure.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Tables 6 and 7: the score with each layer linear, and the change relative to the whole model.
+Depth-Wise LSTMs"), Tables 6 and 7: the score with each layer linear, and the change relative to the intact model.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fairseq_depthwise.analysis.probe.probe import ProbedModel
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
-from fairseq_depthwise.figures import COLOURS, MARKERS, write_figure
+from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 from fairseq_depthwise.models.linearized.model import SIDES
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.tables import aligned, csv_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: What a map of a pair is called in a title.
+#: State of a row -> its title.
 _STATES = {"": "", "pair": "(Out, Cell) linear", "output": "Out linear, Cell passed on"}
 
 
 def as_json(model: ProbedModel) -> dict[str, Any]:
-    """One object; ``change`` is in per cent of the whole model's score, ``unexplained`` a share."""
+    """Return one object; ``change`` is in per cent of the intact model's score, ``unexplained`` a share."""
     return {
         "checkpoint": model.checkpoint,
         "architecture": model.architecture,
@@ -38,19 +36,13 @@ def as_json(model: ProbedModel) -> dict[str, Any]:
 
 
 def as_csv(models: Sequence[ProbedModel]) -> str:
-    """A line for each model and replaced layer."""
-    text = io.StringIO()
-    columns = ["checkpoint", *_as_dict(models[0], models[0].rows[0])]
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    for model in models:
-        for row in model.rows:
-            writer.writerow({"checkpoint": model.checkpoint, **_as_dict(model, row)})
-    return text.getvalue()
+    """Return a line for each model and replaced layer."""
+    lines = [{"checkpoint": model.checkpoint, **_as_dict(model, row)} for model in models for row in model.rows]
+    return csv_text(lines, list(lines[0]))
 
 
 def as_text(models: Sequence[ProbedModel]) -> str:
-    """The papers' table for each model and each way to replace its layers."""
+    """Return the paper's table for each model and state."""
     return "\n".join(_table(model, state) for model in models for state in model.states or ("",))
 
 
@@ -73,7 +65,7 @@ def write_probe(path: str, models: Sequence[ProbedModel], titles: Sequence[str])
                     [layer for layer, _ in rows],
                     [model.change(row) for _, row in rows],
                     label=label,
-                    color=COLOURS[number % len(COLOURS)],
+                    color=COLORS[number % len(COLORS)],
                     marker=MARKERS[number % len(MARKERS)],
                 )
             axes.set_title(side)
@@ -88,16 +80,13 @@ def write_probe(path: str, models: Sequence[ProbedModel], titles: Sequence[str])
 
 
 def _as_dict(model: ProbedModel, row: ProbeRow) -> dict[str, Any]:
-    values = asdict(row)
-    return {
-        **{name: values[name] for name in ("layer", "state", "score")},
-        "change": model.change(row),
-        **{name: values[name] for name in ("error", "unexplained", "positions")},
-    }
+    columns = ("layer", "state", "score", "change", "error", "unexplained", "positions")
+    values = {**asdict(row), "change": model.change(row)}
+    return {column: values[column] for column in columns}
 
 
 def _of_side(model: ProbedModel, state: str, side: str) -> list[tuple[int, ProbeRow]]:
-    """Number of a layer, from 1, and its row."""
+    """Return the rows of a side with the numbers of their layers, from 1."""
     return [
         (int(row.layer.partition(".")[2]), row)
         for row in model.rows
@@ -106,27 +95,23 @@ def _of_side(model: ProbedModel, state: str, side: str) -> list[tuple[int, Probe
 
 
 def _table(model: ProbedModel, state: str) -> str:
-    whole = model.rows[0]
-    head = f"{model.checkpoint}: {model.architecture}{f', {_STATES[state]}' if state else ''}\n{whole.signature}\n"
-    names = ["layer", *(name for side in SIDES for name in (f"{side} {whole.metric}", "change %", "unexplained %"))]
-    return head + aligned([names, *_lines(model, state)])
-
-
-def _lines(model: ProbedModel, state: str) -> Iterator[list[str]]:
-    whole = f"{model.rows[0].score:.2f}"
-    yield [NONE, whole, "0.00", "-", whole, "0.00", "-"]
+    intact = model.rows[0]
+    head = f"{model.checkpoint}: {model.architecture}{f', {_STATES[state]}' if state else ''}\n{intact.signature}\n"
+    names = ["layer", *(name for side in SIDES for name in (f"{side} {intact.metric}", "change %", "unexplained %"))]
+    score = f"{intact.score:.2f}"
+    lines = [names, [NONE, score, "0.00", "-", score, "0.00", "-"]]
     sides = [dict(_of_side(model, state, side)) for side in SIDES]
     for number in sorted(set().union(*sides)):
-        cells = [str(number)]
-        for rows in sides:
-            row = rows.get(number)
-            if row is None:
-                cells += ["-", "-", "-"]
-                continue
-            change = model.change(row)
-            cells += [
-                f"{row.score:.2f}",
-                "-" if change is None else f"{change:+.2f}",
-                "-" if row.unexplained is None else f"{100 * row.unexplained:.2f}",
-            ]
-        yield cells
+        lines.append([str(number), *(cell for rows in sides for cell in _cells(model, rows.get(number)))])
+    return head + aligned(lines)
+
+
+def _cells(model: ProbedModel, row: ProbeRow | None) -> list[str]:
+    if row is None:
+        return ["-", "-", "-"]
+    change = model.change(row)
+    return [
+        f"{row.score:.2f}",
+        "-" if change is None else f"{change:+.2f}",
+        "-" if row.unexplained is None else f"{100 * row.unexplained:.2f}",
+    ]

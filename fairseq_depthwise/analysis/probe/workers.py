@@ -1,186 +1,124 @@
-"""The processes of a probe: each has the model, collects moments of a share of the data, and translates rows."""
+"""The processes of a probe: each has the model, collects the moments of a share of the data, and translates."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import torch
+from fairseq.models import BaseFairseqModel
 from torch import multiprocessing
+from tqdm import tqdm
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.probe.fit import Moments, collect_moments
+from fairseq_depthwise.analysis.probe.fit import ModelMoments, collect_moments
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
-from fairseq_depthwise.analysis.probe.translating import SearchOptions, Translator
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, LinearizedTransformer
+from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 
-#: Seconds from one look at the progress of other processes to the next.
-_POLL = 0.5
+#: ``run(method, calls)`` calls a method of :class:`ProbeWorker` for each tuple of arguments and yields its results.
+Run = Callable[[str, Sequence[tuple[Any, ...]]], Iterator[Any]]
 
 
 @dataclass(frozen=True)
-class Work:
-    """What every process needs to know.
+class ProbeOptions:
+    """How to probe a model.
 
     Attributes:
-        checkpoint: of the trained model.
-        data: the binarised data.
-        layers: names of the layers.
-        train_subset: part of the data that maps are fitted on.
-        search: how to translate.
-        cpu: leave GPUs alone.
+        data: the binarized data.
+        layers: to replace, ``encoder.1,decoder.6`` or ``all``.
+        states: for layers with two outputs, which of ``linearized.layer.STATES`` to replace.
+        train_subset: part of the data to fit on.
+        max_tokens_used: target tokens to fit on; 0 for all.
+        max_tokens: size of a batch.
+        subset, beam, length_penalty: what to translate, and how.
+        post_process: fairseq's name for the conversion of subwords to words; None to guess it from the dictionary.
+        metric, tokenize: how to score, as ``fairseq-depthwise score``.
+        checkpoints: write a checkpoint for each row.
+        processes: number of processes.
+        cpu: do not use GPUs.
     """
 
-    checkpoint: str
     data: str
-    layers: tuple[str, ...]
-    train_subset: str
-    search: SearchOptions
+    layers: str = "all"
+    states: tuple[str, ...] = ("pair", "output")
+    train_subset: str = "train"
+    max_tokens_used: int = 1_000_000
+    max_tokens: int = 4096
+    subset: str = "test"
+    beam: int = 4
+    length_penalty: float = 0.6
+    post_process: str | None = None
+    metric: str = "tokenized"
+    tokenize: str = "13a"
+    checkpoints: bool = True
+    processes: int = 1
     cpu: bool = False
 
 
-class Worker:
+class ProbeWorker:
     """A model on a device.
 
     Args:
-        work: what to do.
-        loaded: the trained model with the data; it becomes part of the worker's.
-        number: of the process, which picks its GPU.
+        loaded: the trained model with the data; it becomes part of the worker's model.
+        layers: names of the layers to replace.
+        options: how to probe.
+        number: of the process, which selects its GPU.
     """
 
-    def __init__(self, work: Work, loaded: LoadedModel, number: int = 0) -> None:
-        self.work = work
-        gpus = 0 if work.cpu else torch.cuda.device_count()
+    def __init__(self, loaded: LoadedModel, layers: Sequence[str], options: ProbeOptions, number: int = 0) -> None:
+        gpus = 0 if options.cpu else torch.cuda.device_count()
         self.device = torch.device("cuda", number % gpus) if gpus else torch.device("cpu")
         self.loaded = loaded
-        self.model = LinearizedTransformer(self.loaded.model, work.layers).to(self.device)
-        self._translator: Translator | None = None
+        self.options = options
+        self.model = LinearizedTransformer(loaded.model, layers).to(self.device)
 
-    def collect(self, batches: Sequence[Sequence[int]], progress: Callable[[int], None]) -> Moments:
-        """The moments of a share of the data, on the CPU."""
-        dataset = self.loaded.sentences(self.work.train_subset)
-        moments = collect_moments(self.model, dataset, batches, device=self.device, progress=progress)
-        for one in moments.values():
-            one.move_to("cpu")
+    def collect(self, batches: Sequence[Sequence[int]]) -> ModelMoments:
+        """Return the moments of a share of the data, on the CPU."""
+        dataset = self.loaded.sentences(self.options.train_subset)
+        moments = collect_moments(self.model, dataset, batches, device=self.device)
+        for layer in moments.values():
+            layer.move_to("cpu")
         return moments
 
-    def translate(
-        self,
-        layer: str | None,
-        state: str,
-        fit: LinearFit | None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> list[str]:
-        """The translations with one layer replaced, or with none."""
-        if self._translator is None:
-            self._translator = Translator(self.loaded, self.model, self.work.search, self.device)
-        if layer is not None and fit is not None:
+    def translate(self, layer: str, state: str, fit: LinearFit | None) -> list[str]:
+        """Return the translations with a layer replaced, or with none where there is no fit."""
+        if fit is not None:
             self.model.take_map(layer, fit.weight, fit.bias, state or "pair")
-        self.model.replace_only(layer)
-        return self._translator.translate(progress)
+        self.model.replace_only(None if fit is None else layer)
+        return translate_subset(self.loaded, self.model, self.options, self.device)
 
 
-class Workers:
-    """One process, this one, or several.
+def translate_subset(
+    loaded: LoadedModel, model: BaseFairseqModel, options: ProbeOptions, device: torch.device
+) -> list[str]:
+    """Translate a part of the data, in its order; sentences that are too long for the model stay empty.
 
-    Args:
-        work: what to do.
-        loaded: the trained model with the data, for this process.
-        processes: how many.
+    Raises:
+        UserError: there is no such part of the data, or it is empty.
     """
-
-    def __init__(self, work: Work, loaded: LoadedModel, processes: int = 1) -> None:
-        self.work = work
-        self.loaded = loaded
-        self.processes = processes
-        self._own: Worker | None = None
-        self._pool: ProcessPoolExecutor | None = None
-        self._done: Any = None
-
-    def __enter__(self) -> Workers:
-        if self.processes > 1:
-            context = multiprocessing.get_context("spawn")
-            self._done = context.Value("q", 0)
-            numbers = context.Value("i", 0)
-            threads = max(1, torch.get_num_threads() // self.processes)
-            self._pool = ProcessPoolExecutor(
-                self.processes, context, initializer=_start, initargs=(self.work, numbers, self._done, threads)
-            )
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        if isinstance(error, BrokenProcessPool):
-            raise UserError(
-                f"one of the --processes {self.processes} died, perhaps for want of memory; try fewer, or a smaller "
-                "--max-tokens"
-            ) from error
-
-    def collect(self, batches: Sequence[Sequence[int]], progress: Callable[[int], None]) -> list[Moments]:
-        """The moments of each process's share of the batches, always cut alike.
-
-        Args:
-            batches: numbers of sentences.
-            progress: called with the number of target tokens done.
-        """
-        if self._pool is None:
-            done = 0
-
-            def count(tokens: int) -> None:
-                nonlocal done
-                done += tokens
-                progress(done)
-
-            return [self._worker().collect(batches, count)]
-        shares = [batches[number :: self.processes] for number in range(self.processes)]
-        waiting = [self._pool.submit(_collect, share) for share in shares if share]
-        open_: set[Future[Moments]] = set(waiting)
-        told = 0
-        while open_:
-            finished, open_ = wait(open_, timeout=_POLL, return_when=FIRST_COMPLETED)
-            for one in finished:
-                one.result()  # raises what the process raised
-            if (done := self._done.value) > told:
-                told = done
-                progress(done)
-        return [one.result() for one in waiting]
-
-    def translate(
-        self,
-        rows: Sequence[tuple[str | None, str, LinearFit | None]],
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Iterator[tuple[int, list[str]]]:
-        """Number of a row and its translations, as they are finished.
-
-        Args:
-            rows: layer (None for none), state and map of each.
-            progress: called with the sentences of a row done and of all, where there is one process.
-        """
-        if self._pool is None:
-            for number, row in enumerate(rows):
-                yield number, self._worker().translate(*row, progress)
-            return
-        open_ = {self._pool.submit(_translate, *row): number for number, row in enumerate(rows)}
-        while open_:
-            for one in wait(open_, return_when=FIRST_COMPLETED).done:
-                yield open_.pop(one), one.result()
-
-    def _worker(self) -> Worker:
-        if self._own is None:
-            self._own = Worker(self.work, self.loaded)
-        return self._own
+    count = len(loaded.sentences(options.subset))
+    batches = loaded.batches(options.subset, max_sentences=count, max_tokens=options.max_tokens)
+    search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.length_penalty), device)
+    translations = [""] * count
+    for batch in tqdm(batches, unit=" batches", leave=False, disable=options.processes > 1 or None):
+        for index, hypotheses in zip(batch["id"].tolist(), search.hypotheses(batch), strict=True):
+            translations[index] = search.text(hypotheses[0]["tokens"], options.post_process)
+    return translations
 
 
 def load_trained(path: str, data: str) -> LoadedModel:
-    """A trained model with its data.
+    """Load a trained model with its data.
 
     Raises:
         UserError: as :func:`~fairseq_depthwise.analysis.loaded_model.load_model`, or it has been linearized already.
@@ -191,38 +129,60 @@ def load_trained(path: str, data: str) -> LoadedModel:
     return loaded
 
 
+@contextmanager
+def running_workers(loaded: LoadedModel, layers: Sequence[str], options: ProbeOptions) -> Iterator[Run]:
+    """Start as many processes as the options say, or use this one.
+
+    Args:
+        loaded: the trained model with the data; other processes load it again.
+        layers: names of the layers to replace.
+        options: how to probe.
+
+    Raises:
+        UserError: a process died.
+    """
+    if options.processes == 1:
+        worker = functools.cache(lambda: ProbeWorker(loaded, layers, options))
+        yield lambda method, calls: (getattr(worker(), method)(*arguments) for arguments in calls)
+        return
+    context = multiprocessing.get_context("spawn")
+    numbers = context.SimpleQueue()
+    for number in range(options.processes):
+        numbers.put(number)
+    threads = max(1, torch.get_num_threads() // options.processes)
+    arguments = (loaded.path, layers, options, numbers, threads)
+    with ProcessPoolExecutor(options.processes, context, _start, arguments) as pool:
+        try:
+            yield lambda method, calls: pool.map(_call, repeat(method), calls)
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"one of the --processes {options.processes} died, perhaps for lack of memory; try fewer, or a smaller "
+                "--max-tokens"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 # --- in the other processes ------------------------------------------------------------------------------------------
 
-_worker: Worker
-_done: Any
+_worker: ProbeWorker
 
 
-def _start(work: Work, numbers: Any, done: Any, threads: int) -> None:
-    global _worker, _done  # a process of the pool has one model for all that it is given
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+def _start(path: str, layers: Sequence[str], options: ProbeOptions, numbers: Any, threads: int) -> None:
+    global _worker  # the one model of the process
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    with numbers.get_lock():
-        number = numbers.value
-        numbers.value += 1
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    _worker, _done = Worker(work, load_trained(work.checkpoint, work.data), number), done
+    _worker = ProbeWorker(load_trained(path, options.data), layers, options, numbers.get())
 
 
-def _end_with_the_parent() -> None:
-    """A parent that is killed cannot tell its processes, which would wait for it for ever."""
+def _exit_with_parent() -> None:
+    """Exit when the parent is killed, as the pool's processes would wait forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def _collect(batches: Sequence[Sequence[int]]) -> Moments:
-    def count(tokens: int) -> None:
-        with _done.get_lock():
-            _done.value += tokens
-
-    return _worker.collect(batches, count)
-
-
-def _translate(layer: str | None, state: str, fit: LinearFit | None) -> list[str]:
-    return _worker.translate(layer, state, fit)
+def _call(method: str, arguments: tuple[Any, ...]) -> Any:
+    return getattr(_worker, method)(*arguments)

@@ -1,1 +1,1 @@
-"""What the layers of a stack do: similarity and gates."""
+"""Analyses of the layers of a stack: similarity and gates."""

@@ -1,6 +1,6 @@
-"""Batches that go through the stacks of a model of any family: what each layer puts out, and which positions are real.
+"""Batches that run through the stacks of a model of any family, for the outputs of all layers.
 
-A decoder reads the reference, as in training and validation.
+The decoder reads the reference, as in training and validation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _STACKS = {"encoder": (StackEncoder, TransformerEncoderBase), "decoder": (StackD
 
 @dataclass(frozen=True)
 class StackBatch:
-    """A batch that has not run yet.
+    """A batch that is ready to run.
 
     Attributes:
         model: in evaluation mode.
         net_input: as fairseq makes it, with ``src_tokens`` (B x S) and for a decoder ``prev_output_tokens`` (B x T).
-        padding: of each side that is asked for, B x S or B x T, True at padding.
+        padding: of each side, B x S or B x T, True at padding.
     """
 
     model: Any
@@ -40,7 +40,7 @@ class StackBatch:
 
     @torch.no_grad()
     def run(self) -> dict[str, list[Tensor]]:
-        """The embedding (after positions) and each layer's output, L + 1 times T x B x C, of each side asked for."""
+        """Return the embedding (after positions) and the output of each layer, L + 1 times T x B x C, of each side."""
         encoded = self.model.encoder(
             self.net_input["src_tokens"], src_lengths=self.net_input.get("src_lengths"), return_all_hiddens=True
         )
@@ -54,12 +54,12 @@ class StackBatch:
 def stack_batches(
     loaded: LoadedModel, batches: Iterable[dict[str, Any]], sides: Iterable[str] = SIDES
 ) -> Iterator[StackBatch]:
-    """What :meth:`LoadedModel.batches` gives, ready to run.
+    """Yield the batches of :meth:`LoadedModel.batches`, ready to run.
 
     Args:
         loaded: a model of ours or a ``transformer`` of fairseq.
         batches: as fairseq makes them.
-        sides: which of :data:`SIDES` to look at.
+        sides: which of :data:`SIDES` to run.
 
     Raises:
         UserError: the model has no such stacks, or the data has no references for the decoder.

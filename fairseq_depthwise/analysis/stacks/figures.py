@@ -1,14 +1,14 @@
-"""Figures over the layers of stacks: similarities, and what depth-wise LSTM cells do."""
+"""Figures over the layers of stacks: similarities, and the gates and norms of depth-wise LSTM cells."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics, Spread
+from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics, MeanDeviation
 from fairseq_depthwise.analysis.stacks.layer_similarity import LayerSimilarity
 from fairseq_depthwise.analysis.stacks.report import StackReport
-from fairseq_depthwise.figures import COLOURS, MARKERS, write_figure
+from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,10 +24,10 @@ _SIMILARITIES = {
 _GATES = {"input_gate": "input gate", "forget_gate": "forget gate", "output_gate": "output gate"}
 _NORMS = {"cell_norm": "cell state", "output_norm": "output"}
 
-#: Where the colours come again, the lines are of the next kind.
+#: Lines that share a color differ in style.
 _DASHES = ("-", "--", ":", "-.")
 
-#: A line has at most about so many markers.
+#: Approximate maximum number of markers on a line.
 _MARKERS_SHOWN = 12
 
 
@@ -44,12 +44,12 @@ def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackRe
 
     def draw(figure: Figure) -> None:
         grid = figure.subplots(len(sides), len(_SIMILARITIES), squeeze=False)
-        for side, row in zip(sides, grid, strict=True):
-            for (measure, title), axes in zip(_SIMILARITIES.items(), row, strict=True):
+        for side, panels in zip(sides, grid, strict=True):
+            for (measure, title), axes in zip(_SIMILARITIES.items(), panels, strict=True):
                 lines = []
                 for number, report in enumerate(reports):
-                    found = [(one.layer, getattr(one, measure)) for one in report.rows[side]]
-                    lines.append(_draw_line(axes, [pair for pair in found if pair[1] is not None], number))
+                    points = [(row.layer, getattr(row, measure)) for row in report.rows[side]]
+                    lines.append(_draw_line(axes, [point for point in points if point[1] is not None], number))
                 _finish(axes, title, f"{side} layer", "cosine similarity")
         _draw_legend(figure, lines, titles, columns)
 
@@ -57,7 +57,7 @@ def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackRe
 
 
 def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport[CellStatistics]]) -> None:
-    """Draw the gates and, below, the norms of each side, one checkpoint below the other; bands are one deviation wide.
+    """Draw the gates and, below, the norms of each side, one checkpoint below another; bands are one deviation wide.
 
     Args:
         path: of the figure.
@@ -73,10 +73,10 @@ def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport[
             grid = band.subplots(2, len(sides), squeeze=False, height_ratios=(3, 2))
             for side, (gates, norms) in zip(sides, grid.T, strict=True):
                 rows = report.rows[side]
-                two_cells = any(one.cell for one in rows)
+                two_cells = any(row.cell for row in rows)
                 label = "layer (halves: the cell between its attentions)" if two_cells else "layer"
                 lines = [
-                    _draw_spread(gates if field in _GATES else norms, rows, field, number)
+                    _draw_band(gates if field in _GATES else norms, rows, field, number)
                     for number, field in enumerate((*_GATES, *_NORMS))
                 ]
                 _finish(gates, side, "", "gate")
@@ -88,29 +88,29 @@ def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport[
     write_figure(path, (max(1.0 + 4.5 * len(sides), 7.5), 5.4 * len(reports)), draw)
 
 
-def _draw_spread(axes: Axes, rows: Sequence[CellStatistics], field: str, number: int) -> Line2D:
-    """Mean over the cells as a line, which is returned, and mean plus and minus the deviation as a band."""
-    places = [one.layer - 0.5 if one.cell == "a" else one.layer for one in rows]
-    spreads: list[Spread] = [getattr(one, field) for one in rows]
-    line = _draw_line(axes, [(place, one.mean) for place, one in zip(places, spreads, strict=True)], number)
-    colour = COLOURS[number]
+def _draw_band(axes: Axes, rows: Sequence[CellStatistics], field: str, number: int) -> Line2D:
+    """Draw the mean of each cell as a line, which is returned, in a band of one deviation on both sides."""
+    places = [row.layer - 0.5 if row.cell == "a" else row.layer for row in rows]
+    values: list[MeanDeviation] = [getattr(row, field) for row in rows]
+    line = _draw_line(axes, [(place, value.mean) for place, value in zip(places, values, strict=True)], number)
+    color = COLORS[number]
     if len(places) == 1:  # a band of one point has no width
-        axes.errorbar(places, [spreads[0].mean], [spreads[0].deviation], color=colour, capsize=5 + 3 * number)
+        axes.errorbar(places, [values[0].mean], [values[0].deviation], color=color, capsize=5 + 3 * number)
         return line
-    low, high = ([one.mean + sign * one.deviation for one in spreads] for sign in (-1, 1))
-    axes.fill_between(places, low, high, color=colour, alpha=0.1, linewidth=0)
+    low, high = ([value.mean + sign * value.deviation for value in values] for sign in (-1, 1))
+    axes.fill_between(places, low, high, color=color, alpha=0.1, linewidth=0)
     for edge in (low, high):
-        axes.plot(places, edge, color=colour, linewidth=0.7, linestyle=":")
+        axes.plot(places, edge, color=color, linewidth=0.7, linestyle=":")
     return line
 
 
 def _draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) -> Line2D:
-    """Line ``number``, from 0, of a panel."""
+    """Draw line ``number``, from 0, of a panel."""
     (line,) = axes.plot(
         *zip(*points, strict=True),
-        color=COLOURS[number % len(COLOURS)],
+        color=COLORS[number % len(COLORS)],
         marker=MARKERS[number % len(MARKERS)],
-        linestyle=_DASHES[number // len(COLOURS) % len(_DASHES)],
+        linestyle=_DASHES[number // len(COLORS) % len(_DASHES)],
         markersize=4.5,
         markevery=-(-len(points) // _MARKERS_SHOWN),
     )
@@ -128,7 +128,7 @@ def _finish(axes: Axes, title: str, x_label: str, y_label: str) -> None:
 
 
 def _draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], columns: int) -> None:
-    """Below all panels. The names go in afterwards: a legend would read a ``$`` or a first ``_`` as its own."""
+    """Draw a legend below all panels; names are set afterwards, as a legend would interpret ``$`` and a first ``_``."""
     legend = figure.legend(lines, [str(number) for number in range(len(lines))], loc="outside lower center",
         ncols=columns, frameon=False)  # fmt: skip
     for text, name in zip(legend.get_texts(), names, strict=True):

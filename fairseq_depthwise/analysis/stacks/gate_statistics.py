@@ -1,7 +1,7 @@
-"""What the cells of a depth-wise LSTM do with data: how far their gates are open, and how long their states are.
+"""Gates and state norms of the cells of a depth-wise LSTM over a data set.
 
-Source of gates and states: "Rewiring the Transformer with Depth-Wise LSTMs", Equations 2-4, 7 and 8. Everything is over
-real positions, the ends of sentences among them, and summed over batches in float64.
+Source of gates and states: "Rewiring the Transformer with Depth-Wise LSTMs", Equations 2-4, 7 and 8. Statistics are
+over real positions, ends of sentences included, and are summed over batches in float64.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from fairseq_depthwise.analysis.stacks.batches import StackBatch
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState, GateValues
 
-#: A gate below the first, or above the second, is nearly shut, or nearly open.
+#: Below the first a gate is nearly shut, above the second nearly open.
 SHUT, OPEN = 0.1, 0.9
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Mean and standard deviation of all values (not of a sample: the squares are divided by their number)."""
+class MeanDeviation:
+    """Mean and population standard deviation (squares are divided by n)."""
 
     mean: float
     deviation: float
 
 
 @dataclass(frozen=True)
-class GateSpread(Spread):
-    """A gate over positions and features.
+class GateDistribution(MeanDeviation):
+    """The values of a gate over positions and features.
 
     Attributes:
         shut: share of the values below 0.1.
@@ -43,10 +43,10 @@ class GateSpread(Spread):
 
 @dataclass(frozen=True)
 class CellStatistics:
-    """What one cell did.
+    """The statistics of one cell.
 
     Attributes:
-        layer: the number of its layer, from 1.
+        layer: number of its layer, from 1.
         cell: None where the layer has one; "a" and "b" where it has two (``--decoder-merge two-cells``): the cell
             between self- and cross-attention, and the one above both.
         input_gate, forget_gate, output_gate: over positions and features.
@@ -56,19 +56,18 @@ class CellStatistics:
 
     layer: int
     cell: str | None
-    input_gate: GateSpread
-    forget_gate: GateSpread
-    output_gate: GateSpread
-    cell_norm: Spread
-    output_norm: Spread
+    input_gate: GateDistribution
+    forget_gate: GateDistribution
+    output_gate: GateDistribution
+    cell_norm: MeanDeviation
+    output_norm: MeanDeviation
 
 
-class Moments:
+class RunningMoments:
     """Mean and standard deviation of values that come in parts.
 
-    The squares are those of differences from the mean, and parts are joined as Chan, Golub and LeVeque do ("Updating
-    Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979): the difference of two large sums would
-    lose a small deviation.
+    Squared differences from the mean are combined as by Chan, Golub and LeVeque ("Updating Formulae and a Pairwise
+    Algorithm for Computing Sample Variances", 1979), which is exact for small deviations from a large mean.
     """
 
     def __init__(self) -> None:
@@ -96,7 +95,7 @@ class Moments:
 
 
 class CellSums:
-    """The statistics of one cell.
+    """The statistics of one cell, summed over batches.
 
     Args:
         layer, cell: as in :class:`CellStatistics`.
@@ -105,12 +104,12 @@ class CellSums:
     def __init__(self, layer: int, cell: str | None = None) -> None:
         self.layer = layer
         self.cell = cell
-        self._gates = [Moments() for _ in range(3)]
+        self._gates = [RunningMoments() for _ in range(3)]
         self._beyond = [[0, 0] for _ in range(3)]
-        self._norms = [Moments() for _ in range(2)]
+        self._norms = [RunningMoments() for _ in range(2)]
 
     def add(self, gates: GateValues, state: DepthwiseState, padding: Tensor) -> None:
-        """Add a step: its gates and the state above it, T x B x d each. ``padding``: B x T, True at padding."""
+        """Add a step: its gates and its new state, T x B x d each. ``padding``: B x T, True at padding."""
         real = padding.logical_not().t()
         for moments, beyond, gate in zip(self._gates, self._beyond, gates, strict=True):
             values = gate[real]
@@ -121,17 +120,17 @@ class CellSums:
             moments.add(vectors[real].double().norm(dim=-1))
 
     def value(self) -> CellStatistics:
-        """All of it."""
+        """Return the statistics of all steps."""
         gates = [
-            GateSpread(moments.mean, moments.deviation, *(count / moments.count for count in beyond))
+            GateDistribution(moments.mean, moments.deviation, *(count / moments.count for count in beyond))
             for moments, beyond in zip(self._gates, self._beyond, strict=True)
         ]
-        norms = [Spread(moments.mean, moments.deviation) for moments in self._norms]
+        norms = [MeanDeviation(moments.mean, moments.deviation) for moments in self._norms]
         return CellStatistics(self.layer, self.cell, *gates, *norms)
 
 
 def cells_of(layers: Iterable[Any]) -> Iterator[tuple[int, str | None, Any]]:
-    """Number of the layer, place in it and cell of each cell of a stack, in the order in which they run."""
+    """Yield the cells of a stack in the order in which they run: number of the layer, place in it, cell."""
     for number, layer in enumerate(layers, start=1):
         middle = getattr(layer, "middle_cell", None)
         if middle is not None:
@@ -142,7 +141,7 @@ def cells_of(layers: Iterable[Any]) -> Iterator[tuple[int, str | None, Any]]:
 def measure_gates(
     model: Any, sides: Iterable[str], batches: Iterable[StackBatch]
 ) -> dict[str, tuple[CellStatistics, ...]]:
-    """Run batches and measure the cells of each side's stack; the size of the batches does not matter.
+    """Run batches and return the statistics of each side's cells, whatever the size of the batches.
 
     Args:
         model: the ``depthwise_lstm_transformer`` that the batches are for, with gates, in evaluation mode.
@@ -153,10 +152,10 @@ def measure_gates(
     padding: dict[str, Tensor] = {}
     hooks: list[Any] = []
 
-    def look_on(side: str, cell: DepthwiseLSTMCell, into: CellSums) -> None:
-        def hook(_: nn.Module, inputs: tuple[Tensor, DepthwiseState], above: DepthwiseState) -> None:
-            # The gates are computed once more: the fused ways through the cell do not show them.
-            into.add(cell.gate_values(*inputs), above, padding[side])
+    def observe(side: str, cell: DepthwiseLSTMCell, into: CellSums) -> None:
+        def hook(_: nn.Module, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState) -> None:
+            # The gates are computed once more: fused kernels do not return them.
+            into.add(cell.gate_values(*inputs), state, padding[side])
 
         hooks.append(cell.register_forward_hook(hook))
 
@@ -164,11 +163,11 @@ def measure_gates(
         for side, of_side in sums.items():
             for layer, place, cell in cells_of(getattr(model, side).layers):
                 of_side.append(CellSums(layer, place))
-                look_on(side, cell, of_side[-1])
+                observe(side, cell, of_side[-1])
         for batch in batches:
             padding = batch.padding
             batch.run()
     finally:
-        for one in hooks:
-            one.remove()
-    return {side: tuple(one.value() for one in of_side) for side, of_side in sums.items()}
+        for handle in hooks:
+            handle.remove()
+    return {side: tuple(cell.value() for cell in of_side) for side, of_side in sums.items()}

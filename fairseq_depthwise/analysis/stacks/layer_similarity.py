@@ -1,4 +1,4 @@
-"""How alike the outputs of a stack's layers are: to the embedding, to each other, and within a sentence.
+"""Similarity of the outputs of a stack's layers: to the embedding, to each other, and within a sentence.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 3 and Figure 2. With ``h^l_p`` the output of
 layer l at position p, and layer 0 the embedding after positions::
@@ -7,7 +7,7 @@ layer l at position p, and layer 0 the embedding after positions::
     adjacent similarity  sim(h^l, h^(l-1))   mean over p of cos(h^l_p, h^(l-1)_p)
     inter-similarity                         mean over p of cos(h^l_p, mean over q of h^l_q), q in p's sentence
 
-Every real position counts alike, the ends of sentences among them.
+All real positions have the same weight, ends of sentences included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LayerSimilarity:
     """Cosine similarities of one layer.
 
     Attributes:
-        layer: its number; 0 is the embedding.
+        layer: number of the layer; 0 is the embedding.
         emb_similarity: to the embedding at the same position; 1 for layer 0.
         adjacent_similarity: to the layer below; None for layer 0.
         inter_similarity: to the mean of the sentence.
@@ -65,18 +65,18 @@ class LayerSimilaritySums:
             below = vectors
 
     def value(self) -> tuple[LayerSimilarity, ...]:
-        """Of layers 0 to L."""
+        """Return the similarities of layers 0 to L."""
         rows = []
         for layer, sums in enumerate(self._sums):
-            to_embedding, to_below, to_sentence = (one / self.positions for one in sums)
+            to_embedding, to_below, to_sentence = (value / self.positions for value in sums)
             rows.append(LayerSimilarity(layer, to_embedding, to_below if layer else None, to_sentence))
         return tuple(rows)
 
 
 def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, tuple[LayerSimilarity, ...]]:
-    """Run batches and measure the similarities of each side's layers; the size of the batches does not matter."""
+    """Run batches and return the similarities of each side's layers, whatever the size of the batches."""
     sums: dict[str, LayerSimilaritySums] = {}
     for batch in batches:
         for side, states in batch.run().items():
             sums.setdefault(side, LayerSimilaritySums()).add(states, batch.padding[side])
-    return {side: one.value() for side, one in sums.items()}
+    return {side: similarity.value() for side, similarity in sums.items()}

@@ -1,17 +1,20 @@
-"""What was measured of the layers of one or both stacks of a checkpoint, with its JSON and CSV."""
+"""What was measured of the layers of a checkpoint's stacks, as JSON, CSV and tables."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
+
+from tqdm import tqdm
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.analysis.stacks.batches import StackBatch, stack_batches
+from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics
+from fairseq_depthwise.analysis.stacks.layer_similarity import LayerSimilarity
+from fairseq_depthwise.tables import aligned, csv_text
 
 #: A dataclass with the field ``layer``, and numbers or dataclasses of numbers.
 Row = TypeVar("Row")
@@ -25,9 +28,9 @@ class StackReport(Generic[Row]):
         checkpoint: the file.
         architecture: as given in training.
         subset: part of the data.
-        sentences: how many were read.
-        tokens: of each side, how many, the ends of sentences among them.
-        rows: of each side, what was measured from the lowest layer to the highest.
+        sentences: number of sentences read.
+        tokens: number of tokens of each side, ends of sentences included.
+        rows: of each side, from the lowest layer to the highest.
     """
 
     checkpoint: str
@@ -46,39 +49,35 @@ def report_on(
     subset: str,
     max_sentences: int,
     max_tokens: int,
-    progress: Callable[[int, int], None] = lambda done, batches: None,
 ) -> StackReport[Row]:
-    """Measure a loaded model on a part of its data.
+    """Measure a model on a part of its data, with a progress bar.
 
     Args:
         loaded: the model and its data.
         measure: runs the batches and returns the rows of each side.
-        sides: which stacks to look at.
+        sides: which stacks to measure.
         subset, max_sentences, max_tokens: as in :meth:`LoadedModel.batches`.
-        progress: called with the number of batches done and of all.
 
     Raises:
-        UserError: the subset is missing or empty, the model has no such stacks, or computes what is no number.
+        UserError: the subset is missing or empty, the model has no such stacks, or computes values that are not finite.
     """
     batches = loaded.batches(subset, max_sentences=max_sentences, max_tokens=max_tokens)
-    count, sentences, tokens = len(batches), 0, dict.fromkeys(sides, 0)
+    sentences, tokens = 0, dict.fromkeys(sides, 0)
 
     def counted() -> Iterator[StackBatch]:
         nonlocal sentences
-        for done, batch in enumerate(stack_batches(loaded, batches, sides), start=1):
+        for batch in stack_batches(loaded, tqdm(batches, unit=" batches", leave=False, disable=None), sides):
             yield batch
             sentences += len(batch.net_input["src_tokens"])
             for side, padding in batch.padding.items():
                 tokens[side] += int(padding.logical_not().sum())
-            progress(done, count)
 
     rows = measure(counted())
-    _require_numbers(loaded.path, rows)
+    _require_finite(loaded.path, rows)
     return StackReport(loaded.path, loaded.architecture, subset, sentences, tokens, rows)
 
 
-def _require_numbers(path: str, rows: Mapping[str, Sequence[Any]]) -> None:
-    """A training that diverged leaves NaN or infinity, which every layer above carries on."""
+def _require_finite(path: str, rows: Mapping[str, Sequence[Any]]) -> None:
     for side, of_side in rows.items():
         for row in of_side:
             if not all(math.isfinite(value) for value in _flat(row).values() if isinstance(value, float)):
@@ -88,8 +87,18 @@ def _require_numbers(path: str, rows: Mapping[str, Sequence[Any]]) -> None:
                 )
 
 
+def _flat(row: Any) -> dict[str, Any]:
+    """Return the fields of a row; those of a field ``norm`` are called ``norm_mean`` and so on."""
+    flat: dict[str, Any] = {}
+    for name, value in asdict(row).items():
+        flat |= (
+            {f"{name}_{part}": number for part, number in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    return flat
+
+
 def as_json(report: StackReport[Row]) -> dict[str, Any]:
-    """One object, with a list of layers for each side; null for what there is not."""
+    """Return one object, with a list of layers for each side; null for missing values."""
     return {
         "checkpoint": report.checkpoint,
         "architecture": report.architecture,
@@ -103,23 +112,50 @@ def as_json(report: StackReport[Row]) -> dict[str, Any]:
 
 
 def as_csv(reports: Sequence[StackReport[Row]]) -> str:
-    """A line for each row of each side of each checkpoint; empty for what there is not."""
+    """Return a line for each row of each side of each checkpoint; empty cells for missing values."""
     lines = [
         {"checkpoint": report.checkpoint, "side": side, **_flat(row)}
         for report in reports
         for side, rows in report.rows.items()
         for row in rows
     ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text(lines, list(lines[0]))
 
 
-def _flat(row: Any) -> dict[str, Any]:
-    """The fields of a row; those of a field ``norm`` are called ``norm_mean`` and so on."""
-    found: dict[str, Any] = {}
-    for name, value in asdict(row).items():
-        found |= {f"{name}_{part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
-    return found
+def similarity_table(report: StackReport[LayerSimilarity]) -> str:
+    """Return a table of the similarities of each layer."""
+
+    def cells(row: LayerSimilarity) -> list[str]:
+        adjacent = "-" if row.adjacent_similarity is None else f"{row.adjacent_similarity:.3f}"
+        return [str(row.layer), f"{row.emb_similarity:.3f}", adjacent, f"{row.inter_similarity:.3f}"]
+
+    return _tables(report, ["layer", "emb-similarity", "adjacent similarity", "inter-similarity"], cells)
+
+
+def gates_table(report: StackReport[CellStatistics]) -> str:
+    """Return a table of the gates and norms of each cell."""
+    columns = ["layer"]
+    for gate in ("input gate", "forget gate", "output gate"):
+        columns += [gate, "<0.1", ">0.9"]
+
+    def cells(row: CellStatistics) -> list[str]:
+        line = [f"{row.layer}{row.cell or ''}"]
+        for gate in (row.input_gate, row.forget_gate, row.output_gate):
+            line += [f"{gate.mean:.3f} ±{gate.deviation:.3f}", f"{gate.shut:.0%}", f"{gate.open:.0%}"]
+        return [*line, *(f"{norm.mean:.2f} ±{norm.deviation:.2f}" for norm in (row.cell_norm, row.output_norm))]
+
+    legend = "gates: mean, deviation and share of values below 0.1 and above 0.9; norms (L2): mean and deviation\n"
+    if any(row.cell for rows in report.rows.values() for row in rows):
+        legend += "two cells in a layer: a between its attentions, b above both\n"
+    return _tables(report, [*columns, "cell norm", "output norm"], cells, legend)
+
+
+def _tables(
+    report: StackReport[Row], columns: list[str], cells: Callable[[Row], Iterable[str]], legend: str = ""
+) -> str:
+    """Return a heading, and a table for each side."""
+    text = f"{report.checkpoint}: {report.architecture}\n{report.subset}: {report.sentences:,} sentences\n{legend}"
+    for side, rows in report.rows.items():
+        text += f"{side}: {report.tokens[side]:,} tokens\n"
+        text += aligned([columns, *(list(cells(row)) for row in rows)])
+    return text

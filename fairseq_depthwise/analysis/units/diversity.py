@@ -1,17 +1,16 @@
-"""How much the units of a layer differ.
+"""Diversity of the units of a layer.
 
-Source: "Multi-Unit Transformers for Neural Machine Translation", Section 5.6, Equation 21 and Table 6. For two vectors
-the paper has ``exp(-cos(o_i, o_j))``; how the units of a layer and the tokens of a test set make one number is as in
-the authors' program::
+Source: "Multi-Unit Transformers for Neural Machine Translation", Section 5.6, Equation 21 and Table 6. The paper
+defines ``exp(-cos(o_i, o_j))`` for two vectors; it is averaged over units and tokens as in the authors' program::
 
     DIV = exp( - 1/N sum_n 1/|P| sum_{(i,j) in P} cos(o_i^n, o_j^n) )
 
-with N the tokens, padding left out, and P the pairs of units with i != j. DIV is 0.368 for units that do the same, 1
-for orthogonal ones, and up to 2.718 for opposite ones.
+with N the tokens without padding, and P the pairs of units with i != j. DIV is 0.368 for equal units, 1 for orthogonal
+ones, and up to 2.718 for opposite ones.
 
-The authors' program differs in two points. Its P are all I^2 pairs, those of a unit with itself too: with c the mean
-cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower wherever c < 1. And its output of a
-feed-forward net has the residual in it, s_i + FFN_i, of which all units have a large part in common.
+The authors' program differs in two points. Its P are all I^2 pairs, including those of a unit with itself: with c the
+mean cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower wherever c < 1. And its output of a
+feed-forward net includes the residual, s_i + FFN_i, a large part of which all units share.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class UnitOutputs:
-    """What the units of a layer did with a batch; U is 1 where they share what made it.
+    """The outputs of a layer's units for a batch; U is 1 where the units share the module.
 
     Attributes:
         attention_weights: U x B x T x T, from each position (first T) to all; mean over a unit's heads.
         attention_outputs: U x T x B x d, SelfAttn_i of Equation 8.
         feed_forward_outputs: U x T x B x d, FFN_i of Equation 9, without the residual.
-        unit_outputs: U x T x B x d, with it: s_i + FFN_i.
+        unit_outputs: U x T x B x d, with the residual: s_i + FFN_i.
     """
 
     attention_weights: Tensor
@@ -43,13 +42,13 @@ class UnitOutputs:
 
 @dataclass(frozen=True)
 class LayerDiversity:
-    """A row of Table 6; None where the units have one output in common, which has no diversity.
+    """A row of Table 6; None where the units share one output, which has no diversity.
 
     Attributes:
         attention_positions: of the attention weights, "Att Pos.".
         attention_outputs: of the self-attention outputs, "Att Sub.".
-        feed_forward_outputs: of the feed-forward outputs, "FFN Sub."; a net that is shared has one for each unit as
-            long as attentions differ.
+        feed_forward_outputs: of the feed-forward outputs, "FFN Sub."; a shared net has one for each unit unless the
+            attention is shared, too.
     """
 
     attention_positions: float | None
@@ -71,7 +70,7 @@ class DiversitySum:
         self._shared = False
 
     def add(self, outputs: Tensor) -> None:
-        """Add the vectors of more tokens, U x N x C; one of length 0 has the cosine 0 with all others."""
+        """Add the vectors of more tokens, U x N x C; a vector of length 0 has the cosine 0 with all others."""
         units, tokens, _ = outputs.shape
         self.tokens += tokens
         if units == 1:
@@ -86,7 +85,7 @@ class DiversitySum:
             self._cosines += float(of_pairs - directions.square().sum()) / (units * (units - 1))
 
     def value(self) -> float | None:
-        """DIV; None for a shared output, or before the first token."""
+        """Return DIV; None for a shared output, or before the first token."""
         if self._shared or not self.tokens:
             return None
         return math.exp(-self._cosines / self.tokens)
@@ -96,7 +95,7 @@ class LayerDiversitySums:
     """The three diversities of a layer.
 
     Args:
-        include_self: as the authors' program: as in :class:`DiversitySum`, and feed-forward outputs with the residual.
+        include_self: as in :class:`DiversitySum`, and use feed-forward outputs with the residual.
     """
 
     def __init__(self, *, include_self: bool = False) -> None:
@@ -114,12 +113,12 @@ class LayerDiversitySums:
         self.feed_forward.add(fed[:, real.t()])
 
     def value(self) -> LayerDiversity:
-        """All three."""
+        """Return all three."""
         return LayerDiversity(self.positions.value(), self.attention.value(), self.feed_forward.value())
 
 
 def mean_of_layers(layers: Sequence[LayerDiversity]) -> LayerDiversity:
-    """The mean of the layers' diversities."""
+    """Return the mean of the layers' diversities."""
 
     def mean(values: list[float | None]) -> float | None:
         known = [value for value in values if value is not None]

@@ -1,4 +1,4 @@
-"""Figures of units: their weights in each layer, and where they attend."""
+"""Figures of units: their weights in each layer, and their attention."""
 
 from __future__ import annotations
 
@@ -48,12 +48,13 @@ class AttentionRow:
 
 
 def write_weights(path: str, panels: Sequence[WeightsPanel]) -> None:
-    """Draw a heat map of units and layers for each model, side by side with one scale of colours (Figure 3)."""
+    """Draw a heat map of units and layers for each model, side by side with one color scale (Figure 3)."""
 
     def draw(figure: Figure) -> None:
         values = [weight for panel in panels for layer in panel.weights for weight in layer]
         low, high = min(0.0, *values), max(values)
-        columns = figure.subplots(1, len(panels), squeeze=False, width_ratios=[len(one.weights) for one in panels])[0]
+        depths = [len(panel.weights) for panel in panels]
+        columns = figure.subplots(1, len(panels), squeeze=False, width_ratios=depths)[0]
         for axes, panel in zip(columns, panels, strict=True):
             shown = list(zip(*panel.weights, strict=True))
             image = axes.imshow(shown, vmin=low, vmax=high, cmap="Blues", aspect="auto")
@@ -64,8 +65,8 @@ def write_weights(path: str, panels: Sequence[WeightsPanel]) -> None:
             axes.set_yticks(range(len(shown)), [str(unit + 1) for unit in range(len(shown))])
             for unit, layers in enumerate(shown):
                 for layer, weight in enumerate(layers):
-                    colour = "white" if weight - low > 0.6 * (high - low) else "black"
-                    axes.text(layer, unit, f"{weight:.2f}", ha="center", va="center", color=colour, fontsize=9)
+                    color = "white" if weight - low > 0.6 * (high - low) else "black"
+                    axes.text(layer, unit, f"{weight:.2f}", ha="center", va="center", color=color, fontsize=9)
         figure.colorbar(image, ax=list(columns), label="weight")
 
     widths = [1.2 + max(0.55 * len(panel.weights), 0.09 * len(panel.title)) for panel in panels]

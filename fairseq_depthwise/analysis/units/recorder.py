@@ -1,4 +1,4 @@
-"""What the units of a multi-unit encoder do with data, read through hooks: the model runs as it always does."""
+"""Records the outputs of the units of a multi-unit encoder with hooks, while the model runs as usual."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class MeasuredDiversity:
 
     Attributes:
         layers: of each layer, first to last.
-        sentences: how many were read.
-        tokens: how many source tokens, the ends of sentences among them.
+        sentences: number of sentences read.
+        tokens: number of source tokens, ends of sentences included.
     """
 
     layers: tuple[LayerDiversity, ...]
@@ -31,13 +31,11 @@ class MeasuredDiversity:
 
 @contextmanager
 def recorded(layers: Iterable[nn.Module], observe: Callable[[int, UnitOutputs], None]) -> Iterator[None]:
-    """Within, ``observe`` gets the number of each layer that runs, from 0, and what its units did.
-
-    Nothing is kept from one layer to the next.
+    """Call ``observe`` with the number of each layer that runs, from 0, and the outputs of its units.
 
     Args:
         layers: :class:`~fairseq_depthwise.models.mute.layers.MultiUnitEncoderLayer`.
-        observe: called once for each layer and forward.
+        observe: called once for each layer and forward pass.
     """
     hooks: list[Any] = []
     try:
@@ -55,18 +53,18 @@ def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]
     def ask_for_weights(module: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         return inputs, {**options, "need_weights": True}
 
-    def keep(module: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor]) -> None:
+    def save_attention(module: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor]) -> None:
         attended[:] = [outputs]
 
-    def hand_over(module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
+    def pass_on(module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
         attention_outputs, weights = attended.pop()
-        # What the net reads is s_i, before its norm.
+        # The input of the feed-forward net is s_i, before its norm.
         observe(number, UnitOutputs(weights.mean(dim=1), attention_outputs, outputs, inputs[0] + outputs))
 
     return [
         layer.self_attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True),
-        layer.self_attention.register_forward_hook(keep),
-        layer.feed_forward.register_forward_hook(hand_over),
+        layer.self_attention.register_forward_hook(save_attention),
+        layer.feed_forward.register_forward_hook(pass_on),
     ]
 
 
@@ -75,15 +73,13 @@ def measure_diversity(
     batches: Iterable[dict[str, Any]],
     *,
     include_self: bool = False,
-    progress: Callable[[int], None] = lambda batch: None,
 ) -> MeasuredDiversity:
-    """Run an encoder over batches and measure how its units differ; the size of the batches does not matter.
+    """Run an encoder over batches and return the diversity of its units, whatever the size of the batches.
 
     Args:
         encoder: of a multi-unit model in evaluation mode.
         batches: as fairseq makes them, with ``net_input.src_tokens`` B x T.
         include_self: as in :class:`~fairseq_depthwise.analysis.units.diversity.LayerDiversitySums`.
-        progress: called with the number of batches done.
     """
     sums = [LayerDiversitySums(include_self=include_self) for _ in encoder.layers]
     sentences = tokens = 0
@@ -93,18 +89,17 @@ def measure_diversity(
         sums[number].add(outputs, padding)
 
     with torch.no_grad(), recorded(encoder.layers, observe):
-        for done, batch in enumerate(batches, start=1):
+        for batch in batches:
             source = batch["net_input"]["src_tokens"]
             padding = source.eq(encoder.dictionary.pad())
             encoder(source, src_lengths=batch["net_input"].get("src_lengths"))
             sentences += len(source)
             tokens += int(padding.logical_not().sum())
-            progress(done)
-    return MeasuredDiversity(tuple(one.value() for one in sums), sentences, tokens)
+    return MeasuredDiversity(tuple(layer.value() for layer in sums), sentences, tokens)
 
 
 def attention_maps(encoder: StackEncoder, tokens: Tensor, layer: int) -> Tensor:
-    """The attention weights of each unit for one sentence, U x T x T, mean over a unit's heads (the paper's Figure 5).
+    """Return the attention weights of each unit for one sentence, U x T x T, mean over its heads (Figure 5).
 
     Args:
         encoder: of a multi-unit model in evaluation mode.

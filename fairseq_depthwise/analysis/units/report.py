@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import torch
+from tqdm import tqdm
 
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.analysis.units.diversity import LayerDiversity, mean_of_layers
 from fairseq_depthwise.analysis.units.recorder import measure_diversity
-from fairseq_depthwise.analysis.units.weights import LayerWeights, weights_of
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
-from fairseq_depthwise.tables import aligned
+from fairseq_depthwise.models.mute.order import penalty
+from fairseq_depthwise.tables import aligned, csv_text
 
-#: Column of the printed table -> what it shows.
+#: Column of the printed table -> field of a diversity.
 _DIVERSITIES = {
     "attention positions": "attention_positions",
     "attention outputs": "attention_outputs",
@@ -24,15 +25,34 @@ _DIVERSITIES = {
 
 
 @dataclass(frozen=True)
+class LayerWeights:
+    """The weights of a layer's units ("Multi-Unit Transformers", Sections 3.1, 3.3 and 5.8).
+
+    Attributes:
+        weights: alpha of Equation 10, I; with a learned order those of its places, Equation 15.
+        coefficients: c, I: the factors of the units' outputs in the layer's sum. Without an order they are alpha.
+        order: the unit at each place of the permutation nearest to M, both counted from 1; None without an order.
+        distance: Frobenius distance of M from that permutation.
+        penalty: Equation 19, 0 for a permutation.
+    """
+
+    weights: tuple[float, ...]
+    coefficients: tuple[float, ...]
+    order: tuple[int, ...] | None = None
+    distance: float | None = None
+    penalty: float | None = None
+
+
+@dataclass(frozen=True)
 class UnitReport:
-    """What ``fairseq-depthwise units`` says of a checkpoint.
+    """The diversity and the weights of a checkpoint's units.
 
     Attributes:
         checkpoint: the file.
         architecture: as given in training.
         units: I.
         subset: part of the data.
-        sentences, tokens: how much of it was read.
+        sentences, tokens: number of sentences and tokens read.
         include_self: whether diversity is computed as by the authors' program.
         diversities: of each layer, first to last.
         weights: of each layer.
@@ -50,7 +70,7 @@ class UnitReport:
 
     @property
     def mean(self) -> LayerDiversity:
-        """The mean of the layers' diversities."""
+        """Mean of the layers' diversities."""
         return mean_of_layers(self.diversities)
 
     @property
@@ -66,15 +86,13 @@ def report_on(
     max_sentences: int,
     max_tokens: int,
     include_self: bool = False,
-    progress: Callable[[int, int], None] = lambda done, batches: None,
 ) -> UnitReport:
-    """Measure a loaded ``mute_transformer`` on a part of its data.
+    """Measure a ``mute_transformer`` on a part of its data, with a progress bar.
 
     Args:
         loaded: the model and its data.
         subset, max_sentences, max_tokens: as in :meth:`LoadedModel.batches`.
         include_self: as in :class:`~fairseq_depthwise.analysis.units.diversity.LayerDiversitySums`.
-        progress: called with the number of batches done and of all.
 
     Raises:
         UserError: the subset is missing or empty, or a learned order needs scipy.
@@ -82,10 +100,8 @@ def report_on(
     layers: list[MultiUnitEncoderLayer] = list(loaded.model.encoder.layers)
     weights = tuple(map(weights_of, layers))
     batches = loaded.batches(subset, max_sentences=max_sentences, max_tokens=max_tokens)
-    count = len(batches)
-    measured = measure_diversity(
-        loaded.model.encoder, batches, include_self=include_self, progress=lambda done: progress(done, count)
-    )
+    shown = tqdm(batches, unit=" batches", leave=False, disable=None)
+    measured = measure_diversity(loaded.model.encoder, shown, include_self=include_self)
     return UnitReport(
         checkpoint=loaded.path,
         architecture=loaded.architecture,
@@ -99,11 +115,23 @@ def report_on(
     )
 
 
-# --- JSON and CSV ----------------------------------------------------------------------------------------------------
+def weights_of(layer: MultiUnitEncoderLayer) -> LayerWeights:
+    """Return the weights of a layer in evaluation mode, in which a hard order is used as in inference.
+
+    Raises:
+        UserError: the units have a learned order and scipy is not installed.
+    """
+    with torch.no_grad():
+        weights = tuple(layer.unit_weights.tolist())
+        if layer.order is None:
+            return LayerWeights(weights, weights)
+        order = tuple(unit + 1 for unit in layer.order.order())
+        coefficients = tuple(layer.coefficients().tolist())
+        return LayerWeights(weights, coefficients, order, layer.order.distance(), float(penalty(layer.order.matrix())))
 
 
 def as_json(report: UnitReport) -> dict[str, Any]:
-    """One object, with a list of layers and the mean over them; null for what there is not."""
+    """Return one object, with a list of layers and their mean; null for missing values."""
     return {
         "checkpoint": report.checkpoint,
         "architecture": report.architecture,
@@ -120,30 +148,25 @@ def as_json(report: UnitReport) -> dict[str, Any]:
 
 
 def as_csv(reports: Sequence[UnitReport]) -> str:
-    """A line for each layer of each checkpoint, and one with the layer ``mean``; empty for what there is not."""
-    most = range(1, max(report.units for report in reports) + 1)
+    """Return a line for each layer of each checkpoint and one for their ``mean``; empty cells for missing values."""
+    units = range(1, max(report.units for report in reports) + 1)
     columns = ["checkpoint", "layer", *_DIVERSITIES.values()]
-    columns += [f"weight_{unit}" for unit in most] + [f"coefficient_{unit}" for unit in most]
+    columns += [f"weight_{unit}" for unit in units] + [f"coefficient_{unit}" for unit in units]
     columns += ["order", "distance", "penalty"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
+    lines: list[dict[str, Any]] = []
     for report in reports:
         for number, diversity, weights in _rows(report):
             line = {"checkpoint": report.checkpoint, "layer": number, **asdict(diversity)}
             line |= {f"weight_{unit}": value for unit, value in enumerate(weights.weights, start=1)}
             line |= {f"coefficient_{unit}": value for unit, value in enumerate(weights.coefficients, start=1)}
             line |= {"order": _order(weights), "distance": weights.distance, "penalty": weights.penalty}
-            writer.writerow(line)
-        writer.writerow({"checkpoint": report.checkpoint, "layer": "mean", **asdict(report.mean)})
-    return text.getvalue()
-
-
-# --- text ------------------------------------------------------------------------------------------------------------
+            lines.append(line)
+        lines.append({"checkpoint": report.checkpoint, "layer": "mean", **asdict(report.mean)})
+    return csv_text(lines, columns)
 
 
 def as_text(report: UnitReport) -> str:
-    """A table for people: the diversities of Table 6, the weights of Figure 3, and the order if there is one."""
+    """Return a table of the diversities of Table 6, the weights of Figure 3, and the order if there is one."""
     pairs = "pairs of different units"
     if report.include_self:
         pairs = "all pairs of units, with themselves too, of feed-forward outputs with the residual"

@@ -1,1 +1,1 @@
-"""Subcommands that analyse trained models."""
+"""Subcommands that analyze trained models."""

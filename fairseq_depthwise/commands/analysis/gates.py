@@ -1,4 +1,4 @@
-"""``gates``: what the cells of depth-wise LSTM models do."""
+"""``gates``: gates and state norms of depth-wise LSTM models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "gates",
         run=run,
-        help="measure how far the gates of depthwise_lstm_transformer models are open, and how long their states are",
+        help="measure the gates of depthwise_lstm_transformer models and the norms of their states",
         example="fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png\n"
         "  fairseq-depthwise gates 6l.pt 12l.pt --data data-bin --side encoder --json",
     )
@@ -31,7 +31,7 @@ def add_to(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis.stacks.figures import write_gates
-    from fairseq_depthwise.analysis.stacks.tables import gates_table
+    from fairseq_depthwise.analysis.stacks.report import gates_table
 
     def load(path: str, sides: Sequence[str]) -> tuple[LoadedModel, Measure[CellStatistics]]:
         return _load(path, sides, options.data)

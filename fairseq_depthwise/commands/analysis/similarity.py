@@ -1,4 +1,4 @@
-"""``similarity``: how alike the outputs of a model's layers are."""
+"""``similarity``: cosine similarities of the outputs of a model's layers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "similarity",
         run=run,
-        help="measure how alike the outputs of a model's layers are: to the embedding, to the layer below, and to the "
-        "mean of their sentence",
+        help="measure the cosine similarity of each layer's output to the embedding, to the layer below, and to the "
+        "mean of its sentence",
         example="fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf\n"
         "  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --csv",
     )
-    models = "models of this plugin, or transformers of fairseq's"
+    models = "checkpoints of this plugin's families, or of fairseq's own transformer"
     add_stack_options(parser, models=models, side="encoder", drawn="the similarities")
 
 
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis.loaded_model import load_model
     from fairseq_depthwise.analysis.stacks.figures import write_similarity
     from fairseq_depthwise.analysis.stacks.layer_similarity import measure_similarity
-    from fairseq_depthwise.analysis.stacks.tables import similarity_table
+    from fairseq_depthwise.analysis.stacks.report import similarity_table
 
     return write_stack_reports(
         options,

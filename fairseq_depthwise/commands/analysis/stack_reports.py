@@ -7,9 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from fairseq_depthwise.commands.parsers import add_data_options, add_forms, add_side
-from fairseq_depthwise.commands.progress import Progress
-from fairseq_depthwise.commands.results import print_reports
+from fairseq_depthwise.commands.parsers import add_data_options, add_forms, add_side, print_reports
 
 if TYPE_CHECKING:
     from fairseq_depthwise.analysis.loaded_model import LoadedModel
@@ -23,13 +21,13 @@ Measure = Callable[[Iterator["StackBatch"]], Mapping[str, Sequence[Row]]]
 
 
 def add_stack_options(parser: argparse.ArgumentParser, *, models: str, side: str, drawn: str) -> None:
-    """Options that both take.
+    """Add the options of both subcommands.
 
     Args:
         parser: of the subcommand.
-        models: what the checkpoints may be, in words.
-        side: the stack that is looked at unless ``--side`` is given.
-        drawn: what the figure shows, in words.
+        models: help text of the checkpoints.
+        side: the default of ``--side``.
+        drawn: what the figure shows, for its help text.
     """
     parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=models)
     add_data_options(parser)
@@ -46,45 +44,36 @@ def write_stack_reports(
     as_text: Callable[[StackReport[Row]], str],
     draw: Callable[[str, Sequence[str], Sequence[StackReport[Row]]], None],
 ) -> int:
-    """Look at one checkpoint after the other, so that one model is in memory; print all reports, and draw them.
+    """Measure one checkpoint after the other, so that one model is in memory; print all reports, and draw them.
 
     Args:
         options: of :func:`add_stack_options`.
-        load: a checkpoint's path and the sides to the model and what measures it.
-        as_text: a report as a table.
+        load: returns the model of a checkpoint and the function that measures it, from the path and the sides.
+        as_text: returns a report as a table.
         draw: writes the figure, from its path, a title for each checkpoint, and the reports.
 
     Returns:
         the command's exit status.
 
     Raises:
-        UserError: the figure cannot be written, or a checkpoint not be loaded or measured.
+        UserError: the figure cannot be written, or a checkpoint cannot be loaded or measured.
     """
     from fairseq_depthwise import figures
     from fairseq_depthwise.analysis.stacks import batches as stack_batches
     from fairseq_depthwise.analysis.stacks import report as stack_report
-    from fairseq_depthwise.checkpoints.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 
     sides = stack_batches.SIDES if options.side == "both" else (options.side,)
-
-    def report_on(path: str) -> StackReport[Row]:
-        print(f"reading {path}", file=sys.stderr)
-        loaded, measure = load(path, sides)
-        return stack_report.report_on(
-            loaded,
-            measure,
-            sides=sides,
-            subset=options.subset,
-            max_sentences=options.max_sentences,
-            max_tokens=options.max_tokens,
-            progress=Progress("batches"),
-        )
-
     output = options.output
     if output is not None:
         output = figures.figure_path("--output", output, force=options.force, inputs=options.checkpoints)
+    sizes = {"max_sentences": options.max_sentences, "max_tokens": options.max_tokens}
+    reports = []
     with fairseq_warnings_only():
-        reports = [report_on(path) for path in options.checkpoints]
+        for path in options.checkpoints:
+            print(f"reading {path}", file=sys.stderr)
+            loaded, measure = load(path, sides)
+            reports.append(stack_report.report_on(loaded, measure, sides=sides, subset=options.subset, **sizes))
     print_reports(options, reports, as_json=stack_report.as_json, as_csv=stack_report.as_csv, as_text=as_text)
     if output is not None:
         draw(output, figures.titles_of(options.checkpoints), reports)

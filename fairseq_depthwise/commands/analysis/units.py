@@ -1,4 +1,4 @@
-"""``units``: how the units of multi-unit models differ, and what each of them counts."""
+"""``units``: diversity, weights and attention of the units of multi-unit models."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import add_data_options, add_forms, add_parser, positive_int
-from fairseq_depthwise.commands.progress import Progress
-from fairseq_depthwise.commands.results import print_reports
+from fairseq_depthwise.commands.parsers import add_data_options, add_forms, add_parser, positive_int, print_reports
 
 if TYPE_CHECKING:
     from fairseq_depthwise.analysis.loaded_model import LoadedModel
@@ -24,7 +22,7 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "units",
         run=run,
-        help="measure how the units of mute_transformer models differ, and show their weights and their attention",
+        help="measure the diversity of the units of mute_transformer models, and show their weights and attention",
         example="fairseq-depthwise units checkpoints/checkpoint_best.pt --data data-bin --output weights.png\n"
         "  fairseq-depthwise units mute.pt biased.pt --data data-bin --sentence-index 3 --attention-output maps.pdf",
     )
@@ -32,16 +30,16 @@ def add_to(subcommands: Any) -> None:
     add_data_options(parser)
     parser.add_argument(
         "--include-self", action="store_true",
-        help="compute diversity as the authors' program does: over all pairs of units, those of a unit with itself "
-        "too, and of feed-forward outputs with the residual in them",
+        help="compute diversity as the authors' program does: over all pairs of units, including those of a unit with "
+        "itself, and of feed-forward outputs with their residual",
     )  # fmt: skip
     parser.add_argument("--output", metavar="FIGURE", help="draw the weights of the units: .png, .pdf or .svg")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--sentence", metavar="TEXT", help="a tokenised sentence for --attention-output")
+    which.add_argument("--sentence", metavar="TEXT", help="a tokenized sentence for --attention-output")
     which.add_argument(
         "--sentence-index", type=int, metavar="N", help="or one of the subset, counted from 0 as fairseq-generate does"
     )
-    parser.add_argument("--attention-output", metavar="FIGURE", help="draw where the units attend in the sentence")
+    parser.add_argument("--attention-output", metavar="FIGURE", help="draw the attention of the units in the sentence")
     parser.add_argument("--layer", type=positive_int, metavar="N", help="the layer of that figure (default: the last)")
     parser.add_argument("--force", action="store_true", help="replace figures that exist")
     add_forms(parser)
@@ -53,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise import figures
     from fairseq_depthwise.analysis.units import figures as unit_figures
     from fairseq_depthwise.analysis.units import report as unit_report
-    from fairseq_depthwise.checkpoints.saved_model import fairseq_warnings_only
+    from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 
     for option in ("output", "attention_output"):
         if (path := getattr(options, option)) is not None:
@@ -63,12 +61,12 @@ def run(options: argparse.Namespace) -> int:
 
     titles = figures.titles_of(options.checkpoints)
     with fairseq_warnings_only():
-        reports, attention = _look_at_all(options, titles)
+        reports, attention = _measure_all(options, titles)
 
     print_reports(options, reports, as_json=unit_report.as_json, as_csv=unit_report.as_csv, as_text=unit_report.as_text)
     if options.output is not None:
         panels = [
-            unit_figures.WeightsPanel(title, [one.weights for one in report.weights], of_places=report.sequential)
+            unit_figures.WeightsPanel(title, [layer.weights for layer in report.weights], of_places=report.sequential)
             for title, report in zip(titles, reports, strict=True)
         ]
         unit_figures.write_weights(options.output, panels)
@@ -79,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _look_at_all(options: argparse.Namespace, titles: Sequence[str]) -> tuple[list[UnitReport], list[AttentionRow]]:
-    """One checkpoint after the other, so that one model is in memory."""
+def _measure_all(options: argparse.Namespace, titles: Sequence[str]) -> tuple[list[UnitReport], list[AttentionRow]]:
+    """Measure one checkpoint after the other, so that one model is in memory."""
     from fairseq_depthwise.analysis.loaded_model import load_model
     from fairseq_depthwise.analysis.units.report import report_on
 
@@ -98,14 +96,13 @@ def _look_at_all(options: argparse.Namespace, titles: Sequence[str]) -> tuple[li
             max_sentences=options.max_sentences,
             max_tokens=options.max_tokens,
             include_self=options.include_self,
-            progress=Progress("batches"),
         )
         reports.append(report)
     return reports, attention
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
+    """Raise UserError for options that do not go together."""
     sentence = options.sentence is not None or options.sentence_index is not None
     if options.attention_output is not None and not sentence:
         raise UserError(

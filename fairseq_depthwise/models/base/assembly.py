@@ -13,9 +13,9 @@ from fairseq_depthwise.models.base.decoder import StackDecoder
 from fairseq_depthwise.models.base.encoder import StackEncoder
 from fairseq_depthwise.models.base.vocabulary import build_adaptive_softmax, build_embeddings
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.connection import Connection
 from fairseq_depthwise.modules.quantization_noise import add_block_noise
 from fairseq_depthwise.modules.relative_positions import RelativePositions
+from fairseq_depthwise.modules.stack import Connection
 
 
 class Stacks(Protocol):
@@ -94,7 +94,7 @@ def build_relative_positions(
 
 
 def _add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList) -> None:
-    """``--quant-noise-pq``: noise on the linear maps of the layers, for product quantization after training.
+    """``--quant-noise-pq``: noise on the linear layers of the layers, for product quantization after training.
 
     Raises:
         UserError: the block size does not divide the input width of one of them.
@@ -107,6 +107,6 @@ def _add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList
         if linear.in_features % block:
             raise UserError(
                 f"--quant-noise-pq-block-size {block} does not divide {linear.in_features}, the input width of one of "
-                "the linear maps"
+                "the linear layers"
             )
         add_block_noise(linear, config.quant_noise_pq, block)

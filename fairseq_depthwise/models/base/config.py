@@ -5,10 +5,12 @@ The configuration is flat: a field ``encoder_layers`` is the option ``--encoder-
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Optional, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
+from fairseq.models import register_model_architecture
 
 from fairseq_compat import UserError
 
@@ -28,8 +30,19 @@ def option(
     at_least: float | None = None,
     below: float | None = None,
     one_of: tuple[Any, ...] | None = None,
+    changes_parameters: bool = True,
+    addable: bool = False,
 ) -> Any:
-    """A configuration field; ``at_least <= value < below``, or that it is ``one_of``, is checked before building."""
+    """Return a configuration field whose value is checked before a model is built.
+
+    Args:
+        default: its value where none is given.
+        help: for the command line.
+        at_least, below: ``at_least <= value < below``.
+        one_of: the only values.
+        changes_parameters: False where trained parameters mean the same with another value.
+        addable: a model may have this part although the one that it starts from has not (value 0).
+    """
     allowed = f"one of {', '.join(map(str, one_of))}" if one_of else _range_in_words(at_least, below)
     return field(
         default=default,
@@ -38,6 +51,8 @@ def option(
             "at_least": at_least,
             "below": below,
             "one_of": one_of,
+            "changes_parameters": changes_parameters,
+            "addable": addable,
         },
     )
 
@@ -55,42 +70,68 @@ class EncoderDecoderConfig(FairseqDataclass):
     decoder_layers: int = option(6, "number of decoder layers", at_least=1)
     decoder_attention_heads: int = option(8, "number of attention heads in the decoder", at_least=1)
 
-    dropout: float = option(0.1, "dropout of embeddings and sub-layer outputs", at_least=0, below=1)
-    attention_dropout: float = option(0.0, "dropout of attention weights", at_least=0, below=1)
-    activation_dropout: float = option(0.0, "dropout inside the hidden or feed-forward nets", at_least=0, below=1)
+    dropout: float = option(
+        0.1, "dropout of embeddings and sub-layer outputs", at_least=0, below=1, changes_parameters=False
+    )
+    attention_dropout: float = option(
+        0.0, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
+    )
+    activation_dropout: float = option(
+        0.0, "dropout inside the hidden or feed-forward nets", at_least=0, below=1, changes_parameters=False
+    )
 
     share_decoder_input_output_embed: bool = option(False, "the output projection is the decoder's embedding table")
     share_all_embeddings: bool = option(False, "one table for encoder, decoder and output (joined dictionary)")
-    encoder_embed_path: Optional[str] = option(None, "pre-trained encoder embeddings, a text file")  # noqa: UP045  # see above
-    decoder_embed_path: Optional[str] = option(None, "pre-trained decoder embeddings, a text file")  # noqa: UP045  # see above
+    encoder_embed_path: Optional[str] = option(  # noqa: UP045  # see above the class
+        None, "pre-trained encoder embeddings, a text file", changes_parameters=False
+    )
+    decoder_embed_path: Optional[str] = option(  # noqa: UP045  # see above the class
+        None, "pre-trained decoder embeddings, a text file", changes_parameters=False
+    )
 
-    max_source_positions: int = option(1024, "longest source sentence in tokens", at_least=1)
-    max_target_positions: int = option(1024, "longest target sentence in tokens", at_least=1)
+    max_source_positions: int = option(1024, "longest source sentence in tokens", at_least=1, changes_parameters=False)
+    max_target_positions: int = option(1024, "longest target sentence in tokens", at_least=1, changes_parameters=False)
     encoder_learned_pos: bool = option(False, "learned positions in the encoder instead of sinusoids")
     decoder_learned_pos: bool = option(False, "learned positions in the decoder instead of sinusoids")
     no_token_positional_embeddings: bool = option(False, "no absolute positions")
     no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
 
     max_relative_positions: int = option(
-        0, "relative positions in every self-attention up to this distance; 0 = none", at_least=0
+        0, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
     )
     relative_position_terms: str = option(
         "key", "what relative positions act on: keys, or keys and values", one_of=("key", "key-value")
     )
 
-    encoder_layerdrop: float = option(0.0, "probability of skipping an encoder layer in training", at_least=0, below=1)
-    decoder_layerdrop: float = option(0.0, "probability of skipping a decoder layer in training", at_least=0, below=1)
-    cuda_graphs: bool = option(False, "in a beam search on a GPU, replay the decoder's steps as CUDA graphs")
-    checkpoint_activations: bool = option(False, "recompute each layer in the backward pass to save memory")
-    quant_noise_pq: float = option(
-        0.0, "iterative product quantization noise on the layers' linear maps", at_least=0, below=1
+    encoder_layerdrop: float = option(
+        0.0, "probability of skipping an encoder layer in training", at_least=0, below=1, changes_parameters=False
     )
-    quant_noise_pq_block_size: int = option(8, "block size of the quantization noise", at_least=1)
-    quant_noise_scalar: float = option(0.0, "scalar quantization noise", at_least=0, below=1)
+    decoder_layerdrop: float = option(
+        0.0, "probability of skipping a decoder layer in training", at_least=0, below=1, changes_parameters=False
+    )
+    cuda_graphs: bool = option(
+        False, "in a beam search on a GPU, replay the decoder's steps as CUDA graphs", changes_parameters=False
+    )
+    checkpoint_activations: bool = option(
+        False, "recompute each layer in the backward pass to save memory", changes_parameters=False
+    )
+    quant_noise_pq: float = option(
+        0.0,
+        "iterative product quantization noise on the layers' linear layers",
+        at_least=0,
+        below=1,
+        changes_parameters=False,
+    )
+    quant_noise_pq_block_size: int = option(
+        8, "block size of the quantization noise", at_least=1, changes_parameters=False
+    )
+    quant_noise_scalar: float = option(0.0, "scalar quantization noise", at_least=0, below=1, changes_parameters=False)
     adaptive_softmax_cutoff: Optional[str] = option(  # noqa: UP045  # see above the class
         None, "comma-separated cutoffs of an adaptive softmax; needs --criterion adaptive_loss"
     )
-    adaptive_softmax_dropout: float = option(0.0, "dropout of the adaptive softmax's tails", at_least=0, below=1)
+    adaptive_softmax_dropout: float = option(
+        0.0, "dropout of the adaptive softmax's tails", at_least=0, below=1, changes_parameters=False
+    )
     adaptive_softmax_factor: float = option(4.0, "how much narrower each tail of the adaptive softmax is", at_least=1)
 
     @classmethod
@@ -161,3 +202,23 @@ def _check_value(one: Field[Any], value: Any) -> None:
 
 def _nearest_divisor(width: int, heads: int) -> int:
     return min((number for number in range(1, width + 1) if width % number == 0), key=lambda n: abs(n - heads))
+
+
+def both_sides(**sizes: int) -> dict[str, int]:
+    """``embed_dim=512`` to the options ``encoder_embed_dim`` and ``decoder_embed_dim``."""
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+
+
+def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register ``--arch MODEL_NAME`` for each preset: it sets those defaults and nothing else."""
+    for name, defaults in presets.items():
+        _register(model, f"{model}_{name}", defaults)
+
+
+def _register(model: str, arch: str, defaults: Mapping[str, Any]) -> None:
+    def set_defaults(args: Any) -> None:
+        for option, value in defaults.items():
+            if getattr(args, option, None) is None:
+                setattr(args, option, value)
+
+    register_model_architecture(model, arch)(set_defaults)

@@ -1,6 +1,6 @@
 """The decoder that every family shares: embed, run a stack of layers, project.
 
-A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.connection`);
+A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.stack`);
 :mod:`fairseq_depthwise.models.base.assembly` puts them together.
 """
 
@@ -15,12 +15,11 @@ from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.base.stack_layers import layers_to_run, run_layer
-from fairseq_depthwise.modules.connection import Connection
 from fairseq_depthwise.modules.decoding.cache import DecodingCache, sentence_beams
 from fairseq_depthwise.modules.decoding.static_search import StaticSearch, StaticSteps
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.linear.prepacked import pack
+from fairseq_depthwise.modules.stack import Connection, layers_to_run, run_layer
 
 #: Where what a search keeps lies in fairseq's incremental state.
 _CACHE = "fairseq_depthwise"
@@ -168,21 +167,21 @@ class StackDecoder(FairseqIncrementalDecoder):
         Returns:
             T x B x C, L + 1 times the same, and heads x B x T x S or None.
         """
-        state = self.connection.start(embedded)
+        state = self.connection.initial_state(embedded)
         inner_states = [embedded]
         weights: Tensor | None = None
         recompute = self.checkpoint_activations and self.training
         for index, layer, kept in layers_to_run(self):
-            output = self.connection.below(state, index)
+            output = self.connection.layer_input(state, index)
             if kept:
                 need_weights = index == alignment_layer
                 output, layer_weights = run_layer(
                     layer, output, need_weights=need_weights, recompute=recompute, **attend
                 )
                 weights = layer_weights if need_weights else weights
-            state = self.connection.above(state, index, output)
-            inner_states.append(self.connection.hidden(state))
-        return self.connection.finish(state), inner_states, weights
+            state = self.connection.update(state, index, output)
+            inner_states.append(self.connection.representation(state))
+        return self.connection.output(state), inner_states, weights
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Features (B x T x C) to scores over the vocabulary (B x T x V); unchanged with an adaptive softmax."""

@@ -1,6 +1,6 @@
 """The encoder that every family shares: embed and run a stack of layers.
 
-A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.connection`);
+A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.stack`);
 :mod:`fairseq_depthwise.models.base.assembly` puts them together.
 """
 
@@ -13,10 +13,8 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.base.stack_layers import layers_to_run, run_layer
-from fairseq_depthwise.modules.connection import Connection
 from fairseq_depthwise.modules.embedding import TokenEmbedding
-from fairseq_depthwise.modules.encoder_layer import prepare_layers
+from fairseq_depthwise.modules.stack import Connection, layers_to_run, prepare_layers, run_layer
 
 
 class StackEncoder(FairseqEncoder):
@@ -25,7 +23,7 @@ class StackEncoder(FairseqEncoder):
     Args:
         dictionary: source dictionary.
         embedding: tokens to the stack's input.
-        layers: encoder layers (:class:`~fairseq_depthwise.modules.encoder_layer.EncoderLayer`), first to last.
+        layers: encoder layers (:class:`~fairseq_depthwise.modules.stack.EncoderLayer`), first to last.
         connection: makes the first state and the output.
         max_positions: longest source sentence.
         layerdrop: probability of leaving out a layer in training.
@@ -99,17 +97,17 @@ class StackEncoder(FairseqEncoder):
             prepared: further arguments for each layer, from ``prepare_layers``.
             keep_states: whether to keep the latter; otherwise none are returned.
         """
-        state = self.connection.start(embedded)
+        state = self.connection.initial_state(embedded)
         states = [embedded] if keep_states else []
         recompute = self.checkpoint_activations and self.training
         for index, layer, kept in layers_to_run(self):
-            output = below = self.connection.below(state, index)
+            output = below = self.connection.layer_input(state, index)
             if kept:
                 output = run_layer(layer, below, padding, *prepared[index], recompute=recompute)
-            state = self.connection.above(state, index, output)
+            state = self.connection.update(state, index, output)
             if keep_states:
-                states.append(self.connection.hidden(state))
-        return self.connection.finish(state), states
+                states.append(self.connection.representation(state))
+        return self.connection.output(state), states
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         """Row n becomes the old row ``new_order[n]``; the beam search asks for it at every step.

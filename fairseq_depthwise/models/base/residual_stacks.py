@@ -7,9 +7,9 @@ from torch import nn
 from fairseq_depthwise.models.base.assembly import build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.connection import Connection
 from fairseq_depthwise.modules.feed_forward import ACTIVATIONS, FeedForward
 from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
+from fairseq_depthwise.modules.stack import Connection
 
 
 @dataclass

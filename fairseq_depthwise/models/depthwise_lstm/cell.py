@@ -74,8 +74,8 @@ class Gates(nn.Module):
             parts = zip(projected.chunk(3, dim=-1), self.norm_weight, self.norm_bias, strict=True)
             logits = [F.layer_norm(one, (self.embed_dim,), weight, bias, NORM_EPS) for one, weight, bias in parts]
             return torch.sigmoid(logits[0]), torch.sigmoid(logits[1]), torch.sigmoid(logits[2])
-        normalised = F.layer_norm(projected.unflatten(-1, (3, self.embed_dim)), (self.embed_dim,), eps=NORM_EPS)
-        gates = torch.addcmul(self.norm_bias, normalised, self.norm_weight).sigmoid_()
+        normalized = F.layer_norm(projected.unflatten(-1, (3, self.embed_dim)), (self.embed_dim,), eps=NORM_EPS)
+        gates = torch.addcmul(self.norm_bias, normalized, self.norm_weight).sigmoid_()
         return gates[..., 0, :], gates[..., 1, :], gates[..., 2, :]
 
 
@@ -179,7 +179,7 @@ class DepthwiseLSTMCell(nn.Module):
 
     @property
     def _fusible(self) -> bool:
-        """Quantised linear maps and quantisation noise act in the modules' own calls."""
+        """Quantized linear layers and quantization noise act in the modules' own calls."""
         net = self.hidden_net
         return packable(self.gates.projection, net.first, *([] if net.second is None else [net.second]))
 

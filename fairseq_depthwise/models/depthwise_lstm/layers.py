@@ -6,6 +6,9 @@ connection and no feed-forward sub-layer; the cell takes over both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +16,7 @@ from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, Dept
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.encoder_layer import EncoderLayer
+from fairseq_depthwise.modules.stack import Connection, EncoderLayer
 
 DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
 
@@ -24,7 +27,7 @@ class DepthwiseEncoderLayer(EncoderLayer):
     Args:
         self_attention: the attention over the sentence.
         cell: connects this layer with the one below.
-        input_norm: normalises the attention's input; None in the first layer, whose input is the embedding.
+        input_norm: normalizes the attention's input; None in the first layer, whose input is the embedding.
         dropout: dropout of the attention's output.
     """
 
@@ -44,9 +47,31 @@ class DepthwiseEncoderLayer(EncoderLayer):
 
     def forward(self, state: DepthwiseState, padding: Tensor | None) -> DepthwiseState:
         """State below to state above (T x B x d each); ``padding``: B x T, True at padding."""
-        normalised = state.output if self.input_norm is None else self.input_norm(state.output)
-        attended, _ = self.self_attention(normalised, normalised, padding=padding)
+        normalized = state.output if self.input_norm is None else self.input_norm(state.output)
+        attended, _ = self.self_attention(normalized, normalized, padding=padding)
         return self.cell(self.dropout(attended), state)
+
+
+class DecoderMerge(NamedTuple):
+    """How a decoder layer's two attentions reach its last cell.
+
+    Attributes:
+        width: of what the cell reads of them, in multiples of d.
+        merge: self-attention's and cross-attention's output (T x B x d each) -> T x B x (width d).
+        two_cells: whether the self-attention's output goes through a cell of its own before (Figure 3 (b)).
+    """
+
+    width: int
+    merge: Callable[[Tensor, Tensor], Tensor]
+    two_cells: bool = False
+
+
+#: Values of ``--decoder-merge``.
+DECODER_MERGES = {
+    "add": DecoderMerge(1, lambda attended, crossed: attended + crossed),
+    "concat": DecoderMerge(2, lambda attended, crossed: torch.cat([attended, crossed], dim=-1)),
+    "two-cells": DecoderMerge(1, lambda attended, crossed: crossed, two_cells=True),
+}
 
 
 class DepthwiseDecoderLayer(nn.Module):
@@ -61,10 +86,10 @@ class DepthwiseDecoderLayer(nn.Module):
         self_attention: the attention over the target positions so far.
         cross_attention: the attention over the encoder's output.
         cell: connects this layer with the one below.
+        merge: what the cell reads of both attentions.
         middle_cell: with two cells, the one between the attentions.
-        input_norm: normalises the self-attention's input; None in the first layer.
-        query_norm: normalises the cross-attention's query; None in the first layer.
-        concatenate: with one cell, give it both attentions side by side (2d) instead of their sum (d).
+        input_norm: normalizes the self-attention's input; None in the first layer.
+        query_norm: normalizes the cross-attention's query; None in the first layer.
         dropout: dropout of each attention's output.
     """
 
@@ -74,22 +99,22 @@ class DepthwiseDecoderLayer(nn.Module):
         self_attention: MultiheadAttention,
         cross_attention: MultiheadAttention,
         cell: DepthwiseCell,
+        merge: DecoderMerge,
         middle_cell: DepthwiseCell | None = None,
         input_norm: nn.LayerNorm | None,
         query_norm: nn.LayerNorm | None,
-        concatenate: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if concatenate and middle_cell is not None:
-            raise ValueError("two cells take one attention each; there is nothing to concatenate")
+        if merge.two_cells != (middle_cell is not None):
+            raise ValueError("two cells are a merge of their own")
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.cell = cell
         self.middle_cell = middle_cell
         self.input_norm = input_norm
         self.query_norm = query_norm
-        self.concatenate = concatenate
+        self.merge = merge
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -116,8 +141,8 @@ class DepthwiseDecoderLayer(nn.Module):
             need_weights: whether to return weights.
         """
         # 1. Self-attention.
-        normalised = state.output if self.input_norm is None else self.input_norm(state.output)
-        attended, _ = self.self_attention(normalised, normalised, padding=self_padding, causal=causal, cache=cache)
+        normalized = state.output if self.input_norm is None else self.input_norm(state.output)
+        attended, _ = self.self_attention(normalized, normalized, padding=self_padding, causal=causal, cache=cache)
         attended = self.dropout(attended)
 
         # 2. Cross-attention.
@@ -134,10 +159,14 @@ class DepthwiseDecoderLayer(nn.Module):
         crossed = self.dropout(crossed)
 
         # 3. The cell.
-        if self.middle_cell is not None:
-            merged = crossed
-        elif self.concatenate:
-            merged = torch.cat([attended, crossed], dim=-1)
-        else:
-            merged = attended + crossed
-        return self.cell(merged, state), weights
+        return self.cell(self.merge.merge(attended, crossed), state), weights
+
+
+class DepthwiseConnection(Connection):
+    """The depth-wise LSTM's ends of the stack: ``Out_0 = Cell_0 =`` the embedding; a layer norm on top."""
+
+    def initial_state(self, embedded: Tensor) -> DepthwiseState:
+        return DepthwiseState(output=embedded, cell=embedded)
+
+    def representation(self, state: DepthwiseState) -> Tensor:
+        return state.output

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairseq_depthwise.models.base.presets import both_sides
+from fairseq_depthwise.models.base.config import both_sides
 
 _BIG = {**both_sides(embed_dim=1024, attention_heads=16), "depthwise_hidden_dim": 4096}
 

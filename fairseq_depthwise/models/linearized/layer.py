@@ -1,4 +1,4 @@
-"""A layer of a trained model, and the linear map that can stand in for it.
+"""A layer of a trained model, and the linear layer that can stand in for it.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
 Depth-Wise LSTMs"), Section 4: what a layer's non-linearity is worth is measured by putting ``y = W x + b`` (Eq 12) in
@@ -50,8 +50,8 @@ class LinearizedLayer(nn.Module):
         intact: the trained layer.
         width: d, or 2d for pairs.
         which: one of ``STATES``; says nothing where the state is one tensor.
-        returned_besides: how many values the layer returns beside its state; a linear map has None for each, as it has
-            no attention weights to show.
+        returned_besides: how many values the layer returns beside its state; a linear layer has None
+            for each, as it has no attention weights to show.
     """
 
     #: Read by fairseq's encoder, of its first layer: do not take the fused path, which knows no other layers.

@@ -1,4 +1,4 @@
-"""A trained, frozen Transformer in which linear maps stand for some of the layers.
+"""A trained, frozen Transformer in which linear layers stand for some of the layers.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
 Depth-Wise LSTMs"), Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the maps are

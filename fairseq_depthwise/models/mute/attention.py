@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.attention_kernel import attend, hiding_mask
+from fairseq_depthwise.modules.attention import attend, hiding_mask
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.batched import UnitLinear
 from fairseq_depthwise.modules.relative_positions import RelativePositions

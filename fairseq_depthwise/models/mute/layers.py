@@ -16,8 +16,8 @@ from fairseq_depthwise.models.mute.attention import UnitAttention
 from fairseq_depthwise.models.mute.noise import UnitInputs
 from fairseq_depthwise.models.mute.order import UnitOrder, coefficients
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.encoder_layer import EncoderLayer
 from fairseq_depthwise.modules.linear.batched import UnitLayerNorm, UnitLinear
+from fairseq_depthwise.modules.stack import EncoderLayer
 
 
 class UnitFeedForward(nn.Module):

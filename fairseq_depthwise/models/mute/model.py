@@ -16,10 +16,8 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble, build_relative_positions
-from fairseq_depthwise.models.base.auxiliary_loss import AuxiliaryLoss
-from fairseq_depthwise.models.base.config import option
-from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.models.base.presets import register_presets
+from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.mute.attention import UnitAttention
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer, UnitFeedForward
@@ -37,10 +35,14 @@ PENALTY = 2.5e-4
 class MuteTransformerConfig(ResidualConfig):
     """Options of ``mute_transformer``; dropout is the paper's for WMT14 English-German."""
 
-    dropout: float = option(0.2, "dropout of embeddings and sub-layer outputs", at_least=0, below=1)
-    activation_dropout: float = option(0.2, "dropout inside the feed-forward nets", at_least=0, below=1)
+    dropout: float = option(
+        0.2, "dropout of embeddings and sub-layer outputs", at_least=0, below=1, changes_parameters=False
+    )
+    activation_dropout: float = option(
+        0.2, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
+    )
     max_relative_positions: int = option(
-        16, "relative positions in every self-attention up to this distance; 0 = none", at_least=0
+        16, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
     )
     relative_position_terms: str = option(
         "key-value",
@@ -92,7 +94,7 @@ class MuteTransformerConfig(ResidualConfig):
             if not self.unit_sequential:
                 raise UserError(
                     f"--permutation-penalty {self.permutation_penalty:g} is given without --unit-sequential; there is "
-                    "no order to penalise, so leave it out"
+                    "no order to penalize, so leave it out"
                 )
             if not 0 <= self.permutation_penalty < math.inf:
                 raise UserError(

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: Swapped positions are at most so far apart, and so many neighbours are disordered (Section 3.2).
+#: Swapped positions are at most so far apart, and so many neighbors are disordered (Section 3.2).
 RANGE = 3
 
 
@@ -80,7 +80,7 @@ def swap(sentences: Sentences, draw: Draw) -> Tensor:
 
 
 def disorder(sentences: Sentences, draw: Draw) -> Tensor:
-    """``RANGE`` neighbours take each other's rows in an order that is uniform over all, the old one among them.
+    """``RANGE`` neighbors take each other's rows in an order that is uniform over all, the old one among them.
 
     Where they begin is uniform; a shorter sentence is disordered as a whole.
 
@@ -175,7 +175,7 @@ class UnitInputs(nn.Module):
         """T x B x d to U x T x B x d, with U = 1 where all units read the same.
 
         Args:
-            values: the normalised input of the layer.
+            values: the normalized input of the layer.
             rows: what :meth:`draw` gave.
         """
         if rows is None:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 #: Added to every entry, in proportion to their mean: a matrix with too many entries of 0 cannot be doubly stochastic.
 EPSILON = 1e-3
 
-#: How often columns and rows are normalised. The paper does it once after every step, to a matrix that was normalised
+#: How often columns and rows are normalized. The paper does it once after every step, to a matrix that was normalized
 #: before; the parameter here is not, so as much is made up for in one go. Rows sum to 1 then, and columns within a
 #: hundredth, where half of the entries were clipped.
 ROUNDS = 50

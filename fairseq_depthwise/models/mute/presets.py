@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairseq_depthwise.models.base.presets import both_sides
+from fairseq_depthwise.models.base.config import both_sides
 
 _BIASED = {"unit_inputs": "identity,swap,mask,disorder"}
 _SEQUENTIAL = {**_BIASED, "unit_sequential": True}

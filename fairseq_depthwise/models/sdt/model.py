@@ -14,33 +14,37 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble
-from fairseq_depthwise.models.base.auxiliary_loss import AuxiliaryLoss
-from fairseq_depthwise.models.base.config import option
-from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.models.base.presets import register_presets
+from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
+from fairseq_depthwise.models.sdt.connection import BlockConnection
 from fairseq_depthwise.models.sdt.presets import PRESETS
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
-from fairseq_depthwise.modules.connection import BlockConnection, Connection
+from fairseq_depthwise.modules.stack import Connection
 
 
 @dataclass
 class SDTTransformerConfig(ResidualConfig):
     """Options of ``sdt_transformer``; the paper's dropout is 0.1 everywhere."""
 
-    attention_dropout: float = option(0.1, "dropout of attention weights", at_least=0, below=1)
-    activation_dropout: float = option(0.1, "dropout inside the feed-forward nets", at_least=0, below=1)
+    attention_dropout: float = option(
+        0.1, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
+    )
+    activation_dropout: float = option(
+        0.1, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
+    )
     encoder_block_size: int = option(
-        6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0
+        6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0, addable=True
     )
     max_relative_positions: int = option(
-        8, "relative positions in every self-attention up to this distance; 0 = none", at_least=0
+        8, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
     )
     inter_similarity_weight: float = option(
         0.0,
         "weight of the penalty on representations that differ from their sentence's mean; needs --criterion "
         "label_smoothed_cross_entropy_with_auxiliary",
         at_least=0,
+        changes_parameters=False,
     )
 
     def check(self) -> None:
@@ -75,7 +79,7 @@ class SDTTransformer(StackModel):
         return model
 
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """The regulariser of "Reg-6L" (Section 6.3), where it has a weight."""
+        """The regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
         if not self.inter_similarity_weight:
             return {}
         layers = encoder_out["encoder_states"][1:]

@@ -64,7 +64,7 @@ class DecodingCache:
     def __init__(self, source: Tensor, padding: Tensor | None, rows: Tensor) -> None:
         beams = sentence_beams(source.size(1), rows)
         if beams is None:
-            # Not k neighbouring rows for each sentence: every row becomes a sentence of its own.
+            # Not k neighboring rows for each sentence: every row becomes a sentence of its own.
             source, beams = source.index_select(1, rows), 1
             padding = None if padding is None else padding.index_select(0, rows)
         self.beams = beams
@@ -191,7 +191,7 @@ class DecodingCache:
 
 
 def sentence_beams(sentences: int, rows: Tensor) -> int | None:
-    """k if ``rows`` (N, the sentence that each belongs to) are k neighbours for each of the sentences, else None."""
+    """k if ``rows`` (N, the sentence that each belongs to) are k neighbors for each of the sentences, else None."""
     beams = rows.size(0) // max(sentences, 1)
     in_order = torch.arange(sentences, device=rows.device).repeat_interleave(beams)
     return beams if in_order.size(0) == rows.size(0) and torch.equal(rows, in_order) else None

@@ -1,4 +1,4 @@
-"""Linear maps and layer norms of several parallel units, computed together.
+"""Linear layers and layer norms of several parallel units, computed together.
 
 Tensors of units are U x T x B x C. U = 1 stands for all units alike: values that every unit reads, or a map that the
 units share. Nothing is copied for the other units then.
@@ -63,5 +63,5 @@ class UnitLayerNorm(nn.Module):
         width = values.size(-1)
         if self.weight.size(0) == 1:
             return F.layer_norm(values, (width,), self.weight[0], self.bias[0], self.eps)
-        normalised = F.layer_norm(values, (width,), eps=self.eps)
-        return torch.addcmul(self.bias[:, None, None], normalised, self.weight[:, None, None])
+        normalized = F.layer_norm(values, (width,), eps=self.eps)
+        return torch.addcmul(self.bias[:, None, None], normalized, self.weight[:, None, None])

@@ -1,4 +1,4 @@
-"""Linear maps whose weights are laid out once for inference."""
+"""Linear layers whose weights are laid out once for inference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LITTLE_WORK = 2**18
 
 
 def packable(*maps: nn.Module) -> bool:
-    """Whether these are plain linear maps: quantised ones, noisy ones, and ones with hooks have to be called."""
+    """Whether these are plain linear layers: quantized ones, noisy ones, and ones with hooks have to be called."""
     return all(
         type(one) is nn.Linear
         and not one._forward_pre_hooks
@@ -27,25 +27,25 @@ def packable(*maps: nn.Module) -> bool:
 
 
 def pack(linear: nn.Module) -> None:
-    """Let a linear map compute from packed weights while no gradients are asked for; others stay as they are."""
+    """Let a linear layer compute from packed weights while no gradients are asked for; others stay as they are."""
     if isinstance(linear, nn.Linear) and packable(linear):
         vars(linear)["forward"] = PackedLinear(linear)  # of this object only, beside the class's
 
 
 def pack_together(*maps: nn.Module) -> PackedLinear | None:
-    """Linear maps of one input as one product; None where one of them must be called itself."""
+    """Linear layers of one input as one product; None where one of them must be called itself."""
     return PackedLinear(*maps) if packable(*maps) else None
 
 
 class PackedLinear:
-    """Linear maps of the same input as one product, for inference.
+    """Linear layers of the same input as one product, for inference.
 
     The weights are stacked, and on a CPU stored in the blocks that oneDNN's products read, which makes products of
     few rows, such as a step of a beam search consists of, faster. The maps keep their own
     weights; when those change, or move, they are packed again.
 
     Args:
-        maps: linear maps with the same input width, all with biases or all without.
+        maps: linear layers with the same input width, all with biases or all without.
     """
 
     def __init__(self, *maps: nn.Module) -> None:

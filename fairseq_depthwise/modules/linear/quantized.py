@@ -1,7 +1,7 @@
-"""Linear maps in whole numbers of 8 bits, for inference on a CPU through PyTorch's own quantised products.
+"""Linear layers in whole numbers of 8 bits, for inference on a CPU through PyTorch's own quantized products.
 
 Weights w become ``round(w / s)`` between -127 and 127, with a scale ``s = max |w| / 127`` for each output. Inputs are
-quantised anew in each call, to 256 steps between the least and the greatest of all the call's values, 0 among them:
+quantized anew in each call, to 256 steps between the least and the greatest of all the call's values, 0 among them:
 what stands beside a sentence in its batch therefore has a small influence on it. Sums are whole numbers of 32 bits,
 and outputs are float32.
 """
@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from fairseq_compat import UserError
 from fairseq_depthwise.modules.linear.batched import UnitLinear
 
-#: PyTorch's sets of quantised products, the fastest of few rows first; ``x86`` is another name of the first.
+#: PyTorch's sets of quantized products, the fastest of few rows first; ``x86`` is another name of the first.
 _ENGINES = ("fbgemm", "x86", "onednn", "qnnpack")
 
 #: Outputs from which on oneDNN's product is faster: that of others spends its time on memory for intermediate sums.
 _WIDE = 8192
 
-#: What PyTorch 2.13 says of tensors in 8 bits, which its quantised products take their weights from.
+#: What PyTorch 2.13 says of tensors in 8 bits, which its quantized products take their weights from.
 _DEPRECATION = r"torch\.quantize_per_tensor, torch\.quantize_per_channel"
 
 
@@ -41,7 +41,7 @@ class QuantizedLinear:
         bytes: what it keeps in memory.
 
     Raises:
-        UserError: this build of PyTorch has no quantised products.
+        UserError: this build of PyTorch has no quantized products.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -53,7 +53,7 @@ class QuantizedLinear:
 
     @classmethod
     def of(cls, maps: Sequence[nn.Linear]) -> QuantizedLinear:
-        """Linear maps of the same input, all with biases or all without, as one: out is the sum of theirs."""
+        """Linear layers of the same input, all with biases or all without, as one: out is the sum of theirs."""
         biases = [one.bias.detach() for one in maps if one.bias is not None]
         return cls(torch.cat([one.weight.detach() for one in maps]), torch.cat(biases) if biases else None)
 
@@ -89,11 +89,11 @@ class QuantizedUnitLinear:
 
 
 def require_quantized_products() -> None:
-    """Raises UserError where this build of PyTorch has no quantised products."""
+    """Raises UserError where this build of PyTorch has no quantized products."""
     supported = torch.backends.quantized.supported_engines
     if not set(_ENGINES) & set(supported) or not hasattr(torch.ops.quantized, "linear_dynamic"):
         raise UserError(
-            f"int8 needs a PyTorch with quantised products, one of {', '.join(_ENGINES)}; PyTorch {torch.__version__} "
+            f"int8 needs a PyTorch with quantized products, one of {', '.join(_ENGINES)}; PyTorch {torch.__version__} "
             f"has {', '.join(supported) or 'none'}"
         )
 
@@ -107,14 +107,14 @@ def _engine_for(outputs: int) -> str:
 
 
 def _pack(weight: Tensor, bias: Tensor | None, engine: str) -> Any:
-    """Quantised weights in the layout of an engine."""
+    """Quantized weights in the layout of an engine."""
     weight = weight.float()
     scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
     with _engine(engine), warnings.catch_warnings():
         warnings.filterwarnings("ignore", _DEPRECATION)
         zeros = torch.zeros(len(weight), dtype=torch.long)
-        quantised = torch.quantize_per_channel(weight.contiguous(), scales.double(), zeros, 0, torch.qint8)
-        return torch.ops.quantized.linear_prepack(quantised, None if bias is None else bias.float())
+        quantized = torch.quantize_per_channel(weight.contiguous(), scales.double(), zeros, 0, torch.qint8)
+        return torch.ops.quantized.linear_prepack(quantized, None if bias is None else bias.float())
 
 
 @contextmanager

@@ -19,9 +19,8 @@ from fairseq_compat import UserError, checkpoints
 from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe.fit import choose_batches, collect_moments
-from fairseq_depthwise.analysis.probe.probe import ProbedModel, ProbeOptions, prepare, probe
-from fairseq_depthwise.analysis.probe.translating import SearchOptions, Translator
-from fairseq_depthwise.analysis.probe.workers import Worker
+from fairseq_depthwise.analysis.probe.probe import ProbedModel, prepare, probe
+from fairseq_depthwise.analysis.probe.workers import ProbeOptions, ProbeWorker, translate_subset
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE = "depthwise_lstm_transformer"
@@ -51,13 +50,13 @@ def numbers_of(batches: list[list[int]]) -> list[int]:
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[Key]:
     """The rows that are translated, as they are."""
     keys: list[Key] = []
-    original = Worker.translate
+    original = ProbeWorker.translate
 
-    def translate(self: Worker, layer: str | None, state: str, *rest: Any) -> list[str]:
-        keys.append((layer or "none", state))
+    def translate(self: ProbeWorker, layer: str, state: str, *rest: Any) -> list[str]:
+        keys.append((layer, state))
         return original(self, layer, state, *rest)
 
-    monkeypatch.setattr(Worker, "translate", translate)
+    monkeypatch.setattr(ProbeWorker, "translate", translate)
     return keys
 
 
@@ -96,11 +95,12 @@ def test_sentences_that_are_too_long(tmp_path: Path, data: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_moments_are_those_of_each_sentence_alone(kind: str, tmp_path: Path, data: str) -> None:
     loaded = load_model(trained(tmp_path, kind), data)
-    model, dataset = LinearizedTransformer(loaded.model, ["encoder.2", "decoder.1"]), loaded.sentences("test")
-    cpu, done = torch.device("cpu"), []
-    whole = collect_moments(model, dataset, [range(8)], device=cpu, progress=done.append)
-    alone = collect_moments(model, dataset, [[number] for number in range(8)], device=cpu, progress=done.append)
-    assert done[0] == sum(done[1:]) == whole["decoder.1"].count
+    model = LinearizedTransformer(loaded.model, ["encoder.2", "decoder.1"])
+    dataset: Any = loaded.sentences("test")
+    cpu = torch.device("cpu")
+    whole = collect_moments(model, dataset, [range(8)], device=cpu)
+    alone = collect_moments(model, dataset, [[number] for number in range(8)], device=cpu)
+    assert whole["decoder.1"].count == sum(dataset.tgt_sizes)
     for name, one in whole.items():
         for part in ("mean", "products", "squares"):
             torch.testing.assert_close(getattr(one, part), getattr(alone[name], part), rtol=1e-4, atol=1e-4)
@@ -124,9 +124,9 @@ def test_checkpoints_translate_as_the_rows_did(kind: str, tmp_path: Path, data: 
     texts: set[str] = set()
     for file in files:
         loaded = load_model(str(file), data)
-        translator = Translator(loaded, loaded.model, SearchOptions(beam=2), torch.device("cpu"))
         text = (tmp_path / "probe/hypotheses" / f"{file.stem}.txt").read_text()
-        assert translator.translate() == text.splitlines()
+        translations = translate_subset(loaded, loaded.model, ProbeOptions(data, beam=2), torch.device("cpu"))
+        assert translations == text.splitlines()
         texts.add(text)
     assert len(texts) > 1
 
@@ -155,15 +155,15 @@ def test_stopped_between_rows(
     path, options = trained(tmp_path, "transformer"), ProbeOptions(data, layers="encoder.1,encoder.2", beam=1)
     expected = run(path, tmp_path / "whole", options)
     translated.clear()
-    counted = Worker.translate
+    counted = ProbeWorker.translate
 
-    def stop(self: Worker, layer: str | None, *rest: Any) -> list[str]:
+    def stop(self: ProbeWorker, layer: str, *rest: Any) -> list[str]:
         if layer == "encoder.1":
             raise KeyboardInterrupt
         return counted(self, layer, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Worker, "translate", stop)
+        patch.setattr(ProbeWorker, "translate", stop)
         with pytest.raises(KeyboardInterrupt):
             run(path, tmp_path / "stopped", options)
     assert translated == [("none", "")]
@@ -270,15 +270,13 @@ def test_two_processes_are_one(tmp_path: Path, data: str) -> None:
 def test_processes_end_with_their_parent(tmp_path: Path, data: str) -> None:
     """Nobody would end them if it is killed."""
     program = (
-        "import sys, time\n"
-        "from fairseq_depthwise.analysis import probe, probe_workers\n"
+        "import multiprocessing, sys, time\n"
+        "from fairseq_depthwise.analysis.probe.workers import ProbeOptions, load_trained, running_workers\n"
         "if __name__ == '__main__':\n"
-        "    options = probe.ProbeOptions(sys.argv[2], layers='encoder.1', processes=2)\n"
-        "    ready = probe.prepare(sys.argv[1], options)\n"
-        "    work = probe_workers.Work(sys.argv[1], options.data, ready.layers, 'train', ready.search)\n"
-        "    with probe_workers.Workers(work, ready.loaded, 2) as workers:\n"
-        "        workers.collect([[0]], lambda done: None)\n"
-        "        print(*[one.pid for one in workers._pool._processes.values()], flush=True)\n"
+        "    options = ProbeOptions(sys.argv[2], processes=2)\n"
+        "    with running_workers(load_trained(*sys.argv[1:]), ['encoder.1'], options) as run:\n"
+        "        list(run('collect', [([[0]],)]))\n"
+        "        print(*[child.pid for child in multiprocessing.active_children()], flush=True)\n"
         "        time.sleep(600)\n"
     )
     (tmp_path / "program.py").write_text(program)

@@ -16,8 +16,8 @@ from fairseq_depthwise.analysis.stacks.batches import SIDES, stack_batches
 from fairseq_depthwise.analysis.stacks.gate_statistics import (
     CellStatistics,
     CellSums,
-    Moments,
-    Spread,
+    MeanDeviation,
+    RunningMoments,
     measure_gates,
 )
 from fairseq_depthwise.models.depthwise_lstm import cell as depthwise_cell
@@ -60,15 +60,15 @@ def test_golden_numbers() -> None:
     assert (found.output_gate.mean, found.output_gate.deviation) == pytest.approx((0.7, 0.75 * math.sqrt(2) / 3))
     assert (found.output_gate.shut, found.output_gate.open) == (0, 2 / 3)
     # Norms 5, 2 and 8: mean 5, squares 0 + 9 + 9.
-    assert found.cell_norm == Spread(5.0, math.sqrt(6))
-    assert found.output_norm == Spread(2.5, math.sqrt(6) / 2)
+    assert found.cell_norm == MeanDeviation(5.0, math.sqrt(6))
+    assert found.output_norm == MeanDeviation(2.5, math.sqrt(6) / 2)
 
 
 @pytest.mark.parametrize("sizes", [(1,) * 60, (60,), (7, 0, 3, 49, 1)])
 def test_a_small_deviation_of_large_values(sizes: tuple[int, ...]) -> None:
     """Of float64's 16 digits the squares of these take all, so that the difference of sums would be noise."""
     values = 1e8 + torch.randn(60, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    moments = Moments()
+    moments = RunningMoments()
     for part in values.split(sizes):
         moments.add(part)
     mean = math.fsum(values.tolist()) / 60
@@ -79,7 +79,7 @@ def test_a_small_deviation_of_large_values(sizes: tuple[int, ...]) -> None:
 
 
 def test_no_values() -> None:
-    assert math.isnan(Moments().deviation)
+    assert math.isnan(RunningMoments().deviation)
 
 
 # --- models ----------------------------------------------------------------------------------------------------------

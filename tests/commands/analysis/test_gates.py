@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import checkpoint_of
 
 from fairseq_compat import checkpoints
-from fairseq_depthwise import cli
 
 FAMILY = "depthwise_lstm_transformer"
 GATES = ("input_gate", "forget_gate", "output_gate")
 NORMS = ("cell_norm", "output_norm")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("gates") / "data-bin", empty=[])
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +31,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def gates(*arguments: object) -> int:
-    return cli.main(["gates", *map(str, arguments)])
-
-
-def as_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
-    assert gates(*arguments, "--json") == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["checkpoints"]
-    return found
-
-
-# --- the result ------------------------------------------------------------------------------------------------------
-
-
 def cells_of_text(cell: dict[str, Any]) -> str:
     """A row of the printed table, its spaces removed."""
     text = f"{cell['layer']}{cell['cell'] or ''}"
@@ -59,54 +40,50 @@ def cells_of_text(cell: dict[str, Any]) -> str:
     return text + "".join(f"{cell[norm]['mean']:.2f}±{cell[norm]['deviation']:.2f}" for norm in NORMS)
 
 
-def test_forms_agree(models: dict[str, str], data: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forms_agree(
+    models: dict[str, str], data: str, printed: Callable[..., str], document: Callable[..., Any]
+) -> None:
     paths = [models["plain"], models["two"]]
-    documents = as_json(capsys, *paths, "--data", data)
-    assert gates(*paths, "--data", data, "--csv") == 0
-    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert gates(*paths, "--data", data) == 0
-    texts = capsys.readouterr().out.split("\n\n")
-    assert len(documents) == len(texts) == 2
-
-    for path, document, text in zip(paths, documents, texts, strict=True):
-        assert (document["checkpoint"], document["architecture"]) == (path, FAMILY)
-        assert (document["subset"], document["sentences"]) == ("valid", 6)
-        expected = []
+    command = ["gates", *paths, "--data", data]
+    documents = document(*command)["checkpoints"]
+    lines = list(csv.DictReader(io.StringIO(printed(*command, "--csv"))))
+    texts = printed(*command).split("\n\n")
+    for path, found, text in zip(paths, documents, texts, strict=True):
+        assert (found["checkpoint"], found["architecture"]) == (path, FAMILY)
+        assert (found["subset"], found["sentences"]) == ("valid", 6)
+        rows = [line.replace(" ", "") for line in text.splitlines()]
         for side in ("encoder", "decoder"):
-            expected += [f"{side}: {document[side]['tokens']} tokens", None]
             of_this = [line for line in lines if (line["checkpoint"], line["side"]) == (path, side)]
-            for cell, line in zip(document[side]["layers"], of_this, strict=True):
-                expected.append(cells_of_text(cell))
+            for cell, line in zip(found[side]["layers"], of_this, strict=True):
+                assert cells_of_text(cell) in rows
                 assert (line["layer"], line["cell"]) == (str(cell["layer"]), cell["cell"] or "")
-                for name, values in cell.items():
-                    if isinstance(values, dict):
-                        assert {part: line[f"{name}_{part}"] for part in values} == {
-                            part: str(value) for part, value in values.items()
-                        }
+                for name in (*GATES, *NORMS):
+                    assert {part: line[f"{name}_{part}"] for part in cell[name]} == {
+                        part: str(value) for part, value in cell[name].items()
+                    }
                 for gate in GATES:
                     assert 0 < cell[gate]["mean"] < 1
                     assert 0 < cell[gate]["deviation"] < 0.5
-        heading, *_ = printed = text.strip().splitlines()
-        assert heading == f"{path}: {FAMILY}"
-        two_cells = "two cells in a layer: a between its attentions, b above both" in printed
-        assert two_cells == (path == models["two"])
-        for line, row in zip(printed[-len(expected) :], expected, strict=True):
-            assert row in (None, line, line.replace(" ", ""))
-    assert [(one["layer"], one["cell"]) for one in documents[1]["decoder"]["layers"]] == [
-        (1, "a"), (1, "b"), (2, "a"), (2, "b"),
-    ]  # fmt: skip
+    cells = [(one["layer"], one["cell"]) for one in documents[1]["decoder"]["layers"]]
+    assert cells == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
     assert {one["cell"] for one in documents[1]["encoder"]["layers"]} == {None}
 
 
-def test_one_side(models: dict[str, str], data: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (both,) = as_json(capsys, models["plain"], "--data", data)
+def test_one_side_and_batches_do_not_change_the_values(
+    models: dict[str, str], data: str, document: Callable[..., Any]
+) -> None:
+    command = ["gates", models["two"], "--data", data]
+    (both,) = document(*command)["checkpoints"]
     for side, other in (("encoder", "decoder"), ("decoder", "encoder")):
-        (one,) = as_json(capsys, models["plain"], "--data", data, "--side", side)
-        assert one[side] == both[side]
+        (one,) = document(*command, "--side", side, "--max-tokens", 7)["checkpoints"]
         assert other not in one
+        assert one[side]["tokens"] == both[side]["tokens"]
+        for found, expected in zip(one[side]["layers"], both[side]["layers"], strict=True):
+            for name in (*GATES, *NORMS):
+                assert found[name] == pytest.approx(expected[name], rel=1e-5)
 
 
-def test_the_order_of_the_gates(tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_order_of_the_gates(tmp_path: Path, data: str, document: Callable[..., Any]) -> None:
     """Gates that depend on nothing: no scale in their norms, and shifts of -3, 0 and 3."""
     path = checkpoint_of(tmp_path, FAMILY)
     state = checkpoints.load_checkpoint(path)
@@ -116,38 +93,18 @@ def test_the_order_of_the_gates(tmp_path: Path, data: str, capsys: pytest.Captur
         if name.endswith("gates.norm_bias"):
             value.copy_(torch.tensor([[-3.0], [0.0], [3.0]]).expand_as(value))
     torch.save(state, path)
-    (document,) = as_json(capsys, path, "--data", data)
-    for side in ("encoder", "decoder"):
-        for cell in document[side]["layers"]:
-            for gate, mean, shut, open_ in zip(GATES, (0.04743, 0.5, 0.95257), (1, 0, 0), (0, 0, 1), strict=True):
-                assert cell[gate] == {
-                    "mean": pytest.approx(mean, abs=1e-5), "deviation": pytest.approx(0, abs=1e-6), "shut": shut,
-                    "open": open_,
-                }  # fmt: skip
-            assert cell["output_norm"]["mean"] == pytest.approx(0.95257 * cell["cell_norm"]["mean"], rel=1e-4)
+    (found,) = document("gates", path, "--data", data)["checkpoints"]
+    for cell in (cell for side in ("encoder", "decoder") for cell in found[side]["layers"]):
+        for gate, mean, shut, open_ in zip(GATES, (0.04743, 0.5, 0.95257), (1, 0, 0), (0, 0, 1), strict=True):
+            expected = {"mean": mean, "deviation": 0, "shut": shut, "open": open_}
+            assert cell[gate] == pytest.approx(expected, abs=1e-5)
+        assert cell["output_norm"]["mean"] == pytest.approx(0.95257 * cell["cell_norm"]["mean"], rel=1e-4)
 
 
-def test_batches_do_not_matter(models: dict[str, str], data: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (whole,) = as_json(capsys, models["two"], "--data", data)
-    (batched,) = as_json(capsys, models["two"], "--data", data, "--max-tokens", 7)
-    for side in ("encoder", "decoder"):
-        assert whole[side]["tokens"] == batched[side]["tokens"]
-        for one, other in zip(whole[side]["layers"], batched[side]["layers"], strict=True):
-            for name in (*GATES, *NORMS):
-                assert one[name] == pytest.approx(other[name], rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        ("sdt", "holds a model of the architecture sdt_transformer; it must be depthwise_lstm_transformer or a preset"),
-        ("rnn", "has the cells of --depthwise-cell rnn, which have no gates"),
-    ],
-)
-def test_models_without_gates(
-    model: str, said: str, models: dict[str, str], data: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("model", "named"), [("sdt", "sdt_transformer"), ("rnn", "--depthwise-cell rnn")])
+def test_models_without_gates_are_refused(
+    model: str, named: str, models: dict[str, str], data: str, refusal: Callable[..., str]
 ) -> None:
-    assert gates(models["plain"], models[model], "--data", data) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith(f"fairseq-depthwise: error: {models[model]} {said}")
+    sentence = refusal("gates", models["plain"], models[model], "--data", data)
+    assert models[model] in sentence
+    assert named in sentence

@@ -1,4 +1,4 @@
-"""A trained model with linear maps in it: every family and fairseq's own, whole and step by step, frozen, saved."""
+"""A trained model with linear layers in it: every family and fairseq's own, whole and step by step, frozen, saved."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tiny_models import PAD, SOURCE, TARGET, task_of
 from torch import Tensor, nn
 
 from fairseq_compat import checkpoints
-from fairseq_depthwise.analysis.probe.checkpoint import write_linearized
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.analysis.probe.record import write_linearized
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer, depths_of, layers_named
 

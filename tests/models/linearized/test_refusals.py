@@ -13,8 +13,8 @@ from probe_checkpoints import checkpoint_of
 from tiny_models import task_of
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.analysis.probe.checkpoint import write_linearized
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.analysis.probe.record import write_linearized
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE = "depthwise_lstm_transformer"

@@ -55,7 +55,7 @@ def naive_swap(real: int) -> Iterator[tuple[dict[int, int], float]]:
 
 
 def naive_disorder(real: int) -> Iterator[tuple[dict[int, int], float]]:
-    """Three neighbours, or all of a shorter sentence, in any order."""
+    """Three neighbors, or all of a shorter sentence, in any order."""
     width = min(real, 3)
     begins, orders = range(real - width + 1), list(itertools.permutations(range(width)))
     for begin in begins:

@@ -15,7 +15,7 @@ from second_reading_sdt import read_encoder
 from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny, task_of
 from torch import Tensor, nn
 
-from fairseq_depthwise.growth.stock_transformer import names_of_sdt
+from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
 
 SDT = "sdt_transformer"

@@ -1,4 +1,4 @@
-"""Packed linear maps are the maps they are made of, whatever happens to those."""
+"""Packed linear layers are the maps they are made of, whatever happens to those."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
 
 def maps(*widths: int, bias: bool = False, dtype: torch.dtype = torch.float32) -> list[nn.Linear]:
-    """Linear maps from 24 values to so many each."""
+    """Linear layers from 24 values to so many each."""
     torch.manual_seed(1)
     return [nn.Linear(24, width, bias=bias, dtype=dtype) for width in widths]
 
@@ -174,7 +174,7 @@ def hooked(before: bool) -> nn.Linear:
 @pytest.mark.parametrize(
     "special",
     [hooked(True), hooked(False), OwnLinear(24, 8), IntLinear(24, 8), nn.LayerNorm(24)],
-    ids=["hook before", "hook after", "subclass", "quantised", "no linear map"],
+    ids=["hook before", "hook after", "subclass", "quantized", "no linear layer"],
 )
 def test_maps_with_a_computation_of_their_own_are_left_alone(special: nn.Module) -> None:
     pack(special)

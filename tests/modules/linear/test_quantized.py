@@ -1,4 +1,4 @@
-"""Quantised maps against a reading of what they say of themselves, and against the bound of its rounding."""
+"""Quantized maps against a reading of what they say of themselves, and against the bound of its rounding."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_units(maps: int, inputs: int) -> None:
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_packing_leaves_quantised_maps_alone() -> None:
+def test_packing_leaves_quantized_maps_alone() -> None:
     linear = nn.Linear(24, 16)
     product = QuantizedLinear(linear.weight, linear.bias)
     vars(linear)["forward"] = product
@@ -134,9 +134,9 @@ def test_pytorch_is_left_as_it_was(recwarn: pytest.WarningsRecorder) -> None:
     assert not recwarn.list
 
 
-def test_builds_without_quantised_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builds_without_quantized_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(torch.backends.quantized), "supported_engines", ["none"])
-    with pytest.raises(UserError, match=r"needs a PyTorch with quantised products, one of fbgemm, .* has none"):
+    with pytest.raises(UserError, match=r"needs a PyTorch with quantized products, one of fbgemm, .* has none"):
         require_quantized_products()
-    with pytest.raises(UserError, match="quantised products"):
+    with pytest.raises(UserError, match="quantized products"):
         QuantizedLinear(weight_of(2))

@@ -39,13 +39,13 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool, activa
     Args:
         requested: one of ``KERNELS``.
         device: where the cell computes.
-        fusible: whether its linear maps are plain; otherwise only eager does them justice.
+        fusible: whether its linear layers are plain; otherwise only eager does them justice.
         activation: of its hidden net.
     """
     if requested == "eager" or (requested == "auto" and device.type != "cuda"):
         return "eager"
     if not fusible:
-        _fall_back(requested, "its linear maps are quantised or have hooks")
+        _fall_back(requested, "its linear layers are quantized or have hooks")
         return "eager"
     kernel = "triton" if requested == "auto" else requested
     if kernel == "compile":
@@ -222,8 +222,8 @@ def _step(tensors: CellTensors, settings: CellSettings) -> tuple[Tensor, Tensor]
         hidden = _keep(hidden, tensors.keep_activated, settings.activation_scale)
         hidden = F.linear(hidden, tensors.second_weight)
     hidden = _keep(hidden, tensors.keep_hidden, settings.hidden_scale)
-    normalised = F.layer_norm(gates.unflatten(-1, (3, width)), (width,), eps=eps)
-    logits = normalised * tensors.gate_norm_weight + tensors.gate_norm_bias
+    normalized = F.layer_norm(gates.unflatten(-1, (3, width)), (width,), eps=eps)
+    logits = normalized * tensors.gate_norm_weight + tensors.gate_norm_bias
     input_gate, forget_gate, output_gate = torch.sigmoid(logits).unbind(-2)
     new_cell = cell * forget_gate + hidden * input_gate
     return new_cell * output_gate, new_cell

@@ -38,8 +38,8 @@ def _means(i, f, o, width: tl.constexpr):
 
 
 @triton.jit
-def _normalise_gates(i, f, o, mask, width: tl.constexpr, eps):
-    """Each gate normalised, then 1 / its deviation."""
+def _normalize_gates(i, f, o, mask, width: tl.constexpr, eps):
+    """Each gate normalized, then 1 / its deviation."""
     i_mean, f_mean, o_mean = _means(i, f, o, width)
     i = tl.where(mask, i - i_mean, 0.0)
     f = tl.where(mask, f - f_mean, 0.0)
@@ -69,7 +69,7 @@ def _gate_update_kernel(
     if keep is not None:
         h = drop(h, keep + row * width, columns, mask, scale)
 
-    i, f, o, _, _, _ = _normalise_gates(i, f, o, mask, width, eps)
+    i, f, o, _, _, _ = _normalize_gates(i, f, o, mask, width, eps)
     i = tl.sigmoid(i * load_columns(weight, columns, mask) + load_columns(bias, columns, mask))
     f = tl.sigmoid(f * load_columns(weight + width, columns, mask) + load_columns(bias + width, columns, mask))
     o = tl.sigmoid(o * load_columns(weight + 2 * width, columns, mask) + load_columns(bias + 2 * width, columns, mask))
@@ -111,7 +111,7 @@ def _gate_update_backward_kernel(
         if grad_cell is not None:
             grad_above = load_columns(grad_cell + row * width, columns, mask)
 
-        i_normal, f_normal, o_normal, i_inverse, f_inverse, o_inverse = _normalise_gates(i, f, o, mask, width, eps)
+        i_normal, f_normal, o_normal, i_inverse, f_inverse, o_inverse = _normalize_gates(i, f, o, mask, width, eps)
         i = tl.sigmoid(i_normal * i_weight + i_bias)
         f = tl.sigmoid(f_normal * f_weight + f_bias)
         o = tl.sigmoid(o_normal * o_weight + o_bias)

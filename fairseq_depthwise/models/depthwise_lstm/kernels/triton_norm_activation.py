@@ -26,8 +26,8 @@ from fairseq_depthwise.models.depthwise_lstm.kernels.triton_rows import (
 
 
 @triton.jit
-def _normalise_halves(left, right, left_mask, right_mask, width: tl.constexpr, eps):
-    """Both halves of a row normalised, and 1 / its deviation. Two passes, because E[x^2] - E[x]^2 cancels."""
+def _normalize_halves(left, right, left_mask, right_mask, width: tl.constexpr, eps):
+    """Both halves of a row normalized, and 1 / its deviation. Two passes, because E[x^2] - E[x]^2 cancels."""
     mean = tl.sum(left + right) / width
     left = tl.where(left_mask, left - mean, 0.0)
     right = tl.where(right_mask, right - mean, 0.0)
@@ -66,7 +66,7 @@ def _norm_activation_kernel(
     target = activated + row * result_width
     left_values = load_columns(source, left, left_mask)
     right_values = load_columns(source, right, right_mask)
-    left_normal, right_normal, _ = _normalise_halves(left_values, right_values, left_mask, right_mask, width, eps)
+    left_normal, right_normal, _ = _normalize_halves(left_values, right_values, left_mask, right_mask, width, eps)
     left_scaled = left_normal * load_columns(weight, left, left_mask) + load_columns(bias, left, left_mask)
     right_scaled = right_normal * load_columns(weight, right, right_mask) + load_columns(bias, right, right_mask)
 
@@ -116,7 +116,7 @@ def _norm_activation_backward_kernel(
             if keep is not None:
                 right_grad = drop(right_grad, keep + row * result_width, right, right_mask, scale)
 
-        left_normal, right_normal, inverse = _normalise_halves(
+        left_normal, right_normal, inverse = _normalize_halves(
             left_values, right_values, left_mask, right_mask, width, eps
         )
         left_scaled = left_normal * left_weight + left_bias

@@ -33,25 +33,19 @@ def load(folder: Path, *, suffix: str = "", master: bool = True, **options: Any)
     return str(asked.value)
 
 
-@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
-def test_a_missing_file_is_refused(option: str, tmp_path: Path) -> None:
-    typed = f"--{option.replace('_', '-')}"
-    with pytest.raises(UserError) as refused:
-        load(tmp_path, **{option: "elsewhere/model.pt"})
-    assert str(refused.value) == (
-        f"{typed} elsewhere/model.pt does not exist; give a checkpoint that does, or leave the option out: a training "
-        f"goes on from {tmp_path}/checkpoint_last.pt by itself"
-    )
+OPTIONS = ("restore_file", "continue_once", "finetune_from_model")
 
 
-@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
-def test_a_file_that_is_there_is_read(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_missing_file_is_refused_and_one_that_is_there_is_read(option: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
+    with pytest.raises(UserError, match=f"^--{option.replace('_', '-')} {path} does not exist"):
+        load(tmp_path / "run", **{option: str(path)})
     path.touch()
     assert load(tmp_path / "run", **{option: str(path)}) == str(path)
 
 
-@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
+@pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("kind", ["folder", "device", "pipe", "link", "nothing"])
 def test_what_is_no_file_is_refused(kind: str, option: str, tmp_path: Path) -> None:
     path = {"device": os.devnull, "nothing": ""}.get(kind, str(tmp_path / "model.pt"))
@@ -59,34 +53,29 @@ def test_what_is_no_file_is_refused(kind: str, option: str, tmp_path: Path) -> N
     make.get(kind, str)(path)
     typed = f"--{option.replace('_', '-')} {path or repr(path)}"
     for folder in (tmp_path, tmp_path / "run"):
-        with pytest.raises(UserError, match=f"^{typed} is .*; give a checkpoint, or leave the option out: a training "):
+        with pytest.raises(UserError, match=f"^{typed} is "):
             load(folder, **{option: path})
 
 
 @pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "gone")])
 def test_own_checkpoint_that_is_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "checkpoint_last.pt")
-    with pytest.raises(UserError, match=r"/checkpoint_last.pt is a .*; move it away"):
+    with pytest.raises(UserError, match=r"/checkpoint_last.pt is a "):
         load(tmp_path)
 
 
 def test_two_beginnings(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--finetune-from-model a.pt and --restore-file b.pt are two beginnings"):
+    with pytest.raises(UserError, match=r"--finetune-from-model a.pt and --restore-file b.pt "):
         load(tmp_path, finetune_from_model="a.pt", restore_file="b.pt")
 
 
-def test_the_first_start_of_a_command_that_names_its_own_folder(tmp_path: Path) -> None:
+def test_a_run_of_its_own_needs_no_file(tmp_path: Path) -> None:
     path = str(tmp_path / "run" / "checkpoint_best.pt")
     assert load(tmp_path / "run", restore_file=path) == path
-
-
-def test_without_the_options_nothing_is_asked_for(tmp_path: Path) -> None:
-    assert load(tmp_path) == str(tmp_path / "checkpoint_last.pt")
-
-
-def test_a_run_of_its_own_needs_no_file_to_continue_from(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint_last.pt").touch()
-    assert load(tmp_path, continue_once="gone.pt") == str(tmp_path / "checkpoint_last.pt")
+    last = tmp_path / "checkpoint_last.pt"
+    assert load(tmp_path) == str(last)
+    last.touch()
+    assert load(tmp_path, continue_once="gone.pt") == str(last)
 
 
 def test_each_shard_is_a_file(tmp_path: Path) -> None:

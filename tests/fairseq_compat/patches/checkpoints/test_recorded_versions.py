@@ -25,22 +25,16 @@ def trainer(stock_options: Namespace, stock_task: Any, stock_model: Any) -> Trai
     return trainer
 
 
-def test_checkpoint_has_the_versions_as_plain_text(trainer: Trainer, tmp_path: Path) -> None:
+def test_checkpoint_has_the_versions_as_plain_text_and_is_loaded(trainer: Trainer, tmp_path: Path) -> None:
     path = str(tmp_path / "checkpoint.pt")
-    trainer.save_checkpoint(path, {"val_loss": 4.5})
+    trainer.save_checkpoint(path, {"val_loss": 4.5, "train_iterator": {"epoch": 2}})
     extra = checkpoints.load_checkpoint(path)["extra_state"]
     assert extra["val_loss"] == 4.5
+    assert trainer.load_checkpoint(path)["train_iterator"] == {"epoch": 2}
     versions = extra["versions"]
     assert versions["torch"] == torch.__version__
     assert versions["python"] == sys.version.partition(" ")[0]
     assert {type(part) for pair in versions.items() for part in pair} == {str}
-
-
-def test_training_goes_on_from_it(trainer: Trainer, tmp_path: Path) -> None:
-    path = str(tmp_path / "checkpoint.pt")
-    trainer.save_checkpoint(path, {"train_iterator": {"epoch": 2}})
-    extra = trainer.load_checkpoint(path)
-    assert extra["train_iterator"] == {"epoch": 2}
 
 
 def test_other_files_are_saved_as_they_are(tmp_path: Path) -> None:

@@ -14,14 +14,6 @@ from fairseq import checkpoint_utils
 from fairseq_compat import UserError, checkpoints
 
 
-def test_save_replaces_the_old_file_whole(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint_last.pt"
-    path.write_bytes(b"old")
-    checkpoint_utils.torch_persistent_save({"weight": torch.ones(2)}, str(path))
-    assert torch.equal(checkpoints.load(path)["weight"], torch.ones(2))
-    assert os.listdir(tmp_path) == [path.name]
-
-
 def test_passing_failure_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -35,40 +27,33 @@ def test_passing_failure_is_tried_again(
 
     monkeypatch.setattr(torch, "save", save)
     path = tmp_path / "checkpoint.pt"
+    path.write_bytes(b"old")
     checkpoint_utils.torch_persistent_save({"weight": torch.ones(2)}, str(path))
     assert torch.equal(checkpoints.load(path)["weight"], torch.ones(2))
     assert caplog.text.count("trying again") == 2
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_lasting_failure_is_raised_after_three_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[int] = []
+@pytest.mark.parametrize(
+    ("number", "raised", "tries"), [(errno.EIO, OSError, 3), (errno.ENOSPC, UserError, 1)], ids=["lasting", "full disk"]
+)
+def test_failure_that_stays_keeps_the_old_file(
+    number: int, raised: type[Exception], tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
 
     def save(obj: Any, file: Any) -> None:
-        tries.append(1)
-        raise OSError(errno.EIO, "always")
+        tried.append(1)
+        raise OSError(number, "always")
 
     monkeypatch.setattr(torch, "save", save)
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(b"old")
-    with pytest.raises(OSError, match="always"):
+    with pytest.raises(raised):
         checkpoint_utils.torch_persistent_save({}, str(path))
-    assert len(tries) == 3
+    assert len(tried) == tries
     assert path.read_bytes() == b"old"
-
-
-def test_full_disk_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[int] = []
-
-    def save(obj: Any, file: Any) -> None:
-        tries.append(1)
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr(torch, "save", save)
-    with pytest.raises(UserError, match="no space"):
-        checkpoint_utils.torch_persistent_save({}, str(tmp_path / "checkpoint.pt"))
-    assert len(tries) == 1
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_copies_of_a_save_are_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,14 +52,13 @@ def test_languages_that_the_data_folder_says_are_recorded(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "named"),
     [
-        ("xx", None, "--source-lang xx is none of the languages of {}: de, en, fr"),
-        (None, "", "--target-lang '' is none of the languages of {}: de, en, fr"),
-        (None, "en", "--target-lang en leaves a choice in {}: de-en, fr-en; give --source-lang and --target-lang"),
+        ("xx", None, "--source-lang xx .*{}: de, en, fr"),
+        (None, "", "--target-lang '' .*{}: de, en, fr"),
+        (None, "en", "--target-lang en .*{}: de-en, fr-en"),
     ],
 )
-def test_refused(source: str | None, target: str | None, said: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
+def test_refused(source: str | None, target: str | None, named: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=named.format(tmp_path)):
         tasks.setup_task(options(data(tmp_path, "en-de", "en-fr"), source, target))
-    assert str(refused.value) == said.format(tmp_path)

@@ -10,12 +10,9 @@ import pytest
 
 @pytest.mark.parametrize(("option", "scores"), [(["--sentence-bleu"], ["100.00", "44.72"]), ([], ["64.09"])])
 def test_scores(
-    option: list[str],
-    scores: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    option: list[str], scores: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     from fairseq_cli import score
 
     (tmp_path / "sys").write_text("a b c d e\na b x d e\n", encoding="utf-8")

@@ -18,21 +18,13 @@ def parsed(stock_data: Path, *added: str, **keywords: Any) -> Namespace:
     return options.parse_args_and_arch(options.get_training_parser(), arguments, **keywords)
 
 
-def test_bf16_is_on_and_tpu_is_off(stock_data: Path) -> None:
-    options = parsed(stock_data, "--bf16", "--cpu")
+@pytest.mark.parametrize("option", ["--bf16", "--memory-efficient-bf16"])
+def test_bf16_is_on_and_tpu_is_off(option: str, stock_data: Path) -> None:
+    options = parsed(stock_data, option, "--cpu")
     assert options.bf16
     assert options.cpu
     assert not options.tpu
-
-
-def test_the_short_form_turns_bf16_on_as_well(stock_data: Path) -> None:
-    options = parsed(stock_data, "--memory-efficient-bf16")
-    assert options.bf16
-    assert not options.tpu
-
-
-def test_tpu_asked_for_by_name_stays(stock_data: Path) -> None:
-    assert parsed(stock_data, "--tpu").tpu
+    assert parsed(stock_data, option, "--tpu").tpu  # asked for by name
 
 
 def test_with_xla_installed_nothing_changes(stock_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,17 +26,6 @@ def test_evaluation_computes_what_training_computes(
     torch.testing.assert_close(evaluated[real], trained[real])
 
 
-def test_without_the_patch_evaluation_of_a_loaded_model_stops(
-    monkeypatch: pytest.MonkeyPatch, stock_model: Any, padded_batch: tuple[torch.Tensor, torch.Tensor]
-) -> None:
-    stock_model.load_state_dict(stock_model.state_dict())  # fairseq takes the fast path after loading only
-    monkeypatch.setattr("fairseq.models.transformer.transformer_encoder.torch", torch)
-    for layer in stock_model.encoder.layers:
-        layer.BT_version = True
-    with torch.no_grad(), pytest.raises(RuntimeError, match="Mask Type"):
-        stock_model.encoder(*padded_batch)
-
-
 @pytest.mark.parametrize("version", ["2.6.0a0+nv25.01", "2.13.0.dev20260801"])
 def test_versions_of_vendors_and_nightly_builds_are_not_read(
     monkeypatch: pytest.MonkeyPatch, padded_batch: tuple[torch.Tensor, torch.Tensor], version: str

@@ -272,7 +272,7 @@ def test_a_kernel_that_cannot_be_built_is_tried_once(
 
 
 def test_linear_maps_with_hooks_are_called_themselves() -> None:
-    """Quantisation noise acts in a hook before the call."""
+    """Quantization noise acts in a hook before the call."""
     cell, calls = build_cell(kernel="compile"), []
     cell.gates.projection.register_forward_pre_hook(lambda *_: calls.append(1))
     tensors = inputs()

@@ -105,7 +105,7 @@ class Case:
         )
 
         projected, weight, bias = leaves(self.projected, self.weight, self.bias)
-        values = normalised(projected[:, self.start :]) * weight + bias
+        values = normalized(projected[:, self.start :]) * weight + bias
         if self.activation == "glu":
             first, second = values.chunk(2, dim=-1)
             values = first / (1 + torch.exp(-second))
@@ -137,7 +137,7 @@ class Case:
 
         projected, weight, bias, hidden, cell = leaves(*arguments)
         i, f, o = (
-            1 / (1 + torch.exp(-(normalised(values) * weight[gate] + bias[gate])))
+            1 / (1 + torch.exp(-(normalized(values) * weight[gate] + bias[gate])))
             for gate, values in enumerate(projected[:, : self.start].split(self.width, dim=-1))
         )
         above = cell * f + dropped(hidden, self.keep_hidden) * i
@@ -160,7 +160,7 @@ def leaves(*tensors: Tensor) -> list[Tensor]:
     return [tensor.detach().double().requires_grad_() for tensor in tensors]
 
 
-def normalised(values: Tensor) -> Tensor:
+def normalized(values: Tensor) -> Tensor:
     centred = values - values.mean(dim=-1, keepdim=True)
     return centred / (centred.square().mean(dim=-1, keepdim=True) + EPS).sqrt()
 

@@ -1,0 +1,94 @@
+"""What a process may keep and open: freed memory on a CPU, and files.
+
+glibc, the C library of most Linux distributions, maps every large block anew and unmaps it when it is freed, and the
+system clears each of its pages when it is first touched. A step of training or of a beam search frees and allocates
+blocks of the same sizes again and again; kept, they cost no page faults (docs/depthwise_speed.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import os
+from functools import cache
+
+#: mallopt's parameters, from glibc's malloc.h, and the largest value: it takes an int.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST = -1, -3, 2**31 - 1
+
+#: With one of these in the environment the user has decided.
+_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Let this process keep what it frees; whether it does. Only the first call does something.
+
+    Kept are the freed blocks, and up to 2 GiB at the end of the heap. Without glibc nothing is changed. It is called
+    where a command starts; a program that uses the models by itself may do so too.
+    """
+    if any(name in os.environ for name in _VARIABLES):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library, another system
+        return False
+    return all(mallopt(parameter, _LARGEST) == 1 for parameter in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
+
+
+logger = logging.getLogger(__name__)
+
+
+def allow_more_open_files() -> None:
+    """Raise this process's soft limit to its hard one, if half of what it allows is in use."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The system gives the lowest free number; the one that a file has just freed may be free.
+    if soft in (hard, resource.RLIM_INFINITY) or not any(_is_open(soft // 2 + more) for more in (0, 1)):
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):  # macOS has a maximum below an infinite hard limit
+        return
+    logger.info("%d files may be open instead of %d, as half of these are", hard, soft)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def explain_too_many_open_files(error: BaseException) -> str | None:
+    """One sentence where the limit is the reason of an error, None elsewhere.
+
+    Of an error in a process that reads ahead only the text arrives, and not even that if it could not send it.
+    """
+    message = str(error)
+    if not (
+        (isinstance(error, OSError) and (error.errno == errno.EMFILE or f"[Errno {errno.EMFILE}]" in message))
+        or (isinstance(error, RuntimeError) and message == "received 0 items of ancdata")
+    ):
+        return None
+    name = getattr(error, "filename", None)
+    undamaged = "no file is damaged" if name is None else f"{os.fsdecode(name)} is not damaged"
+    allowed = _allowed()
+    return (
+        f"too many open files: {undamaged}, but a process may have {allowed or 'only so many'} open at a time, and "
+        f"data of many languages needs more; `ulimit -n {max(8192, 4 * allowed)}` before the command allows that, as "
+        "far as `ulimit -Hn` goes, which an administrator can raise"
+    )
+
+
+def _allowed() -> int:
+    """The hard limit; 0 where the system has none or does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1])

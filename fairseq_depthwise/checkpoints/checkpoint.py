@@ -1,0 +1,186 @@
+"""The reader of checkpoints: options, task and model of any registered architecture."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from typing import Any
+
+from fairseq import checkpoint_utils, tasks
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
+from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig, open_dict
+from omegaconf.errors import OmegaConfBaseException
+from torch import Tensor
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_compat.finite import require_finite
+
+#: What a word embedding is called: in our models, and in fairseq's own.
+_TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
+
+
+class Checkpoint:
+    """A checkpoint of fairseq: its options, its task and its model.
+
+    Args:
+        path: the file; it is checked at once, and its tensors stay in it until they are used.
+        named: what errors call it; the path by default.
+
+    Raises:
+        UserError: the file is missing, damaged, or no checkpoint of fairseq.
+    """
+
+    def __init__(self, path: str, named: str = "") -> None:
+        self.path = path
+        self.named = named or path
+        if not os.path.isfile(path):
+            raise UserError(f"{self.named} does not exist; give the path of a checkpoint")
+        #: What is in the file, as fairseq wrote it.
+        self.state = checkpoints.load_checkpoint(path, mapped=True)
+
+    def options(self, part: str = "model") -> dict[str, Any]:
+        """Return the recorded options of a part of fairseq: "model", "task", "lr_scheduler" and so on."""
+        return checkpoints.options_in(self.state, part)
+
+    @property
+    def architecture(self) -> str:
+        """As given in training, with ``--arch``; "None" where it is not recorded."""
+        options = self.options()
+        return str(options.get("_name") or options.get("arch"))
+
+    @property
+    def updates(self) -> int:
+        """Updates that the model was trained for."""
+        return checkpoints.updates_in(self.state)
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """Name -> value, as in the file."""
+        values: Mapping[str, Tensor] = self.state["model"]
+        return values
+
+    @cached_property
+    def cfg(self) -> DictConfig:
+        """All options of the training as fairseq reads them, those of older versions renamed."""
+        cfg: DictConfig = self._upgraded["cfg"]
+        return cfg
+
+    @cached_property
+    def _upgraded(self) -> dict[str, Any]:
+        try:
+            upgraded: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(self.path)
+        except KeyError as error:
+            raise UserError(f"{self.path} cannot be loaded: its record of the training has no {error}") from error
+        return upgraded
+
+    def require_family(self, family: str | None = None) -> None:
+        """Check that the architecture is registered.
+
+        Args:
+            family: the model must be of this name, or one of its presets.
+
+        Raises:
+            UserError: it is not.
+        """
+        architecture = self.architecture
+        if family is not None and ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture) != family:
+            raise UserError(
+                f"{self.path} holds a model of the architecture {architecture}; it must be {family} or a preset"
+            )
+        if architecture not in ARCH_MODEL_REGISTRY:
+            raise UserError(f"{self.path} holds a model of the architecture {architecture}, which is not known here")
+
+    def task(self, data: str, **languages: str | None) -> FairseqTask:
+        """Set up the task of the training for another folder of data.
+
+        Args:
+            data: a folder that ``fairseq-preprocess`` made.
+            languages: ``source_lang`` and ``target_lang`` in place of the training's.
+
+        Raises:
+            UserError: the task is not known, or the folder holds no data.
+        """
+        # Tasks without a dataclass get their options as a namespace, and change it.
+        options = copy.deepcopy(self.cfg.task)
+        with open_dict(options) if isinstance(options, DictConfig) else nullcontext():
+            options.data = data
+            for side, language in languages.items():
+                setattr(options, side, language)
+            if getattr(options, "eval_bleu", False):
+                options.eval_bleu = False  # would build a beam search, and load a tokenizer
+        if (name := getattr(options, "_name", None)) not in tasks.TASK_REGISTRY:
+            raise UserError(f"{self.path} was trained with --task {name}, which is not known here")
+        try:
+            with self._recorded_options():
+                return tasks.setup_task(options)
+        except Exception as error:
+            if not str(error).startswith("Could not infer language pair"):
+                raise
+            raise UserError(
+                f"--data {data} holds no binarized data; give a folder that fairseq-preprocess made"
+            ) from error
+
+    @contextmanager
+    def _recorded_options(self) -> Iterator[None]:
+        """Within, an option that a class does not have, or of another type, is an error about the file."""
+        try:
+            yield
+        except OmegaConfBaseException as error:
+            name, reason = getattr(error, "full_key", None), str(error).splitlines()[0]
+            raise UserError(f"{self.path} records the option {name} wrongly: {reason}") from error
+
+    def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
+        """Build the model on the CPU in evaluation mode, in float32.
+
+        Args:
+            task: from :meth:`task`, of this checkpoint or of another one of the same data.
+            data: the task's folder, for messages.
+
+        Raises:
+            UserError: the parameters do not fit the options or the dictionaries, or some are not numbers.
+        """
+        self.require_family()
+        values = self._upgraded["model"]
+        _require_same_dictionaries(values, task, data, self.path)
+        options = self.cfg.model
+        for name in ("encoder_embed_path", "decoder_embed_path"):
+            if getattr(options, name, None):
+                setattr(options, name, None)
+        with self._recorded_options():
+            model = task.build_model(options, from_checkpoint=True)
+        try:
+            model.load_state_dict(values, strict=True, model_cfg=options)
+        except RuntimeError as error:
+            details = [line.strip() for line in str(error).splitlines()[1:2]]
+            raise UserError("; ".join([f"{self.path} does not fit its own options", *details]).rstrip(".")) from error
+        require_finite(model.named_parameters(), self.path)
+        return model.eval()
+
+
+@contextmanager
+def fairseq_warnings_only() -> Iterator[None]:
+    """Within, fairseq's log says what is wrong and nothing else."""
+    logger = logging.getLogger("fairseq")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _require_same_dictionaries(values: Mapping[str, Tensor], task: FairseqTask, data: str, path: str) -> None:
+    """A checkpoint has no dictionary, only the size of one."""
+    for side, dictionary in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
+        for table in _TABLES:
+            if (found := values.get(f"{side}.{table}")) is not None and len(found) != len(dictionary):
+                language = "source" if side == "encoder" else "target"
+                raise UserError(
+                    f"--data {data}: the {language} dictionary has {len(dictionary):,} entries, and {path} was trained "
+                    f"with {len(found):,}; give data made with the dictionaries of the training"
+                )

@@ -1,0 +1,177 @@
+"""What a checkpoint says of itself: its model, how far it was trained and how, what else is in it.
+
+Nothing is computed from the parameters, so with a checkpoint whose tensors stay in the file none of them is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.checkpoints.sizes import count_parameters, depths_in
+from fairseq_depthwise.growth.resuming import last_epoch, stages_in
+from fairseq_depthwise.growth.stages import parse_stages
+
+
+@dataclass(frozen=True)
+class CheckpointSummary:
+    """A checkpoint in words and numbers; None stands for what it does not say, or for what its model has not got.
+
+    Attributes:
+        architecture: as given in training, with ``--arch``.
+        family: name of the model that the architecture is a preset of; None where it is not registered.
+        encoder_layers, encoder_embed_dim, encoder_attention_heads: depth, width and heads of the encoder.
+        decoder_layers, decoder_embed_dim, decoder_attention_heads: those of the decoder.
+        parameters: tied ones counted once.
+        ties_known: False where parameters that are tied in the model may have been counted several times.
+        unused_copies: parameters that stock fairseq saves beside these and never reads.
+        dtype: of the parameters in the file; fairseq saves half precision as float32.
+        updates: behind the checkpoint.
+        epoch: of the last update.
+        mid_epoch: whether that epoch goes on after the checkpoint.
+        lr_scheduler, peak_lr: the learning rate's schedule and its highest rate.
+        restarts: updates after which the schedule has been restarted.
+        stage: stage of a growing training, from 1: the one that has the model's depth.
+        stages: how many there are.
+        growth_stages, growth_side, growth_strategy: as given in training.
+        optimizer_state: whether training can go on with the optimizer's moments.
+        moving_average: whether the averaged parameters of ``--store-ema`` are there.
+        metric: what validation measures.
+        val_score, best_score: its value at the checkpoint, and the best until then.
+        averaged_from: files whose mean the parameters are.
+        grown_from: what ``fairseq-depthwise grow`` made deeper.
+        versions: of what wrote the checkpoint.
+    """
+
+    architecture: str | None
+    family: str | None
+    encoder_layers: int | None
+    encoder_embed_dim: int | None
+    encoder_attention_heads: int | None
+    decoder_layers: int | None
+    decoder_embed_dim: int | None
+    decoder_attention_heads: int | None
+    parameters: int
+    ties_known: bool
+    unused_copies: int
+    dtype: str
+    updates: int | None
+    epoch: int | None
+    mid_epoch: bool
+    lr_scheduler: str | None
+    peak_lr: float | None
+    restarts: tuple[int, ...]
+    stage: int | None
+    stages: int | None
+    growth_stages: str | None
+    growth_side: str | None
+    growth_strategy: str | None
+    optimizer_state: bool
+    moving_average: bool
+    metric: str | None
+    val_score: float | None
+    best_score: float | None
+    averaged_from: tuple[str, ...]
+    grown_from: str | None
+    versions: dict[str, str] | None
+
+
+def summarize(state: Mapping[str, Any], name: str) -> CheckpointSummary:
+    """Summarize a checkpoint.
+
+    Args:
+        state: what :func:`fairseq_compat.checkpoints.load_checkpoint` returns.
+        name: what to call it in an error.
+
+    Raises:
+        UserError: it has no options of a model, or its growth stages cannot be understood.
+    """
+    options = checkpoints.options_in(state)
+    if not options:
+        raise UserError(f"{name} is not a fairseq checkpoint: it has no options of a model")
+    values = state["model"]
+    extra = state.get("extra_state") or {}
+    architecture = options.get("_name") or options.get("arch")
+    depths = depths_in(values)
+    counted = count_parameters(values, options)
+    iterator = extra.get("train_iterator")
+    return CheckpointSummary(
+        architecture=architecture,
+        family=ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture if architecture in MODEL_REGISTRY else None),
+        **_sizes("encoder", depths, options),
+        **_sizes("decoder", depths, options),
+        **counted._asdict(),
+        dtype=", ".join(sorted({_name_of(one.dtype) for one in values.values() if one.is_floating_point()})),
+        updates=checkpoints.updates_in(state) if state.get("optimizer_history") else None,
+        epoch=last_epoch(state) if iterator else None,
+        mid_epoch=bool(iterator and iterator.get("iterations_in_epoch")),
+        **_schedule(state),
+        **_stage(state, depths, options),
+        optimizer_state=_has_moments(state.get("last_optimizer_state")),
+        moving_average=bool(extra.get("ema")),
+        **_validation(state, extra),
+        averaged_from=tuple(extra.get("averaged_from") or ()),
+        grown_from=extra.get("grown_from"),
+        versions=extra.get("versions"),
+    )
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _sizes(side: str, depths: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, Any]:
+    if side not in depths:
+        return dict.fromkeys((f"{side}_layers", f"{side}_embed_dim", f"{side}_attention_heads"))
+    # A hydra file has a group of options for each side; fairseq adds the others' defaults, which mean nothing then.
+    grouped = options[side] if isinstance(options.get(side), Mapping) else {}
+    sizes = {name: grouped.get(name, options.get(f"{side}_{name}")) for name in ("embed_dim", "attention_heads")}
+    return {f"{side}_layers": depths[side], **{f"{side}_{name}": size for name, size in sizes.items()}}
+
+
+def _schedule(state: Mapping[str, Any]) -> dict[str, Any]:
+    options = checkpoints.options_in(state, "lr_scheduler")
+    # A rate for each epoch; the triangular schedule begins at --lr and names its peak apart.
+    rates = options.get("max_lr") or options.get("lr") or checkpoints.options_in(state, "optimization").get("lr")
+    history = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state") or {}
+    return {
+        "lr_scheduler": options.get("_name") or options.get("lr_scheduler"),
+        "peak_lr": max(rates) if isinstance(rates, list) else rates,
+        "restarts": tuple(history.get("restarts") or ()),
+    }
+
+
+def _stage(state: Mapping[str, Any], depths: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, Any]:
+    given = stages_in(state)
+    if given is None:
+        return dict.fromkeys(("stage", "stages", "growth_stages", "growth_side", "growth_strategy"))
+    text, side, strategy = given
+    grows = "decoder" if side == "decoder" else "encoder"
+    block_size = (options.get("encoder_block_size") or 0) if grows == "encoder" else 0
+    plan = parse_stages(text, strategy=strategy, block_size=block_size)
+    stage = plan.stage_with(depths.get(grows, 0))
+    return {
+        "stage": None if stage is None else stage + 1,
+        "stages": len(plan.stages),
+        "growth_stages": text,
+        "growth_side": side,
+        "growth_strategy": strategy,
+    }
+
+
+def _has_moments(optimizer: Any) -> bool:
+    """``fairseq-depthwise grow`` leaves an optimizer without a state, average none at all."""
+    return bool(optimizer.get("state", optimizer)) if isinstance(optimizer, Mapping) else optimizer is not None
+
+
+def _validation(state: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    scores = {name: extra.get(key) for name, key in (("val_score", "val_loss"), ("best_score", "best"))}
+    if all(score is None for score in scores.values()):
+        return {"metric": None, **scores}
+    metric = checkpoints.options_in(state, "checkpoint").get("best_checkpoint_metric", "loss")
+    return {"metric": metric, **{name: None if score is None else float(score) for name, score in scores.items()}}

@@ -1,0 +1,71 @@
+"""Sparse connections between the blocks of a shallow-to-deep encoder."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.stack import Connection
+
+
+class BlockState(NamedTuple):
+    """``stream``: what runs up a block, T x B x d; ``outputs``: y_0 to y_b of the blocks so far, T x B x d each."""
+
+    stream: Tensor
+    outputs: tuple[Tensor, ...]
+
+
+class BlockConnection(Connection):
+    """Sparse connections between blocks of ``block_size`` layers.
+
+    Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.2. With y_0 the embedding and
+    ``y_b = LN_b(output of block b)``, block b + 1 reads ``sum_{j=0..b} W[b, j] y_j`` in place of the output of block
+    b, and the stack's output is the layer norm of that sum over all blocks. Blocks of one layer are the dense
+    connections of Wang et al. 2019 (DLCL). The weights are free scalars, 1/(b+1) at first.
+
+    Args:
+        embed_dim: d.
+        layers: number of layers; a multiple of ``block_size``.
+        block_size: p.
+    """
+
+    def __init__(self, *, embed_dim: int, layers: int, block_size: int) -> None:
+        super().__init__(embed_dim=embed_dim)
+        if layers % block_size:
+            raise ValueError(f"{layers} layers are not a number of whole blocks of {block_size}")
+        blocks = layers // block_size
+        self.block_size = block_size
+        #: Row b of W, with b + 1 weights.
+        self.rows = nn.ParameterList(torch.full((row + 1,), 1 / (row + 1)) for row in range(blocks + 1))
+        #: LN_1 to LN_B, of the blocks' outputs.
+        self.norms = nn.ModuleList(nn.LayerNorm(embed_dim) for _ in range(blocks))
+
+    def initial_state(self, embedded: Tensor) -> BlockState:
+        return BlockState(stream=embedded, outputs=(embedded,))
+
+    def layer_input(self, state: BlockState, index: int) -> Tensor:
+        starts_block = index % self.block_size == 0
+        return self._weighted_sum(state.outputs) if starts_block else state.stream
+
+    def update(self, state: BlockState, index: int, output: Tensor) -> BlockState:
+        block, place = divmod(index, self.block_size)
+        if place < self.block_size - 1:
+            return BlockState(output, state.outputs)
+        return BlockState(output, (*state.outputs, self.norms[block](output)))
+
+    def representation(self, state: BlockState) -> Tensor:
+        return state.stream
+
+    def output(self, state: BlockState) -> Tensor:
+        output: Tensor = self.final_norm(self._weighted_sum(state.outputs))
+        return output
+
+    def _weighted_sum(self, outputs: tuple[Tensor, ...]) -> Tensor:
+        """``sum_j W[b, j] y_j`` for y_0 to y_b."""
+        weights = self.rows[len(outputs) - 1].unbind()
+        total = outputs[0] * weights[0]
+        for output, weight in zip(outputs[1:], weights[1:], strict=True):
+            total = torch.addcmul(total, output, weight)
+        return total

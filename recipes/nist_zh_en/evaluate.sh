@@ -1,6 +1,0 @@
-#!/usr/bin/env bash
-# Scores a trained system: bash recipes/nist_zh_en/evaluate.sh SYSTEM
-# What the environment decides: recipes/README.md.
-RECIPE=nist_zh_en
-. "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
-exec "$PYTHON" "$LIB/evaluate.py" "$RECIPE" "$@"

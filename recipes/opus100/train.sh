@@ -1,6 +1,0 @@
-#!/usr/bin/env bash
-# Trains a system: bash recipes/opus100/train.sh SYSTEM [options of fairseq-train]; --list names all systems.
-# Several nodes, SLURM, and what else the environment decides: recipes/README.md.
-RECIPE=opus100
-. "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
-. "$LIB/train.sh"

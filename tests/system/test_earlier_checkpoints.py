@@ -1,0 +1,80 @@
+"""Checkpoints of earlier versions load, decode to the same translations and go on training; old import paths work."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from earlier_checkpoints import PLUGGED, PLUGIN, SYSTEMS, hypotheses, losses
+
+from fairseq_compat import checkpoints
+from fairseq_depthwise.serving.beam_search import BeamOptions
+from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+
+RunCommand = Callable[..., CompletedProcess[str]]
+
+EARLIER = Path(__file__).parents[1] / "earlier"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the checkpoints and their data, with a link to the plugin, as they were made in."""
+    copy = shutil.copytree(EARLIER, tmp_path / "earlier")
+    (copy / PLUGIN.name).symlink_to(PLUGIN)
+    return copy
+
+
+def split(output: list[str]) -> tuple[list[float], list[str]]:
+    """Return scores and texts of translations."""
+    pairs = [line.split(" ", 1) for line in output]
+    return [float(score) for score, _ in pairs], [text for _, text in pairs]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_earlier_checkpoint_decodes_and_resumes(system: str, run_command: RunCommand, folder: Path) -> None:
+    expected = json.loads((folder / system / "expected.json").read_text())
+    scores, texts = split(expected["hypotheses"])
+    program, *command = (folder / system / "command.txt").read_text().split()
+    path = f"{system}/checkpoint_last.pt"
+
+    options = TranslatorOptions(beam=BeamOptions(beam=3, length_penalty=1.0))
+    translator = LoadedTranslator(str(folder / path), data=str(folder / "data-bin"), options=options)
+    sources = (folder / "text" / "test.src").read_text().splitlines()
+    best = [translation.hypotheses[0] for translation in translator.translations(sources)]
+    assert [hypothesis.text for hypothesis in best] == texts
+    assert [hypothesis.score for hypothesis in best] == pytest.approx(scores, abs=1e-3)
+
+    plugged = PLUGGED.split() if PLUGGED in " ".join(command) else []
+    generated = run_command(
+        "fairseq-generate", "data-bin", *plugged, "--path", path, "--cpu", "--beam", 3, cwd=folder
+    ).stdout
+    generated_scores, generated_texts = split(hypotheses(generated))
+    assert generated_texts == texts
+    assert generated_scores == pytest.approx(scores, abs=1e-3)
+
+    resumed = run_command(program, *command, "--max-update", expected["max_update"], cwd=folder)
+    assert losses(resumed.stdout + resumed.stderr) == pytest.approx(expected["losses"], rel=1e-3)
+    updates = checkpoints.load_checkpoint(folder / path)["optimizer_history"][-1]["num_updates"]
+    assert updates == expected["max_update"]
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("depthwise_lstm", "DepthwiseLSTMTransformer"),
+        ("mute", "MuteTransformer"),
+        ("sdt", "SDTTransformer"),
+        ("linearized", "LinearizedTransformer"),
+    ],
+)
+def test_models_are_imported_from_their_first_path(family: str, name: str) -> None:
+    from fairseq.models import MODEL_REGISTRY
+
+    module = importlib.import_module(f"fairseq_depthwise.models.{family}_transformer")
+    assert getattr(module, name) is MODEL_REGISTRY[f"{family}_transformer"]
+    assert hasattr(module, f"{name}Config")
