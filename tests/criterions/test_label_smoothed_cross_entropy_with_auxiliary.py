@@ -19,7 +19,6 @@ from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
-from fairseq.sequence_generator import SequenceGenerator
 from tiny_models import EOS, PAD, SOURCE, TARGET, TINY, build_tiny, task_of
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -338,14 +337,3 @@ def test_pytorchs_wrapper_finds_the_parameters_of_auxiliary_losses(find_unused_p
     assert expected["own"] is not None
     with pytest.raises(UserError, match="--criterion label_smoothed_cross_entropy_with_auxiliary"):
         criterion_of(LabelSmoothedCrossEntropyCriterion)(wrapped, batch())
-
-
-def test_generation_computes_none() -> None:
-    model = build_tiny()
-
-    def refuse(_: Any) -> dict[str, AuxiliaryLoss]:
-        raise AssertionError("generation computed auxiliary losses")
-
-    model.auxiliary_losses = refuse
-    generator = SequenceGenerator([model], task_of().target_dictionary, beam_size=2, max_len_b=5)
-    assert len(generator.generate([model], batch())) == 3

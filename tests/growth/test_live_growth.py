@@ -112,14 +112,6 @@ def test_depth_and_rate_of_every_update() -> None:
     assert trainer.lr_scheduler.state_dict()["restarts"] == [2, 4]
 
 
-def test_the_optimizer_has_all_parameters_and_no_others() -> None:
-    trainer = trainer_of()
-    train(trainer, 3)
-    held = {id(parameter) for parameter in trainer.optimizer.params}
-    assert held == {id(parameter) for parameter in trainer.get_model().parameters()}
-    assert trainer.model is trainer.get_model()
-
-
 def test_stages_in_epochs() -> None:
     trainer = trainer_of(task__growth_stages="1:1,2:2,4:", optimization__max_update=0, optimization__max_epoch=9)
     depths = []

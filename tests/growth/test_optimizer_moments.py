@@ -222,23 +222,6 @@ def test_nothing_to_take_over_before_the_first_step(way: str) -> None:
     assert_same(optimizer, model, hand, way)
 
 
-@pytest.mark.parametrize("way", ["bf16", "fp16, flat", "fp16, not flat", "fused bf16", "fused fp16, flat"])
-def test_masters_keep_what_half_precision_cannot_hold(way: str) -> None:
-    """A master that were made anew from the model would be rounded."""
-    model = shallow(way)
-    optimizer, hand = optimizer_of(way, model), by_hand(model)
-    step(optimizer, model, hand, way, 1)
-    moments = moments_of(optimizer, model)
-    names = grow_sdt(model)
-    rebuilt = optimizer_of(way, model)
-    rounded = moments_of(rebuilt, model)["encoder.layers.3.feed_forward.first.weight"].master.clone()
-    give_moments(rebuilt, model, moments, names)
-    for source in (1, 3):
-        master = moments_of(rebuilt, model)[f"encoder.layers.{source}.feed_forward.first.weight"].master
-        assert torch.equal(master, moments["encoder.layers.1.feed_forward.first.weight"].master)
-        assert not torch.equal(master, rounded)
-
-
 @every_way
 def test_what_is_tied_is_known_under_all_its_names(way: str) -> None:
     model = shallow(way)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
-from fairseq.modules import LayerNorm
 from growth_checkpoints import STOCK, checkpoint_of, save, stock_model
 from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny
 from torch import Tensor, nn
@@ -106,26 +105,6 @@ def test_a_deeper_stock_model(tmp_path: Path, strategy: str, sources: list[int])
     assert_close_to_stock(found.double(), deep.double())
 
 
-@the_stock_encoders_call
-def test_a_stock_model_in_blocks_that_were_undone_by_hand(tmp_path: Path) -> None:
-    """Rows that read the last block alone, and a norm with which y = LN(x): the deeper stock model with these norms."""
-    path, model = stock(tmp_path)
-    deep = copy.deepcopy(model)
-    for source in (0, 1):
-        deep.encoder.layers.append(copy.deepcopy(model.encoder.layers[source]))
-    found = started(path, "sdt_transformer", **(PLAIN | {"encoder_layers": 4, "encoder_block_size": 2}))
-    for norm in found.encoder.connection.norms:
-        nn.init.ones_(norm.weight)
-        nn.init.zeros_(norm.bias)
-    for number, row in enumerate(found.encoder.connection.rows):
-        nn.init.zeros_(row)
-        nn.init.ones_(row[number])
-    between = LayerNorm(16).double()
-    deep.double().encoder.layers[2].register_forward_pre_hook(lambda layer, args: (between(args[0]), *args[1:]))
-    deep.encoder.layer_norm = nn.Sequential(LayerNorm(16).double(), deep.encoder.layer_norm)
-    assert_close_to_stock(found.double(), deep)
-
-
 def test_what_stock_has_not_is_new_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, model = stock(tmp_path)
     options = {**PLAIN, "encoder_layers": 4, "encoder_block_size": 2, "max_relative_positions": 3}
@@ -156,19 +135,6 @@ def test_the_same_depth_is_the_same_model(tmp_path: Path, family: str, caplog: p
     assert torch.equal(scores(found), scores(model))
     (message,) = [record.getMessage() for record in caplog.records if "warm_start" in record.name]
     assert f"{path}, 4321 updates, encoder of {len(model.encoder.layers)} layers" in message
-
-
-def test_a_deeper_sdt(tmp_path: Path) -> None:
-    path, model = ours(tmp_path, "sdt_transformer")
-    deep = copy.deepcopy(model)
-    for source in (2, 3):
-        deep.encoder.layers.append(copy.deepcopy(model.encoder.layers[source]))
-    deep.encoder.connection.norms.append(copy.deepcopy(model.encoder.connection.norms[1]))
-    found = started(path, "sdt_transformer", encoder_layers=6)
-    # What a new model begins with; build_tiny gives its connections other values.
-    nn.init.constant_(found.encoder.connection.rows[3], 0.25)
-    deep.encoder.connection.rows.append(nn.Parameter(torch.full((4,), 0.25)))
-    assert torch.equal(scores(found), scores(deep))
 
 
 @pytest.mark.parametrize("sharing", ["gates", "none", "all"])

@@ -186,33 +186,6 @@ def test_options_that_are_given_stay(family: str, preset: str) -> None:
 
 # --- parameters ------------------------------------------------------------------------------------------------------
 
-#: Words with which the shallow-to-deep paper's counts of base and big models agree; it does not give their number.
-S_VOCABULARY = 33_200
-
-
-@pytest.mark.parametrize(("layers", "published"), [(3, "46.63"), (12, "122.23"), (18, "172.63"), (24, "223.02")])
-def test_published_counts_of_the_depthwise_lstm(layers: int, published: str) -> None:
-    """Table 6, which counts the classifier's bias; fairseq's tied projection has none."""
-    assert f"{(count(build(DEPTHWISE, f'wmt_en_de_{layers}l', 35_627)) + 35_627) / 1e6:.2f}" == published
-
-
-@pytest.mark.parametrize(
-    ("preset", "published"),
-    [
-        ("wmt_en_de_24l_absolute", 118),
-        ("wmt_en_de_48l_absolute", 194),
-        ("wmt_en_de_24l", 118),
-        ("wmt_en_de_48l", 194),
-        ("wmt_en_de_big_pre_norm", 210),
-        ("wmt_en_de_big_24l_absolute", 437),
-        ("wmt_en_de_big_24l", 437),
-    ],
-)
-def test_published_counts_of_shallow_to_deep(preset: str, published: int) -> None:
-    """Table 1 in millions. Its 63 of the base model do not go with the others; this one has 61."""
-    assert round(count(build(SDT, preset, S_VOCABULARY)) / 1e6) == published
-
-
 #: Of base width: the projections of an attention, its table of so many distances, the feed-forward net and a norm.
 ATTENTION, NET, NORM = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 2 * 512
 S_TABLE, M_TABLE = 17 * 64, 33 * 64

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from module_checks import randn, require_gradients
@@ -46,16 +44,6 @@ def test_drops_between_activation_and_second_layer_only(activation: str) -> None
 @every_activation
 def test_gradients(activation: str) -> None:
     require_gradients(build(activation), (randn(2, 2, WIDTH),))
-
-
-def test_starts_as_fairseqs() -> None:
-    torch.manual_seed(1)
-    net = FeedForward(embed_dim=64, hidden_dim=256)
-    bound = math.sqrt(6 / (64 + 256))
-    for linear in (net.first, net.second):
-        assert linear.weight.abs().max() <= bound
-        assert linear.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.03)
-        assert not linear.bias.any()
 
 
 @every_activation

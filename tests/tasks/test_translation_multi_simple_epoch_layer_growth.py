@@ -71,7 +71,7 @@ def test_the_options_of_the_stages(data: Path) -> None:
     assert (options.growth_from, options.save_dir, options.train_subset) == (None, "nowhere", "train")
 
 
-@pytest.mark.parametrize("sampling", ["concat", "temperature", "RoundRobin"])
+@pytest.mark.parametrize("sampling", ["temperature", "RoundRobin"])
 def test_stages_in_epochs_set_their_batches(data: Path, sampling: str) -> None:
     """RoundRobin keeps its batches from epoch to epoch, the others make them anew."""
     trainer = trainer_of(

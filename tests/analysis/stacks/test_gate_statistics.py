@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import second_reading
 import torch
 from probe_checkpoints import checkpoint_of, data_in
-from second_reading import read_gate
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.stacks.batches import SIDES, stack_batches
@@ -23,7 +21,7 @@ from fairseq_depthwise.analysis.stacks.gate_statistics import (
     measure_gates,
 )
 from fairseq_depthwise.models.depthwise_lstm import cell as depthwise_cell
-from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState
 
 FAMILY = "depthwise_lstm_transformer"
 
@@ -93,31 +91,24 @@ def read_spread(values: list[float]) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def read_cells(
-    loaded: LoadedModel, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> list[tuple[tuple[float, ...], ...]]:
-    """Of each cell in the order of running: mean, deviation and shares of the gates, mean and deviation of norms."""
+def read_cells(loaded: LoadedModel) -> list[tuple[tuple[float, ...], ...]]:
+    """Return for each cell mean, deviation and shares of the gates, mean and deviation of norms."""
     rows: dict[int, tuple[list[float], ...]] = {}
-    read = second_reading.read_cell
 
-    def keep(
-        cell: nn.Module, attended: Tensor, output: Tensor, past: Tensor, given: dict[str, Any]
-    ) -> tuple[Tensor, Tensor]:
-        above = read(cell, attended, output, past, given)
-        of_cell = rows.setdefault(id(cell), ([], [], [], [], []))
-        for index in range(3):
-            of_cell[index].extend(read_gate(cell, index, torch.cat((output, attended), -1)).flatten().tolist())
-        for lengths, vectors in zip(of_cell[3:], (above[1], above[0]), strict=True):
-            lengths.extend(math.sqrt(sum(x * x for x in vector)) for vector in vectors.tolist())
-        return above
+    def keep(cell: Any, inputs: Any, above: DepthwiseState) -> None:
+        *gates, cells, outputs = rows.setdefault(id(cell), ([], [], [], [], []))
+        for values, gate in zip(gates, cell.gate_values(*inputs), strict=True):
+            values.extend(gate.flatten().tolist())
+        for lengths, vectors in ((cells, above.cell), (outputs, above.output)):
+            lengths.extend(math.sqrt(sum(x * x for x in vector)) for vector in vectors.flatten(0, 1).tolist())
 
-    with monkeypatch.context() as patch:
-        patch.setattr(second_reading, "read_cell", keep)
-        dataset = loaded.sentences("valid")
-        for index in range(len(dataset)):
-            target = dataset[index]["target"]
-            previous = torch.cat([target[-1:], target[:-1]])
-            second_reading.read_features(loaded.model, dataset[index]["source"], previous, options)
+    cells = [module for module in loaded.model.modules() if isinstance(module, DepthwiseLSTMCell)]
+    hooks = [cell.register_forward_hook(keep) for cell in cells]
+    for sentence in loaded.sentences("valid"):
+        target = sentence["target"]
+        loaded.model(sentence["source"][None], None, torch.cat([target[-1:], target[:-1]])[None])
+    for hook in hooks:
+        hook.remove()
     return [
         (
             *(
@@ -144,12 +135,9 @@ def measured(loaded: LoadedModel, max_tokens: int, sides: tuple[str, ...] = SIDE
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_is_the_second_reading_whatever_the_batches(
-    name: str, tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = VARIANTS[name]
-    loaded = load_model(checkpoint_of(tmp_path, FAMILY, **options), data)
-    expected = read_cells(loaded, options, monkeypatch)
+def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, data: str) -> None:
+    loaded = load_model(checkpoint_of(tmp_path, FAMILY, **VARIANTS[name]), data)
+    expected = read_cells(loaded)
     for max_tokens in (1, 15, 1000):
         found = measured(loaded, max_tokens)
         rows = [*found["encoder"], *found["decoder"]]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from module_checks import Factors, randn
-from second_reading_mute import Reading, read_encoder_layer, read_unit_attention, read_unit_linear, read_unit_norm
+from second_reading_mute import Reading, read_encoder_layer, read_unit_attention
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.mute.attention import UnitAttention
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer, UnitFeedForward
 from fairseq_depthwise.models.mute.noise import UnitInputs
 from fairseq_depthwise.models.mute.order import UnitOrder
-from fairseq_depthwise.modules.linear.batched import UnitLayerNorm, UnitLinear
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 WIDTH, HEADS, HIDDEN, FAR, LENGTH = 4, 2, 6, 1, 4
@@ -173,28 +172,9 @@ def test_units_that_start_alike_drop_different_entries(units: int) -> None:
 # --- the parts -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("maps", "inputs"), [(1, 1), (1, 3), (3, 1), (3, 3)])
-def test_linear_maps_and_norms_of_units(maps: int, inputs: int) -> None:
-    torch.manual_seed(1)
-    linear = UnitLinear(units=maps, in_features=4, out_features=5).double()
-    norm = UnitLayerNorm(units=maps, embed_dim=4).double()
-    for parameter in (linear.bias, norm.weight, norm.bias):
-        nn.init.normal_(parameter)
-    values = randn(inputs, 2, 3, 4)
-    with torch.no_grad():
-        mapped, normalized = linear(values), norm(values)
-        assert mapped.shape == (max(maps, inputs), 2, 3, 5)
-        assert normalized.shape == (max(maps, inputs), 2, 3, 4)
-        for i in range(max(maps, inputs)):
-            for b in range(3):
-                x = values[i % inputs, :, b]
-                torch.testing.assert_close(mapped[i, :, b], read_unit_linear(linear, i, x))
-                torch.testing.assert_close(normalized[i, :, b], read_unit_norm(norm, i, x))
-
-
 @pytest.mark.parametrize("inputs", [1, 3])
 @pytest.mark.parametrize("units", [1, 3])
-@pytest.mark.parametrize("terms", ["key-value", "key", None])
+@pytest.mark.parametrize("terms", ["key-value", None])
 def test_attention_weights_do_not_change_the_output(inputs: int, units: int, terms: str | None) -> None:
     attention = build_layer(units, terms=terms).self_attention
     values = randn(inputs, LENGTH, 3, WIDTH)
