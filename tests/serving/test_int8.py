@@ -194,7 +194,7 @@ def test_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         match=r"^int8 computes on a CPU, and a GPU is in use; add device=\"cpu\", or give dtype=torch\.bfloat16",
     ):
         LoadedTranslator(path, data=data, options=TranslatorOptions(int8=True), device="cuda")
-    with pytest.raises(UserError, match=r"does not go together with torch\.bfloat16"):
+    with pytest.raises(UserError, match=r"int8 requires float32, not torch\.bfloat16"):
         TranslatorOptions(int8=True, dtype=torch.bfloat16)
     monkeypatch.setattr(type(torch.backends.quantized), "supported_engines", [])
     with pytest.raises(UserError, match="has none"):

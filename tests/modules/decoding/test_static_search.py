@@ -71,7 +71,7 @@ def test_sentences_finish_and_positions_run_out(family: str) -> None:
     searches.reorder(exchanged([2], 5))
     searches.step(9)
     assert {shape.sentences for shape in searches.steps._steps} == {8, 4, 1}
-    assert {shape.room for shape in searches.steps._steps} == {32, 64}
+    assert {shape.capacity for shape in searches.steps._steps} == {32, 64}
 
 
 @torch.no_grad()
