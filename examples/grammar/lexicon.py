@@ -227,7 +227,7 @@ def _classes(names: str) -> tuple[str, ...]:
 def _noun(english: str, german: str, classes: str = "", feminine: str = "") -> Noun:
     singular, _, english_plural = english.partition(" ")
     article, nominative, plural, *others = german.split()
-    gender: Gender = {"der": "m", "die": "f", "das": "n"}[article]  # type: ignore[assignment]
+    gender: Gender = {"der": "m", "die": "f", "das": "n"}[article]  # type: ignore[assignment]  # one of the three
     genitive = others[0] if others else nominative if gender == "f" else plural
     oblique = plural if gender == "m" and not others else nominative
     kinds = tuple(classes.split())
@@ -262,7 +262,7 @@ def _verb(frame: str, english: str, past: str, german: str, objects: str, option
         infinitive, values.get("first", infinitive[:-1]), third, values.get("plural", infinitive), participle, prefix,
         "sein" if mark == ["ist"] else "haben", mark == ["sich"], values.get("preterite", ""),
     )  # fmt: skip
-    governs = Preposition(*values["governs"].split("/")) if "governs" in values else None  # type: ignore[arg-type]
+    governs = Preposition(*values["governs"].split("/")) if "governs" in values else None  # type: ignore[arg-type]  # tables are text
     where = tuple(values["where"].split(",")) if "where" in values else ()
     return Verb(
         EnglishVerb(base, past, particle, link.strip(")")), forms, frame,

@@ -17,6 +17,8 @@ from pathlib import Path
 from grammar import Grammar
 from lexicon import Pair
 
+from fairseq_compat.files import atomic_write
+
 PARTS = ("train", "valid", "test")
 
 # A held-out sentence consists of words that training has at least so often.
@@ -82,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         parser.add_argument(f"--{option}", type=_between(*bounds), default=default, help="default: %(default)s")
     options = parser.parse_args(arguments)
+    if str(options.output) == ".":
+        parser.error("--output names no folder of its own; give its path")
     try:
         for path in (options.output / f"{part}.{language}" for part in PARTS for language in ("en", "de")):
             if path.exists() and not options.force:
@@ -90,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         corpus = make_corpus(options.seed, options.train, options.valid, options.test)
         for part, pairs in corpus.items():
             for language, lines in (("en", [pair.english for pair in pairs]), ("de", [pair.german for pair in pairs])):
-                (options.output / f"{part}.{language}").write_bytes("".join(f"{line}\n" for line in lines).encode())
+                with atomic_write(options.output / f"{part}.{language}") as file:
+                    file.write("".join(f"{line}\n" for line in lines).encode())
     except OSError as error:
         print(f"make_corpus: {error}", file=sys.stderr)
         return 1

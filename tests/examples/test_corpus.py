@@ -96,3 +96,11 @@ def test_an_unusable_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "file").write_text("")
     assert main(["--output", str(tmp_path / "file" / "corpus"), "--train", "4000"]) == 1
     assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_an_empty_output_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for output in ("", "."):
+        with pytest.raises(SystemExit):
+            main(["--output", output])
+    assert not list(tmp_path.iterdir())
