@@ -28,6 +28,11 @@ def add_to(subcommands: Any) -> None:
     parser.add_argument("-s", "--source-lang", metavar="LANG", help="source language")
     parser.add_argument("-t", "--target-lang", metavar="LANG", help="target language")
     parser.add_argument(
+        "--format", choices=("torch", "onnx"), default="torch",
+        help="programs of torch.export, or ONNX files for onnxruntime (default: torch)",
+    )  # fmt: skip
+    parser.add_argument("--int8", action="store_true", help="compute matrix products in int8, with --format onnx")
+    parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32",
         help="of parameters and computation (default: float32)",
     )  # fmt: skip
@@ -45,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
         data=options.data,
         source_lang=options.source_lang,
         target_lang=options.target_lang,
+        format=options.format,
         dtype=options.dtype,
+        int8=options.int8,
         force=options.force,
     )
     with fairseq_warnings_only():

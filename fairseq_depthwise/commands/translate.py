@@ -44,7 +44,7 @@ def add_to(subcommands: Any) -> None:
     parser.add_argument(
         "model", metavar="MODEL",
         help="a checkpoint, of this plugin or of fairseq's own transformers; several joined with : are an ensemble; a "
-        "folder stands for the checkpoint_best.pt in it",
+        "folder that was exported, or one that stands for the checkpoint_best.pt in it",
     )  # fmt: skip
     parser.add_argument(
         "files", nargs="*", default=["-"], metavar="FILE",
@@ -102,6 +102,10 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     precision = group.add_mutually_exclusive_group()
     precision.add_argument("--bf16", action="store_true", help="compute in bf16")
     precision.add_argument("--fp16", action="store_true", help="compute in fp16, which needs a GPU")
+    group.add_argument(
+        "--compile", action="store_true",
+        help="compile the model for this CPU at the first use, which takes minutes, and keep the result",
+    )  # fmt: skip
     precision.add_argument(
         "--int8", action="store_true",
         help="compute linear layers in int8, on a CPU; stderr reports how many, and the model's size",
@@ -193,13 +197,15 @@ def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
             max_line_tokens=options.max_line_tokens,
             dtype={"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32),
             int8=precision == "int8",
+            compile=options.compile,
         )
         translator = LoadedTranslator(
             options.model, data=options.data, source_lang=options.source_lang, target_lang=options.target_lang,
-            options=chosen, device=device,
+            options=chosen, device=device, say=lambda sentence: print(sentence, file=sys.stderr),
         )  # fmt: skip
     source, target = translator.languages
-    print(f"{', '.join(translator.files)} with {translator.data}: {source} to {target}, on {device}", file=sys.stderr)
+    where = f"{source} to {target}, on {translator.device}"
+    print(f"{', '.join(translator.files)} with {translator.data}: {where}", file=sys.stderr)
     if translator.quantization is not None:
         print(translator.quantization, file=sys.stderr)
     return translator

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.modules.decoding.cache import KeysValues, StepCache, additive_mask
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.linear.prepacked import PackedLinear, pack, pack_together
+from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, prepack
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 
@@ -54,7 +54,7 @@ class MultiheadAttention(nn.Module):
         self.value_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.output_projection = nn.Linear(embed_dim, embed_dim, bias=bias)
         self.relative_positions = relative_positions
-        self._packed: PackedLinear | None = None
+        self._joined: JoinedLinear | None = None
 
     def forward(
         self,
@@ -155,17 +155,17 @@ class MultiheadAttention(nn.Module):
 
     def make_generation_fast_(self, **_: Any) -> None:
         """fairseq's hook before generation: lay out the weights once."""
-        pack(self.output_projection)
+        prepack(self, "output_projection")
         if self.attend_encoder:
-            pack(self.query_projection)
+            prepack(self, "query_projection")
         else:
-            self._packed = pack_together(self.query_projection, self.key_projection, self.value_projection)
+            self._joined = join(self.query_projection, self.key_projection, self.value_projection)
 
     def _project_all(self, source: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of self-attention, T x B x C each."""
-        if self._packed is None:
+        if self._joined is None:
             return self.query_projection(source), self.key_projection(source), self.value_projection(source)
-        return self._packed(source).chunk(3, dim=-1)
+        return self._joined(source).chunk(3, dim=-1)
 
     def encoder_keys(self, source: Tensor) -> KeysValues:
         """Keys and values of the encoder's output (S x B x C), B x heads x S x head_dim each."""

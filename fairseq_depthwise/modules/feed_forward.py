@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.linear.prepacked import pack
+from fairseq_depthwise.modules.linear.prepacked import prepack
 
 #: Functions of :mod:`torch.nn.functional`.
 ACTIVATIONS = ("relu", "gelu")
@@ -47,5 +47,4 @@ class FeedForward(nn.Module):
 
     def make_generation_fast_(self, **_: Any) -> None:
         """fairseq's hook before generation: lay out the weights once."""
-        pack(self.first)
-        pack(self.second)
+        prepack(self, "first", "second")

@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
+
+from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
 
 
 @dataclass(frozen=True)
@@ -86,4 +89,44 @@ class BeamSearch:
         text: str = self.task.target_dictionary.string(
             tokens.int().cpu(), post_process, extra_symbols_to_ignore=self._hidden_symbols
         )
+        return text
+
+
+class GraphBeamSearch:
+    """The same search over graphs, in the place of :class:`BeamSearch`.
+
+    Args:
+        graphs: compiled or exported.
+        dictionary: of the target.
+        limits: how.
+    """
+
+    def __init__(self, graphs: Graphs, dictionary: Dictionary, limits: SearchLimits) -> None:
+        self.limits = limits
+        self._dictionary = dictionary
+        self._search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
+        self._hidden_symbols = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
+
+    @property
+    def longest(self) -> int:
+        """Target tokens of a hypothesis at most, its end not counted."""
+        return self.limits.max_length
+
+    def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        """As :meth:`BeamSearch.hypotheses`."""
+        return [
+            [
+                {
+                    "tokens": torch.tensor(hypothesis.tokens),
+                    "score": hypothesis.score,
+                    "positional_scores": torch.tensor(hypothesis.token_scores),
+                }
+                for hypothesis in sentence
+            ]
+            for sentence in self._search(batch["net_input"]["src_tokens"], self.limits)
+        ]
+
+    def text(self, tokens: Tensor, post_process: str | None = None) -> str:
+        """As :meth:`BeamSearch.text`."""
+        text: str = self._dictionary.string(tokens.int(), post_process, extra_symbols_to_ignore=self._hidden_symbols)
         return text

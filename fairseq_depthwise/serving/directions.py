@@ -99,6 +99,21 @@ def has_language_token(task: FairseqTask) -> bool:
     return bool(task.args.langtoks["main"][0]) and not task.args.lang_tok_replacing_bos_eos
 
 
+def target_start(task: FairseqTask) -> tuple[int, list[int]]:
+    """The decoder's first token, and those that every translation begins with: what ``inference_step`` of fairseq does.
+
+    fairseq's task of many languages says there which language is wanted.
+    """
+    end: int = task.target_dictionary.eos()
+    if not isinstance(task, TranslationMultiSimpleEpochTask):
+        return end, []
+    _, named = task.args.langtoks["main"]
+    if not named:
+        return end, []
+    token: int = task.data_manager.get_decoder_langtok(task.args.target_lang, named)
+    return (token, []) if task.args.lang_tok_replacing_bos_eos else (end, [token])
+
+
 def _task_class(checkpoint: Checkpoint) -> type[FairseqTask]:
     name = getattr(checkpoint.cfg.task, "_name", None)
     if name not in TASK_REGISTRY:

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
-from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 from torch.export import ExportedProgram
 
 from fairseq_compat import UserError
@@ -22,12 +22,16 @@ from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.directions import first_task, languages_of
-from fairseq_depthwise.serving.exported_model import StateShape, export_programs, refuse_architecture
+from fairseq_depthwise.serving.directions import first_task, languages_of, target_start
+from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs, quantize_onnx, write_onnx
 from fairseq_depthwise.serving.text_codec import TextOptions, settings_for
+from fairseq_depthwise.serving.traced_graphs import callable_programs, refuse_unless_ours, require_equal, trace
 
 #: The version of the folder's layout, under ``format`` in its configuration.
-FORMAT = 1
+FORMAT = 2
+
+#: What graphs' files end in.
+ENDINGS = {"torch": ".pt2", "onnx": ".onnx"}
 
 #: What the folder's marker says it is.
 KIND = "export"
@@ -36,7 +40,7 @@ KIND = "export"
 CONFIG = "config.json"
 
 #: A recorded file of subwords, by the option that names it, and what it is called in the folder.
-_SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
+SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -49,14 +53,18 @@ class ExportOptions:
         data: the folder with the dictionaries; None for the one that the training recorded.
         source_lang: None for the training's.
         target_lang: None for the training's.
-        dtype: of the parameters and of what is computed, "float32" or "bfloat16".
+        format: "torch" for programs of ``torch.export``, or "onnx".
+        dtype: of the parameters and of what is computed, "float32" or "bfloat16", which ONNX files do not have.
+        int8: let matrix products compute in int8; ONNX files only.
         force: replace an export that is there.
     """
 
     data: str | None = None
     source_lang: str | None = None
     target_lang: str | None = None
+    format: str = "torch"
     dtype: str = "float32"
+    int8: bool = False
     force: bool = False
 
 
@@ -74,13 +82,17 @@ def export(
     Raises:
         UserError: the folder exists or cannot be written, the data are missing, or the model cannot be exported.
     """
+    if options.int8 and options.format != "onnx":
+        raise UserError("--int8 is for onnxruntime; add --format onnx")
+    if options.dtype != "float32" and options.format == "onnx":
+        raise UserError(f"--dtype {options.dtype} cannot be had with --format onnx; leave it out, or add --int8")
     place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:
         raise UserError(f"{checkpoint} are {len(files)} checkpoints; export them one by one")
     trained = Checkpoint(files[0])
     trained.require_family()
-    refuse_architecture(trained.path, trained.architecture)
+    refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
     if getattr(trained.cfg.model, "quant_noise_scalar", 0):
         raise UserError(
             f"{trained.path} was trained with --quant-noise-scalar, whose rounding of weights and activations is "
@@ -91,20 +103,31 @@ def export(
     data = options.data or data_folder(getattr(trained.cfg.task, "data", None), trained.path)
     task = first_task(trained, data, options.source_lang, options.target_lang)
     model = cast(StackModel, trained.model(task, data).to(_DTYPES[options.dtype]))
-    programs = export_programs(model, trained.path)
+    model.prepare_for_inference_(BeamOptions().cfg())
+    graphs = trace([model], trained.path, in_place=False)
+    if options.format == "torch":  # ONNX is compared as it was written
+        require_equal(callable_programs(graphs), [model], trained.path)
     text, subwords = _text(trained, task, data, say)
     config = {
         "format": FORMAT,
         "architecture": trained.architecture,
         "versions": recorded_versions(),
-        "dtype": options.dtype,
+        "dtype": "int8" if options.int8 else options.dtype,
         **_language(task, model),
         "text": text,
-        **_shapes(model),
+        "functions": _graphs(model, ENDINGS[options.format]),
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
-        for name, program in (("encoder", programs.encoder), ("decoder_step", programs.decoder_step)):
-            _save(program, os.path.join(aside, config["functions"][name]["file"]))
+        paths = {name: os.path.join(aside, graph["file"]) for name, graph in config["functions"].items()}
+        if options.format == "torch":
+            for program, path in zip((graphs.encoder, graphs.step), paths.values(), strict=True):
+                _save(program, path)
+        else:
+            write_onnx(graphs, paths, config["functions"])
+            require_equal(OnnxGraphs(*paths.values(), threads=torch.get_num_threads()), [model], trained.path)
+            if options.int8:
+                for path in paths.values():
+                    quantize_onnx(path)
         for side, dictionary in (("src", task.source_dictionary), ("tgt", task.target_dictionary)):
             dictionary.save(os.path.join(aside, f"dict.{side}.txt"))
         for source, name in subwords.items():
@@ -132,7 +155,7 @@ def _language(task: FairseqTask, model: StackModel) -> dict[str, Any]:
     dataset: Any = task.build_dataset_for_inference([word], [2])
     around: list[int] = dataset.collater([dataset[0]])["net_input"]["src_tokens"][0].tolist()
     place = around.index(source.unk())
-    start, prefix = _target_start(task)
+    start, prefix = target_start(task)
     search = BeamOptions()
     return {
         "languages": {"source": source_lang, "target": target_lang},
@@ -148,21 +171,6 @@ def _language(task: FairseqTask, model: StackModel) -> dict[str, Any]:
     }
 
 
-def _target_start(task: FairseqTask) -> tuple[int, list[int]]:
-    """The decoder's first token, and those that every translation begins with: what ``inference_step`` of fairseq does.
-
-    fairseq's task of many languages says there which language is wanted.
-    """
-    end: int = task.target_dictionary.eos()
-    if not isinstance(task, TranslationMultiSimpleEpochTask):
-        return end, []
-    _, named = task.args.langtoks["main"]
-    if not named:
-        return end, []
-    token: int = task.data_manager.get_decoder_langtok(task.args.target_lang, named)
-    return (token, []) if task.args.lang_tok_replacing_bos_eos else (end, [token])
-
-
 def _text(
     checkpoint: Checkpoint, task: FairseqTask, data: str, say: Callable[[str], None]
 ) -> tuple[Mapping[str, Any] | None, dict[str, str]]:
@@ -174,60 +182,52 @@ def _text(
         return None, {}
     text = {"tokenizer": None, "bpe": None, **settings.tokenizer, **settings.bpe}
     files = {}
-    for option, name in _SUBWORDS.items():
+    for option, name in SUBWORDS.items():
         if settings.bpe.get(option):
             files[text[option]] = text[option] = name
     return text, files
 
 
-def _shapes(model: StackModel) -> dict[str, Any]:
+def _graphs(model: StackModel, ending: str) -> dict[str, Any]:
     """Files and the tensors that go in and out, in order; sizes with a name may be any."""
-    shape = StateShape.of(model)
-    vocabulary = len(model.decoder.dictionary)
-    dtype = _name(model.encoder.embedding.tokens.weight.dtype)
-
-    def state(name: str, rows: str, length: str) -> dict[str, Any]:
-        return _tensor(name, dtype, shape.layers, rows, shape.heads, length, shape.head_dim)
-
+    dtype = str(model.encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
+    attentions: list[Any] = [layer.cross_attention for layer in model.decoder.layers]
+    hypotheses = ("sentences", "beams")
+    padding = _tensor("padding", "bool", "sentences", "source")
+    cross, own = [], []
+    for number, attention in enumerate(attentions):
+        for kind in ("keys", "values"):
+            around = ("sentences", attention.heads, attention.head_dim)
+            cross.append(_tensor(f"cross_{kind}_{number}", dtype, *around[:2], "source", around[2]))
+            own.append(_tensor(f"own_{kind}_{number}", dtype, *around[:2], "capacity", "beams", around[2]))
+    layers = [
+        tensor
+        for number in range(len(attentions))
+        for tensor in (*own[2 * number : 2 * number + 2], *cross[2 * number : 2 * number + 2])
+    ]
+    ancestors = _tensor("ancestors", "int64", *hypotheses, "capacity")
+    integers = [_tensor(name, "int64", 1) for name in ("newest", "forced", "shortest")]
     return {
-        "functions": {
-            "encoder": {
-                "file": "encoder.pt2",
-                "inputs": [_tensor("source_tokens", "int64", "batch", "source")],
-                "outputs": [
-                    state("cross_keys", "batch", "source"),
-                    state("cross_values", "batch", "source"),
-                    _tensor("source_padding", "bool", "batch", "source"),
-                ],
-            },
-            "decoder_step": {
-                "file": "decoder_step.pt2",
-                "inputs": [
-                    _tensor("tokens", "int64", "rows"),
-                    state("own_keys", "rows", "past"),
-                    state("own_values", "rows", "past"),
-                    state("cross_keys", "rows", "source"),
-                    state("cross_values", "rows", "source"),
-                    _tensor("source_padding", "bool", "rows", "source"),
-                ],
-                "outputs": [
-                    _tensor("log_probs", _probability_dtype(model), "rows", vocabulary),
-                    state("own_keys", "rows", "past + 1"),
-                    state("own_values", "rows", "past + 1"),
-                ],
-            },
-        }
-    }
-
-
-def _probability_dtype(model: StackModel) -> str:
-    """fairseq computes probabilities in float32, but an adaptive softmax's in the type of the parameters."""
-    adaptive = model.decoder.adaptive_softmax is not None
-    return _name(model.encoder.embedding.tokens.weight.dtype) if adaptive else "float32"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+        "encoder": {
+            "file": f"encoder{ending}",
+            "inputs": [_tensor("source_tokens", "int64", "sentences", "source")],
+            "outputs": [padding, *cross],
+        },
+        "decoder_step": {
+            "file": f"decoder_step{ending}",
+            "inputs": [
+                _tensor("tokens", "int64", *hypotheses),
+                _tensor("origins", "int64", *hypotheses),
+                _tensor("totals", "float32", *hypotheses),
+                ancestors, *integers, padding, *layers,
+            ],
+            "outputs": [
+                _tensor("best", "float32", "sentences", "2 * beams"),
+                _tensor("numbers", "int64", "sentences", "2 * beams"),
+                ancestors, *own,
+            ],
+        },
+    }  # fmt: skip
 
 
 def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -17,13 +18,25 @@ from torch import Tensor
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
+from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchLimits
 from fairseq_depthwise.modules.linear.quantized import require_quantized_products
 from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.argument_names import arguments_named
-from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
-from fairseq_depthwise.serving.directions import first_task, has_language_token, languages_of, task_for
+from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch, GraphBeamSearch
+from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
+from fairseq_depthwise.serving.directions import (
+    first_task,
+    has_language_token,
+    languages_of,
+    target_start,
+    task_for,
+)
+from fairseq_depthwise.serving.exported_folder import ExportedFolder, is_exported, load_exported
 from fairseq_depthwise.serving.int8 import Quantization, quantize
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
+from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,7 @@ class TranslatorOptions:
             take. Then a piece has half as many as a hypothesis may have, so that its translation is not cut off.
         dtype: of the models.
         int8: let linear layers compute in 8 bits, on a CPU, and everything else in float32.
+        compile: compile the models for this CPU at the first use.
     """
 
     beam: BeamOptions = field(default_factory=BeamOptions)
@@ -50,9 +64,12 @@ class TranslatorOptions:
     max_line_tokens: int | None = None
     dtype: torch.dtype = torch.float32
     int8: bool = False
+    compile: bool = False
 
     @arguments_named()
     def __post_init__(self) -> None:
+        if self.int8 and self.compile:
+            raise UserError("--int8 and --compile are both given; leave one of them out")
         if self.int8 and self.dtype != torch.float32:
             raise UserError(f"int8 requires float32, not {self.dtype}")
         if self.nbest > self.beam.beam:
@@ -99,12 +116,14 @@ class LoadedTranslator:
     """One model, or several whose probabilities are averaged.
 
     Args:
-        model: a checkpoint, several joined with ``:``, or folders with a ``checkpoint_best.pt``.
+        model: a checkpoint, several joined with ``:``, folders with a ``checkpoint_best.pt``, or a folder that was
+            exported.
         data: the folder with the dictionaries; None for the one that the training recorded.
         source_lang: language of lines; None for the training's.
         target_lang: language of translations; None for the training's.
         options: how lines are translated.
         device: where.
+        say: called with what takes long, and why models that are to be compiled are not.
 
     Attributes:
         quantization: with ``int8``, which linear layers compute in 8 bits; otherwise None.
@@ -124,9 +143,58 @@ class LoadedTranslator:
         target_lang: str | None = None,
         options: TranslatorOptions | None = None,
         device: torch.device | str = "cpu",
+        say: Callable[[str], None] = log.info,
     ) -> None:
         self.options = options or TranslatorOptions()
         self.device = torch.device(device)
+        self.quantization: Quantization | None = None
+        self.models: list[Any] = []
+        self._graphs: Graphs | None = None
+        self._exported: ExportedFolder | None = None
+        self._directions: dict[tuple[str, str], _Direction] = {}
+        if is_exported(model):
+            self._load_exported(model, data, source_lang, target_lang)
+        else:
+            self._load_checkpoints(model, data, source_lang, target_lang)
+            if self.options.compile:
+                self._compile(say)
+
+    def _load_exported(self, path: str, data: str | None, source_lang: str | None, target_lang: str | None) -> None:
+        if data is not None:
+            raise UserError(f"--data {data}: {path} was exported and has its dictionaries; leave the option out")
+        for name, asked in (("--int8", self.options.int8), ("--compile", self.options.compile)):
+            if asked:
+                raise UserError(f"{name} is for checkpoints, and {path} was exported; leave it out")
+        if self.options.dtype != torch.float32:
+            raise UserError(f"{path} was exported and computes in its own precision; leave --bf16 and --fp16 out")
+        self.device = torch.device("cpu")
+        self.files, self.data = [path], path
+        exported = self._exported = load_exported(path)
+        self._graphs, self._task = exported.graphs, exported.task
+        languages = languages_of(self._task)
+        for option, given, language in zip(
+            ("--source-lang", "--target-lang"), (source_lang, target_lang), languages, strict=True
+        ):
+            if given not in (None, language):
+                raise UserError(f"{option} {given}: {path} translates from {languages[0]} to {languages[1]}")
+        self._text = exported.text_settings(self.options.text)
+        self._direction(*self.languages)
+
+    def _compile(self, say: Callable[[str], None]) -> None:
+        """Compile the models, or say why not: then they translate as they are."""
+        path = ":".join(self.files)
+        try:
+            for model in self.models:
+                refuse_unless_ours(path, model)
+            if self.device.type != "cpu":
+                raise UserError(f"{path} is on a GPU, and compiling is for CPUs; add --cpu")
+            self._graphs = compiled_graphs(self.models, path, say)
+        except UserError as error:
+            say(f"not compiled, and slower: {error}")
+        else:
+            self._directions.clear()
+
+    def _load_checkpoints(self, model: str, data: str | None, source_lang: str | None, target_lang: str | None) -> None:
         if self.options.int8:
             if self.device.type != "cpu":
                 raise UserError("--int8 computes on a CPU, and a GPU is in use; add --cpu, or give --bf16 instead")
@@ -145,10 +213,9 @@ class LoadedTranslator:
         self.models = [checkpoint.model(self._task, self.data)]
         self.models += [Checkpoint(path).model(self._task, self.data) for path in others]
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
-        self._directions: dict[tuple[str, str], _Direction] = {}
         self._direction(*self.languages)
         # After the search has made the models ready: then it is known which maps are computed together.
-        self.quantization: Quantization | None = quantize(self.models) if self.options.int8 else None
+        self.quantization = quantize(self.models) if self.options.int8 else None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -209,13 +276,34 @@ class LoadedTranslator:
         pair = (source_lang, target_lang)
         if pair not in self._directions:
             task = task_for(self._task, source_lang, target_lang)
-            search = BeamSearch(task, self.models, self.options.beam, self.device)
             codec = TextCodec(self._text, source_lang, target_lang)
-            self._directions[pair] = _Direction(task, search, codec, self.options, self._longest(task))
+            self._directions[pair] = _Direction(
+                task, self._search(task), codec, self.options, self._longest(task), *self._around()
+            )
         return self._directions[pair]
+
+    def _search(self, task: FairseqTask) -> BeamSearch | GraphBeamSearch:
+        options = self.options.beam
+        if self._graphs is None:
+            return BeamSearch(task, self.models, options, self.device)
+        if self._exported is None:
+            longest = min(model.max_decoder_positions() for model in self.models)
+            start, prefix = target_start(task)
+        else:
+            longest, start, prefix = self._exported.longest[1], self._exported.start, [*self._exported.target_prefix]
+        limits = SearchLimits(
+            options.beam, options.length_penalty, min(options.max_length, longest - 1), start, tuple(prefix)
+        )
+        return GraphBeamSearch(self._graphs, task.target_dictionary, limits)
+
+    def _around(self) -> tuple[Sequence[int], Sequence[int] | None]:
+        """Return what is to be put around the tokens of a sentence; a checkpoint's task does so itself."""
+        return ((), None) if self._exported is None else (self._exported.prefix, self._exported.suffix)
 
     def _longest(self, task: FairseqTask) -> int:
         """Source tokens that all models take, the end of the sentence among them."""
+        if self._exported is not None:
+            return self._exported.longest[0] - len(self._exported.prefix) - len(self._exported.suffix) + 1
         positions = utils.resolve_max_positions(task.max_positions(), *(model.max_positions() for model in self.models))
         longest: int = positions[0] if isinstance(positions, tuple | list) else positions
         return longest - has_language_token(task)
@@ -227,13 +315,17 @@ class _Direction:
 
     Attributes:
         longest: source tokens of a piece at most that the models take, with the end of the sentence.
+        prefix: tokens before those of a piece.
+        suffix: tokens after them, in the place of the end of the sentence; None for that.
     """
 
     task: FairseqTask
-    search: BeamSearch
+    search: BeamSearch | GraphBeamSearch
     codec: TextCodec
     options: TranslatorOptions
     longest: int
+    prefix: Sequence[int] = ()
+    suffix: Sequence[int] | None = None
 
     def pieces(self, line: str) -> list[Tensor]:
         """The tokens of a line, each piece with an end of sentence (T); no piece where it is empty."""
@@ -254,6 +346,9 @@ class _Direction:
         """fairseq's hypotheses of every piece, in order; pieces of like length are in one batch."""
         if not pieces:
             return []
+        if self.suffix is not None:
+            before, after = torch.tensor([*self.prefix]).long(), torch.tensor([*self.suffix]).long()
+            pieces = [torch.cat([before, piece[:-1], after]) for piece in pieces]
         lengths = [len(piece) for piece in pieces]
         dataset: Any = self.task.build_dataset_for_inference(list(pieces), lengths)
         order = np.argsort(np.array(lengths), kind="stable")

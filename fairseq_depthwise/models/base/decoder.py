@@ -18,7 +18,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.modules.decoding.cache import DecodingCache, sentence_beams
 from fairseq_depthwise.modules.decoding.static_search import StaticSearch, StaticSteps
 from fairseq_depthwise.modules.embedding import TokenEmbedding
-from fairseq_depthwise.modules.linear.prepacked import pack
+from fairseq_depthwise.modules.linear.prepacked import prepack
 from fairseq_depthwise.modules.stack import Connection, layers_to_run, run_layer
 
 #: Where what a search keeps lies in fairseq's incremental state.
@@ -211,7 +211,7 @@ class StackDecoder(FairseqIncrementalDecoder):
     def make_generation_fast_(self, **_: Any) -> None:
         """fairseq's hook before generation: lay out the weights once."""
         if self.adaptive_softmax is None:
-            pack(self.output_projection)
+            prepack(self, "output_projection")
 
     def max_positions(self) -> int:
         return self.longest

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.models.depthwise_lstm.kernels.fused_cell import choose_kernel, finish_fused, run_fused
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.linear.prepacked import PackedLinear, pack, pack_together, packable
+from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, packable, prepack
 
 #: Epsilon of the layer norms inside the cell.
 NORM_EPS = 1e-6
@@ -120,9 +120,7 @@ class HiddenNet(nn.Module):
 
     def make_generation_fast_(self, **_: Any) -> None:
         """fairseq's hook before generation: lay out the weights once."""
-        pack(self.first)
-        if self.second is not None:
-            pack(self.second)
+        prepack(self, "first", *([] if self.second is None else ["second"]))
 
     def forward(self, joined: Tensor) -> Tensor:
         """``joined``, T x B x input_dim, to the hidden value h, T x B x d."""
@@ -154,14 +152,14 @@ class DepthwiseLSTMCell(nn.Module):
         self.hidden_net = hidden_net
         self.kernel = kernel
         self.observer = observer
-        self._packed: PackedLinear | None = None
+        self._joined: JoinedLinear | None = None
 
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """``attended``, what the layer's attention gives (T x B x d, or 2d), and the state below to the state above."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
         kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible, activation=self.hidden_net.activation)
-        if self._packed is not None and not torch.is_grad_enabled():
-            return self._packed_step(kernel, self._packed(joined), state)
+        if self._joined is not None and not torch.is_grad_enabled():
+            return self._joined_step(kernel, self._joined(joined), state)
         gates: GateValues | None = None
         if kernel != "eager":
             above = DepthwiseState(*run_fused(kernel, joined, state.cell, self.gates, self.hidden_net, NORM_EPS))
@@ -185,9 +183,9 @@ class DepthwiseLSTMCell(nn.Module):
 
     def make_generation_fast_(self, **_: Any) -> None:
         """fairseq's hook before generation: lay out the weights once."""
-        self._packed = pack_together(self.gates.projection, self.hidden_net.first)
+        self._joined = join(self.gates.projection, self.hidden_net.first)
 
-    def _packed_step(self, kernel: str, projected: Tensor, state: DepthwiseState) -> DepthwiseState:
+    def _joined_step(self, kernel: str, projected: Tensor, state: DepthwiseState) -> DepthwiseState:
         """The same equations from what c is projected to (T x B x (3d + H)), at inference."""
         if kernel == "triton":
             return DepthwiseState(*finish_fused(projected, state.cell, self.gates, self.hidden_net, NORM_EPS))

@@ -1,92 +1,82 @@
-"""What a decoder keeps between steps in tensors that never change shape or place, for steps that are replayed.
+"""What a decoder keeps between steps in tensors of fixed shape: for steps that are compiled, exported or replayed.
 
-As :mod:`fairseq_depthwise.modules.decoding.cache`, but with a capacity that is allocated from the first step
-on, a mask hiding what is not yet written, and the step's number in a tensor. A CUDA graph that was captured from
-such a step does the right thing at every other step.
+:class:`~fairseq_depthwise.modules.decoding.cache.DecodingCache` grows with every step and belongs to a search. Here a
+cache is made of tensors anew in every step, has a capacity of T target positions, and hides those that no
+hypothesis has reached. Nothing depends on values, so that one graph does every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.decoding.cache import KeysValues, additive_mask, split_beams
 
+#: What :attr:`SearchState.ancestors` has at positions that are not written yet.
+UNWRITTEN = -1
 
-@dataclass(frozen=True)
-class StaticShape:
-    """The sizes that fix all shapes of a step.
+
+class LayerState(NamedTuple):
+    """The keys and values of one decoder layer.
 
     Attributes:
-        sentences: B at most.
-        beams: k.
-        capacity: target positions.
-        source_capacity: S at most.
+        own_keys: of the self-attention, B x heads x T x k x head_dim; zeros where nothing is written yet, since what a
+            mask hides is multiplied by 0 and must be finite.
+        own_values: the same.
+        cross_keys: of the cross-attention, B x heads x S x head_dim.
+        cross_values: the same.
     """
 
-    sentences: int
-    beams: int
-    capacity: int
-    source_capacity: int
-
-    @property
-    def rows(self) -> int:
-        """N = B * k."""
-        return self.sentences * self.beams
+    own_keys: Tensor
+    own_values: Tensor
+    cross_keys: Tensor
+    cross_values: Tensor
 
 
 class StaticCache:
-    """Keys and values of every attention of a decoder.
+    """The cache of one step.
+
+    Layers are told apart by their order, first to last, in each the self-attention first: while a graph is traced, a
+    module is not always the same object.
 
     Args:
-        shape: for how much there is capacity.
-        cross_attentions: of the decoder's layers.
-        dtype: of keys, values and masks.
-        device: where they are.
+        states: keys and values of each layer.
+        ancestors: B x k x T, which beam of its sentence held the hypothesis at each position, the newest included;
+            ``UNWRITTEN`` at later ones.
+        newest: the newest position, counted from 0; a tensor of one number.
+        padding: B x S, True at the source's padding.
+        in_place: write into ``states``; otherwise :meth:`own` has what became of them.
     """
 
-    products = False
-
     def __init__(
-        self, shape: StaticShape, cross_attentions: Sequence[Any], *, dtype: torch.dtype, device: torch.device
+        self,
+        states: Sequence[LayerState],
+        ancestors: Tensor,
+        newest: Tensor,
+        padding: Tensor,
+        *,
+        in_place: bool,
     ) -> None:
-        self.shape = shape
-        self.beams, self.steps = shape.beams, shape.capacity
-        self.dtype = dtype
-        self.device = device
-        #: The newest position, counted from 0; a tensor of one number.
-        self.newest = torch.zeros(1, dtype=torch.long, device=device)
-        #: N x capacity: which beam of its sentence held row n's hypothesis at each step.
-        self.ancestors = torch.zeros(shape.rows, shape.capacity, dtype=torch.long, device=device)
-        self.source_mask: Tensor | None = self._zeros(shape.sentences, 1, 1, shape.source_capacity)
-        self.ancestor_mask: Tensor | None = None
-        self._beam = torch.arange(shape.beams, device=device)
-        self._own: dict[Any, KeysValues] = {}
-        self._encoder: dict[Any, KeysValues] = {
-            one: self._zeros_for(one, shape.source_capacity) for one in cross_attentions
-        }
+        self.sentences, self.beams, self.steps = ancestors.shape
+        self.newest = newest
+        self.dtype = states[0].own_keys.dtype
+        hidden = ancestors[..., None].ne(torch.arange(self.beams, device=ancestors.device)).flatten(2)
+        self.ancestor_mask: Tensor | None = additive_mask(hidden, self.dtype)[:, None]
+        self.source_mask: Tensor | None = additive_mask(padding, self.dtype)[:, None, None, :]
+        self.products = ancestors.device.type == "cpu"
+        self._states, self._in_place = states, in_place
+        self._now: list[KeysValues] = []
         self._shared: dict[tuple[str, int], Tensor] = {}
-
-    def begin_step(self) -> None:
-        """Make the mask of the newest position; a beam sees its ancestors, and itself."""
-        sentences, beams, capacity = self.shape.sentences, self.beams, self.shape.capacity
-        self._shared.clear()
-        self.ancestors.index_copy_(1, self.newest, self._beam.repeat(sentences)[:, None])
-        hidden = torch.ones(self.shape.rows, capacity, beams, dtype=torch.bool, device=self.device)
-        hidden.scatter_(2, self.ancestors[:, :, None], False)
-        hidden |= (torch.arange(capacity, device=self.device) > self.newest)[None, :, None]
-        self.ancestor_mask = additive_mask(hidden.view(sentences, 1, beams, capacity * beams), self.dtype)
 
     def group(self, projected: Tensor, heads: int) -> Tensor:
         """1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
-        return split_beams(projected, self.shape.sentences, self.beams, heads).to(self.dtype)
+        return split_beams(projected, self.sentences, self.beams, heads).to(self.dtype)
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
-        """What is the same in all layers, computed by the first that asks in this step."""
+        """What is the same in all layers, computed by the first that asks."""
         if name not in self._shared:
             self._shared[name] = compute()
         return self._shared[name]
@@ -95,57 +85,24 @@ class StaticCache:
         """Write the newest position of every row (B x heads x k x head_dim).
 
         Returns:
-            keys and values so far, B x heads x (capacity * k) x head_dim each.
+            all positions, B x heads x (T k) x head_dim each.
         """
-        if attention not in self._own:
-            self._own[attention] = self._zeros_for(attention, self.shape.capacity * self.beams)
-        places = self.newest * self.beams + self._beam
-        for stored, new in zip(self._own[attention], newest, strict=True):
-            stored.index_copy_(2, places, new)
-        return self._own[attention]
+        state = self._states[len(self._now)]
+        self._now.append(KeysValues(*map(self._write, state[:2], newest)))
+        return KeysValues(*(written.flatten(2, 3) for written in self._now[-1]))
+
+    def _write(self, buffer: Tensor, newest: Tensor) -> Tensor:
+        """B x heads x T x k x head_dim with the newest position (B x heads x k x head_dim) in it."""
+        if self._in_place:
+            return buffer.index_copy_(2, self.newest, newest.unsqueeze(2))
+        is_newest = torch.arange(self.steps, device=buffer.device).eq(self.newest)
+        return torch.where(is_newest[:, None, None], newest.unsqueeze(2), buffer)
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
-        """Keys and values of the encoder's output, which :meth:`begin_search` has written."""
-        return self._encoder[attention]
+        """Keys and values of the encoder's output, B x heads x S x head_dim each."""
+        state = self._states[len(self._now) - 1]
+        return KeysValues(state.cross_keys, state.cross_values)
 
-    # --- between steps -----------------------------------------------------------------------------------------------
-
-    def begin_search(self, source: Tensor, padding: Tensor | None) -> None:
-        """Start anew with sentences whose encoder output is ``source`` (S x B x C), True at ``padding`` (B x S)."""
-        length, count = source.shape[:2]
-        hidden = torch.ones(self.shape.sentences, self.shape.source_capacity, dtype=torch.bool, device=self.device)
-        hidden[:count, :length] = False if padding is None else padding
-        assert self.source_mask is not None
-        self.source_mask.copy_(additive_mask(hidden, self.dtype)[:, None, None, :])
-        for attention, stored in self._encoder.items():
-            for capacity, found in zip(stored, attention.encoder_keys(source), strict=True):
-                capacity[:count, :, :length].copy_(found)
-
-    def take_over(self, other: StaticCache, sentences: Tensor) -> None:
-        """Go on with some ``sentences`` (B') of another cache, which become this one's first.
-
-        This cache's rooms must be as large as the other's or larger, but for the number of sentences.
-        """
-        count, capacity, length = sentences.size(0), other.shape.capacity, other.shape.source_capacity
-        rows = (sentences[:, None] * self.beams + self._beam).flatten()
-        self.ancestors[: rows.size(0), :capacity] = other.ancestors[rows]
-        assert self.source_mask is not None
-        assert other.source_mask is not None
-        self.source_mask.fill_(torch.finfo(self.dtype).min / 2)
-        self.source_mask[:count, :, :, :length] = other.source_mask[sentences]
-        for attention, pair in other._encoder.items():
-            for mine, theirs in zip(self._encoder[attention], pair, strict=True):
-                mine[:count, :, :length] = theirs[sentences]
-        for attention, pair in other._own.items():
-            if attention not in self._own:
-                self._own[attention] = self._zeros_for(attention, self.shape.capacity * self.beams)
-            for mine, theirs in zip(self._own[attention], pair, strict=True):
-                mine[:count, :, : capacity * self.beams] = theirs[sentences]
-
-    def _zeros_for(self, attention: Any, positions: int) -> KeysValues:
-        """Zeros, because what no mask shows is multiplied by 0 and must be finite."""
-        shape = (self.shape.sentences, attention.heads, positions, attention.head_dim)
-        return KeysValues(self._zeros(*shape), self._zeros(*shape))
-
-    def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+    def own(self) -> list[KeysValues]:
+        """After the step: of each self-attention, B x heads x T x k x head_dim each."""
+        return self._now

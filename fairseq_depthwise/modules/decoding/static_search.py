@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.decoding.static_cache import StaticCache, StaticShape
+from fairseq_depthwise.modules.decoding.static_cache import UNWRITTEN, LayerState, StaticCache
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,23 @@ class Decoder(Protocol):
     def parameters(self) -> Any: ...
 
 
+@dataclass(frozen=True)
+class StaticShape:
+    """The sizes that fix all shapes of a step.
+
+    Attributes:
+        sentences: B at most.
+        beams: k.
+        capacity: T, target positions.
+        source_capacity: S at most.
+    """
+
+    sentences: int
+    beams: int
+    capacity: int
+    source_capacity: int
+
+
 class StaticStep:
     """One step of a decoder in fixed tensors; a CUDA graph, once it is captured.
 
@@ -49,18 +67,57 @@ class StaticStep:
 
     def __init__(self, decoder: Decoder, shape: StaticShape, like: Tensor) -> None:
         self.decoder = decoder
-        cross_attentions: list[Any] = [layer.cross_attention for layer in decoder.layers]
+        self.shape = shape
+        self.attentions: list[Any] = [layer.cross_attention for layer in decoder.layers]
         decoder.embedding.reach(shape.capacity)
         dtype = torch.promote_types(like.dtype, torch.float32) if like.device.type == "cpu" else like.dtype
-        self.cache = StaticCache(shape, cross_attentions, dtype=dtype, device=like.device)
-        self.tokens = torch.zeros(shape.rows, dtype=torch.long, device=like.device)
+        device, rows = like.device, (shape.sentences, shape.beams)
+        lengths = 2 * [(shape.capacity, shape.beams)] + 2 * [(shape.source_capacity,)]
+        self.states = [
+            LayerState(
+                *(
+                    torch.zeros(shape.sentences, one.heads, *length, one.head_dim, dtype=dtype, device=like.device)
+                    for length in lengths
+                )
+            )
+            for one in self.attentions
+        ]
+        self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
+        self.newest = torch.zeros(1, dtype=torch.long, device=device)
+        self.ancestors = torch.full((*rows, shape.capacity), UNWRITTEN, device=device)
+        self.padding = torch.ones(shape.sentences, shape.source_capacity, dtype=torch.bool, device=like.device)
+        self._beam = torch.arange(shape.beams, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._scores: Tensor | None = None
         #: The embedding's tables grow with the longest sentence; those that the graph reads must stay.
         self._kept: list[Tensor] = []
 
+    def begin_search(self, source: Tensor, padding: Tensor | None) -> None:
+        """Start anew with sentences whose encoder output is ``source`` (S x B x C), True at ``padding`` (B x S)."""
+        length, count = source.shape[:2]
+        self.ancestors.fill_(UNWRITTEN)
+        self.padding.fill_(True)
+        self.padding[:count, :length] = False if padding is None else padding
+        for attention, state in zip(self.attentions, self.states, strict=True):
+            for buffer, computed in zip(state[2:], attention.encoder_keys(source), strict=True):
+                buffer[:count, :, :length] = computed
+
+    def take_over(self, other: StaticStep, sentences: Tensor) -> None:
+        """Go on with some ``sentences`` (B') of another step, which become this one's first.
+
+        This one's capacities must be as large as the other's or larger, but for the number of sentences.
+        """
+        count, capacity, length = sentences.size(0), other.shape.capacity, other.shape.source_capacity
+        self.ancestors.fill_(UNWRITTEN)
+        self.ancestors[:count, :, :capacity] = other.ancestors[sentences]
+        self.padding.fill_(True)
+        self.padding[:count, :length] = other.padding[sentences]
+        for state, before in zip(self.states, other.states, strict=True):
+            for mine, theirs in zip(state, before, strict=True):
+                mine[:count, :, : theirs.size(2)] = theirs[sentences]
+
     def run(self) -> Tensor:
-        """Scores (N x 1 x V) after ``tokens`` at the cache's newest position; overwritten by the next step."""
+        """Scores (N x 1 x V) after ``tokens`` at the newest position; overwritten by the next step."""
         if self.tokens.device.type != "cuda":
             return self._compute()
         if self._graph is None:
@@ -71,9 +128,10 @@ class StaticStep:
         return self._scores
 
     def _compute(self) -> Tensor:
-        self.cache.begin_step()
-        embedded = self.decoder.embedding.at(self.tokens, self.cache.newest)
-        output, _, _ = self.decoder.run_layers(embedded, encoder_output=None, cache=self.cache)
+        self.ancestors.index_copy_(2, self.newest, self._beam[:, None].expand(*self.tokens.shape, 1))
+        cache = StaticCache(self.states, self.ancestors, self.newest, self.padding, in_place=True)
+        embedded = self.decoder.embedding.at(self.tokens.flatten(), self.newest)
+        output, _, _ = self.decoder.run_layers(embedded, encoder_output=None, cache=cache)
         return self.decoder.output_layer(output.transpose(0, 1))
 
     def _capture(self) -> None:
@@ -139,7 +197,7 @@ class StaticSearch:
         count = source.size(1)
         shape = StaticShape(_power(count), beams, _LEAST_ROOM, _power(source.size(0), _LEAST_ROOM))
         self._step = steps.step(shape, source)
-        self._step.cache.begin_search(source, padding)
+        self._step.begin_search(source, padding)
         #: The place of each sentence that is still searched for, B, and of each of its rows, N.
         self._places = torch.arange(count, device=source.device)
         self._rows = torch.arange(count * beams, device=source.device)
@@ -153,15 +211,14 @@ class StaticSearch:
         """
         if self._steps.search is not self:
             raise ValueError("another search of the same decoder has begun; search without static steps")
-        cache = self._step.cache
-        if self._done == cache.shape.capacity:
-            self._move(sentences=cache.shape.sentences, capacity=2 * cache.shape.capacity)
-            cache = self._step.cache
-        self._step.tokens.index_copy_(0, self._rows, tokens)
-        cache.newest.fill_(self._done)
+        shape = self._step.shape
+        if self._done == shape.capacity:
+            self._move(sentences=shape.sentences, capacity=2 * shape.capacity)
+        self._step.tokens.view(-1).index_copy_(0, self._rows, tokens)
+        self._step.newest.fill_(self._done)
         self._done += 1
         scores = self._step.run()
-        return scores if self._rows.size(0) == cache.shape.rows else scores.index_select(0, self._rows)
+        return scores if self._rows.size(0) == scores.size(0) else scores.index_select(0, self._rows)
 
     def reorder(self, new_order: Tensor) -> None:
         """Follow the search: row n goes on from the old row ``new_order[n]`` (N').
@@ -169,24 +226,25 @@ class StaticSearch:
         Raises:
             ValueError: rows leave their sentence, which no search of fairseq's does.
         """
-        cache = self._step.cache
-        beams = cache.beams
-        sentences = torch.div(new_order, beams, rounding_mode="floor").view(-1, beams)
+        shape = self._step.shape
+        sentences = torch.div(new_order, shape.beams, rounding_mode="floor").view(-1, shape.beams)
         if not bool((sentences == sentences[:, :1]).all()):
             raise ValueError("a hypothesis goes on from one of another sentence; search without static steps")
         before = self._rows[new_order]
         self._places = self._places[sentences[:, 0]]
-        self._rows = (self._places[:, None] * beams + torch.arange(beams, device=new_order.device)).flatten()
-        cache.ancestors.index_copy_(0, self._rows, cache.ancestors[before])
-        if 2 * self._places.size(0) <= cache.shape.sentences and self._done:
-            self._move(sentences=_power(self._places.size(0)), capacity=cache.shape.capacity)
+        beam = torch.arange(shape.beams, device=new_order.device)
+        self._rows = (self._places[:, None] * shape.beams + beam).flatten()
+        ancestors = self._step.ancestors.flatten(0, 1)
+        ancestors.index_copy_(0, self._rows, ancestors[before])
+        if 2 * self._places.size(0) <= shape.sentences and self._done:
+            self._move(sentences=_power(self._places.size(0)), capacity=shape.capacity)
 
     def _move(self, *, sentences: int, capacity: int) -> None:
         """Go on in another shape."""
-        before = self._step.cache
-        shape = StaticShape(sentences, before.beams, capacity, before.shape.source_capacity)
+        before = self._step
+        shape = StaticShape(sentences, before.shape.beams, capacity, before.shape.source_capacity)
         self._step = self._steps.step(shape, self._like)
-        self._step.cache.take_over(before, self._places)
+        self._step.take_over(before, self._places)
         self._places = torch.arange(self._places.size(0), device=self._places.device)
         self._rows = torch.arange(self._rows.size(0), device=self._rows.device)
 

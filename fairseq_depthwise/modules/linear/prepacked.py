@@ -15,71 +15,118 @@ _ROWS = 64
 _LITTLE_WORK = 2**18
 
 
-def packable(*maps: nn.Module) -> bool:
-    """Whether these are plain linear layers: quantized ones, noisy ones, and ones with hooks have to be called."""
+def packable(*linears: nn.Module) -> bool:
+    """Return whether these are plain linear layers: noisy ones and ones with hooks have to be called."""
     return all(
-        type(one) is nn.Linear
-        and not one._forward_pre_hooks
-        and not one._forward_hooks
-        and isinstance(vars(one).get("forward"), (PackedLinear, type(None)))
-        for one in maps
+        type(linear) in (nn.Linear, PrepackedLinear) and not linear._forward_pre_hooks and not linear._forward_hooks
+        for linear in linears
     )
 
 
-def pack(linear: nn.Module) -> None:
-    """Let a linear layer compute from packed weights while no gradients are asked for; others stay as they are."""
-    if isinstance(linear, nn.Linear) and packable(linear):
-        vars(linear)["forward"] = PackedLinear(linear)  # of this object only, beside the class's
+def prepack(owner: nn.Module, *names: str) -> None:
+    """Let these linear layers of a module compute from packed weights at inference; others stay as they are."""
+    for name in names:
+        linear = getattr(owner, name)
+        if type(linear) is nn.Linear and packable(linear):
+            setattr(owner, name, PrepackedLinear(linear))
 
 
-def pack_together(*maps: nn.Module) -> PackedLinear | None:
-    """Linear layers of one input as one product; None where one of them must be called itself."""
-    return PackedLinear(*maps) if packable(*maps) else None
+def join(*linears: nn.Linear) -> JoinedLinear | None:
+    """Return linear layers of one input as one product; None where one of them must be called itself."""
+    return JoinedLinear(*linears) if packable(*linears) else None
 
 
-class PackedLinear:
-    """Linear layers of the same input as one product, for inference.
+class PrepackedLinear(nn.Linear):
+    """A linear layer that stands for another, with the same parameters, and keeps a packed copy for inference.
 
-    The weights are stacked, and on a CPU stored in the blocks that oneDNN's products read, which makes products of
-    few rows, such as a step of a beam search consists of, faster. The maps keep their own
-    weights; when those change, or move, they are packed again.
+    On a CPU the copy is in the blocks that oneDNN's products read, which makes products of few rows, such as a step of
+    a beam search consists of, faster.
 
     Args:
-        maps: linear layers with the same input width, all with biases or all without.
+        linear: for which it stands.
     """
 
-    def __init__(self, *maps: nn.Module) -> None:
-        self.maps = [one for one in maps if isinstance(one, nn.Linear)]
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.train(linear.training)
+        self._packed = _Packed()
+
+    def forward(self, values: Tensor) -> Tensor:
+        """``values``, ... x in, to ... x out."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return F.linear(values, self.weight, self.bias)
+        return self._packed.of(self.weight, self.bias)(values)
+
+
+class JoinedLinear(nn.Module):
+    """Linear layers of the same input as one product, for inference.
+
+    The layers keep their own weights; when those change, or move, they are joined again.
+
+    Args:
+        linears: with the same input width, all with biases or all without.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        super().__init__()
+        self._linears = linears  # a tuple: their parameters are not this module's
+        self._joined_from: tuple[object, ...] = ()
+        self._packed = _Packed()
+        self.register_buffer("weight", None, persistent=False)
+        self.register_buffer("bias", None, persistent=False)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Join the weights, if they have changed since."""
+        tensors = [tensor for linear in self._linears for tensor in (linear.weight, linear.bias) if tensor is not None]
+        now = tuple(map(_identity, tensors))
+        if now == self._joined_from:
+            return
+        with torch.no_grad():
+            self.weight = torch.cat([linear.weight.detach() for linear in self._linears])
+            biases = [linear.bias for linear in self._linears if linear.bias is not None]
+            self.bias = torch.cat(biases) if biases else None
+        self._joined_from = now
+
+    def forward(self, values: Tensor) -> Tensor:
+        """``values``, ... x in, to ... x (sum of the layers' out), one layer after the other."""
+        if torch.compiler.is_compiling():
+            return F.linear(values, self.weight, self.bias)
+        if torch.is_grad_enabled():
+            return torch.cat([F.linear(values, linear.weight, linear.bias) for linear in self._linears], dim=-1)
+        self.refresh()
+        return self._packed.of(self.weight, self.bias)(values)
+
+
+class _Packed:
+    """A product from packed weights; packed again when the weights have changed or moved."""
+
+    def __init__(self) -> None:
         self._packed_from: tuple[object, ...] = ()
         self._product: Callable[[Tensor], Tensor] = torch.Tensor.clone
 
-    def __call__(self, values: Tensor) -> Tensor:
-        """``values``, ... x in, to ... x (sum of the maps' out), one map after the other."""
-        if torch.is_grad_enabled():
-            return torch.cat([F.linear(values, one.weight, one.bias) for one in self.maps], dim=-1)
-        now = tuple(_identity(tensor) for one in self.maps for tensor in (one.weight, one.bias) if tensor is not None)
+    def of(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """Return the product with ``weight`` (out x in) and ``bias`` (out)."""
+        now = (_identity(weight), None if bias is None else _identity(bias))
         if now != self._packed_from:
-            self._pack()
+            with torch.no_grad():
+                self._product = _blocked_product(weight, bias) or (lambda values: F.linear(values, weight, bias))
             self._packed_from = now
-        return self._product(values)
-
-    def _pack(self) -> None:
-        with torch.no_grad():
-            weight = (
-                torch.cat([one.weight.detach() for one in self.maps]) if len(self.maps) > 1 else self.maps[0].weight
-            )
-            biases = [one.bias.detach() for one in self.maps if one.bias is not None]
-            bias = torch.cat(biases) if biases else None
-            self._product = _blocked_product(weight, bias) or (lambda values: F.linear(values, weight, bias))
+        return self._product
 
 
 def _identity(tensor: Tensor) -> tuple[object, ...]:
-    """Differs where the tensor was replaced, moved, cast or written to."""
+    """Return what differs where the tensor was replaced, moved, cast or written to."""
     return tensor.data_ptr(), tensor.dtype, tensor.device, 0 if tensor.is_inference() else tensor._version
 
 
 def _blocked_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor] | None:
-    """The product through oneDNN's blocked layout, or None where this build of PyTorch does not offer it.
+    """Return the product through oneDNN's blocked layout, or None where this build of PyTorch does not offer it.
 
     The two operators are those that PyTorch's compiler uses for frozen weights; they are not documented, so a trial
     decides, and without them an ordinary product does the work.

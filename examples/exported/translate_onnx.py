@@ -1,0 +1,41 @@
+"""Translates with what `fairseq-depthwise export --format onnx` wrote; needs onnxruntime and NumPy alone.
+
+Lines of tokens in (tokenized, in subwords), lines of tokens out:
+
+    python translate_onnx.py EXPORTED < test.bpe.en > test.bpe.de
+
+A file in ONNX is data: no code in it is run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+from exported_folder import ExportedTranslator, ExportError, Graph, run
+
+
+def load_graph(path: Path) -> Graph:
+    """Return a graph as a function of arrays."""
+    try:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a class for each reason, and none for all
+        raise ExportError(f"{path} is damaged, or is nothing that onnxruntime can load: {error}") from error
+    names = [entry.name for entry in session.get_inputs()]
+
+    def graph(*arrays: Any) -> list[Any]:
+        found: list[Any] = session.run(None, dict(zip(names, arrays, strict=True)))
+        return found
+
+    return graph
+
+
+def load(folder: str | Path) -> ExportedTranslator:
+    """Return the translator in a folder."""
+    return ExportedTranslator(folder, ".onnx", load_graph)
+
+
+if __name__ == "__main__":
+    sys.exit(run("translate_onnx.py", load))

@@ -1,0 +1,131 @@
+"""The two graphs that a beam search consists of: the encoder, and one step of all hypotheses.
+
+Both are functions of tensors, for one model or several whose probabilities are averaged, and are what is compiled and
+exported. :mod:`fairseq_depthwise.modules.decoding.graph_search` calls them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.decoding.static_cache import LayerState, StaticCache
+from fairseq_depthwise.modules.stack import prepare_layers
+
+#: The token that all hypotheses must go on with, where there is none.
+FREE = -1
+
+
+class EncoderGraph(nn.Module):
+    """Source tokens to what every step of the search reads.
+
+    Args:
+        models: in evaluation mode.
+    """
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(model.encoder for model in models)
+        self.cross_attentions = [[layer.cross_attention for layer in model.decoder.layers] for model in models]
+        # In evaluation they do not depend on the sentence. One of them may be an order of units that scipy finds.
+        self.prepared = []
+        for model in models:
+            table = model.encoder.embedding.tokens.weight
+            self.prepared.append(prepare_layers(model.encoder.layers, table.new_zeros(1, 1, table.size(1)), None))
+
+    def forward(self, source_tokens: Tensor) -> tuple[Tensor, ...]:
+        """Source tokens (B x S) to padding (B x S), and each model's cross keys and values.
+
+        Returns:
+            padding, and for each layer of each model keys and values, B x heads x S x head_dim each.
+        """
+        encoders: Any = self.encoders
+        padding = source_tokens.eq(encoders[0].dictionary.pad())
+        found = [padding]
+        for encoder, attentions, prepared in zip(encoders, self.cross_attentions, self.prepared, strict=True):
+            output, _ = encoder.run_layers(encoder.embedding(source_tokens).contiguous(), padding, prepared)
+            pairs = [attention.encoder_keys(output) for attention in attentions]
+            found += [tensor for pair in pairs for tensor in pair]
+        return tuple(found)
+
+
+class StepGraph(nn.Module):
+    """One step of a beam search with B sentences of k hypotheses each.
+
+    Args:
+        models: in evaluation mode.
+        in_place: write keys and values into the tensors that are given; otherwise they are among the results.
+    """
+
+    def __init__(self, models: Sequence[Any], *, in_place: bool) -> None:
+        super().__init__()
+        self.decoders = nn.ModuleList(model.decoder for model in models)
+        self.in_place = in_place
+
+    def forward(
+        self,
+        tokens: Tensor,
+        origins: Tensor,
+        totals: Tensor,
+        ancestors: Tensor,
+        newest: Tensor,
+        forced: Tensor,
+        shortest: Tensor,
+        padding: Tensor,
+        *states: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Extend every hypothesis by its newest token, and find the 2k best ways to go on.
+
+        Args:
+            tokens: B x k, the newest of each hypothesis.
+            origins: B x k, the beam of the step before that each hypothesis continues.
+            totals: B x k, the sum of its log-probabilities so far.
+            ancestors: B x k x T, as :class:`StaticCache` has it, of the step before.
+            newest: 1, the position of ``tokens``, counted from 0.
+            forced: 1, the token that every hypothesis must go on with; ``FREE`` for any.
+            shortest: 1, the number of tokens that every hypothesis has at least.
+            padding: B x S, True at the source's padding.
+            states: four tensors for each layer of each model, as :class:`LayerState` has them.
+
+        Returns:
+            the totals of the candidates (B x 2k, the best first), their numbers (B x 2k: beam times V plus token), the
+            ancestors now, and unless they are written in place own keys and values of each model.
+        """
+        sentences, beams, capacity = ancestors.shape
+        ancestors = ancestors.gather(1, origins[:, :, None].expand(-1, -1, capacity))
+        beam = torch.arange(beams, device=tokens.device)
+        is_newest = torch.arange(capacity, device=tokens.device).eq(newest)
+        ancestors = torch.where(is_newest, beam[:, None], ancestors)
+        found, log_probs = [], []
+        decoders: Any = self.decoders
+        layers = iter([LayerState(*four) for four in zip(*[iter(states)] * 4, strict=True)])
+        for decoder in decoders:
+            own_layers = list(islice(layers, len(decoder.layers)))
+            cache = StaticCache(own_layers, ancestors, newest, padding, in_place=self.in_place)
+            embedded = decoder.embedding.at(tokens.flatten(), newest)
+            output, _, _ = decoder.run_layers(embedded, encoder_output=None, cache=cache)
+            scores = decoder.output_layer(output.transpose(0, 1))
+            log_probs.append(decoder.get_normalized_probs((scores, None), log_probs=True, sample=None)[:, 0])
+            if not self.in_place:
+                found += [tensor for pair in cache.own() for tensor in pair]
+        probabilities = log_probs[0]
+        if len(log_probs) > 1:
+            probabilities = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
+        allowed = self._allowed(probabilities.size(-1), newest, forced, shortest)
+        probabilities = torch.where(allowed & probabilities.isfinite(), probabilities.float(), -torch.inf)
+        candidates = (probabilities.view(sentences, beams, -1) + totals[:, :, None]).flatten(1)
+        best, numbers = candidates.topk(2 * beams)
+        return best, numbers, ancestors, *found
+
+    def _allowed(self, size: int, newest: Tensor, forced: Tensor, shortest: Tensor) -> Tensor:
+        """V, True for tokens that may follow: never padding, the end not too early, and the forced one alone."""
+        decoders: Any = self.decoders
+        dictionary = decoders[0].dictionary
+        token = torch.arange(size, device=newest.device)
+        free = token.ne(dictionary.pad()) & (token.ne(dictionary.eos()) | newest.ge(shortest))
+        return (forced.eq(FREE) & free) | token.eq(forced)

@@ -1,0 +1,134 @@
+"""A folder that ``fairseq-depthwise export`` wrote, read again: to translate with it in the place of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import DictConfig
+
+from fairseq_compat import UserError
+from fairseq_depthwise.modules.decoding.graph_search import Graphs
+from fairseq_depthwise.serving.export_folder import CONFIG, ENDINGS, FORMAT, SUBWORDS
+from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs
+from fairseq_depthwise.serving.safe_program import ProgramError, load_program
+from fairseq_depthwise.serving.text_codec import TextOptions, TextSettings, settings_for
+from fairseq_depthwise.serving.traced_graphs import CallableGraphs
+
+
+def is_exported(path: str) -> bool:
+    """Return whether there is an exported folder."""
+    return os.path.isfile(os.path.join(path, CONFIG)) if path else False
+
+
+@dataclass(frozen=True)
+class ExportedFolder:
+    """What is in the folder.
+
+    Attributes:
+        path: of the folder.
+        graphs: encoder and step.
+        task: with its dictionaries and languages.
+        prefix: tokens before those of a source sentence.
+        suffix: tokens after them.
+        start: the decoder's first token.
+        target_prefix: what every translation begins with.
+        longest: source tokens at most, and target tokens at most.
+        recorded: how text becomes tokens, as a checkpoint has it.
+    """
+
+    path: str
+    graphs: Graphs
+    task: FairseqTask
+    prefix: list[int]
+    suffix: list[int]
+    start: int
+    target_prefix: tuple[int, ...]
+    longest: tuple[int, int]
+    recorded: DictConfig
+
+    def text_settings(self, options: TextOptions) -> TextSettings:
+        """Return how text becomes tokens."""
+        dictionary = self.task.source_dictionary
+        return settings_for(options, self.recorded, dictionary, path=self.path, data=self.path)
+
+
+def load_exported(path: str) -> ExportedFolder:
+    """Load a folder, running no code in it.
+
+    Raises:
+        UserError: a file is missing, damaged, or not what export writes.
+    """
+    config = _config(path)
+    try:
+        files = [config["functions"][name]["file"] for name in ("encoder", "decoder_step")]
+        ending = next(ending for ending in ENDINGS.values() if files == [f"encoder{ending}", f"decoder_step{ending}"])
+        source, target = config["source"], config["target"]
+        numbers = [*source["prefix"], *source["suffix"], target["start"], *target["prefix"]]
+        longest = source["longest"], config["target"]["longest"]
+        if any(type(number) is not int or number < 0 for number in (*numbers, *longest)):
+            raise ValueError(f"tokens and lengths {numbers} {longest}")
+        languages, sizes = config["languages"], config["vocabulary"]
+        options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
+        dictionaries = [
+            _dictionary(path, side, sizes[name]) for side, name in (("src", "source"), ("tgt", "target"))
+        ]
+        recorded = _recorded(config["text"], path)
+    except (AttributeError, KeyError, LookupError, StopIteration, TypeError, ValueError) as error:
+        raise UserError(f"{path}/{CONFIG} is not what export writes: {error!r}") from error
+    graphs: Graphs
+    paths = [os.path.join(path, file) for file in files]
+    if ending == ENDINGS["onnx"]:
+        graphs = OnnxGraphs(*paths, threads=torch.get_num_threads())
+    else:
+        try:
+            graphs = CallableGraphs(*(load_program(file).module() for file in paths))
+        except ProgramError as error:
+            raise UserError(str(error)) from error
+    return ExportedFolder(
+        path, graphs, TranslationTask(options, *dictionaries), source["prefix"], source["suffix"], target["start"],
+        tuple(target["prefix"]), longest, recorded,
+    )  # fmt: skip
+
+
+def _config(path: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(path, CONFIG), encoding="utf-8") as file:
+            config = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}/{CONFIG} cannot be read: {error}") from error
+    found = config.get("format") if isinstance(config, dict) else None
+    if found != FORMAT:
+        raise UserError(f"{path}/{CONFIG} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
+    return dict(config)
+
+
+def _dictionary(path: str, side: str, size: int) -> Dictionary:
+    file = os.path.join(path, f"dict.{side}.txt")
+    try:
+        dictionary = Dictionary.load(file)
+    except (OSError, RuntimeError, UnicodeError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    if len(dictionary) != size:
+        raise UserError(f"{file} has {len(dictionary)} symbols, not {size}")
+    return dictionary
+
+
+def _recorded(text: dict[str, Any] | None, path: str) -> DictConfig:
+    """Return tokenizer and subwords as a checkpoint has them; their files are in the folder."""
+    if text is None:
+        return DictConfig({})
+    options = {name: value for name, value in text.items() if name not in ("tokenizer", "bpe")}
+    for option, name in SUBWORDS.items():
+        if options.get(option) == name:
+            options[option] = os.path.join(path, name)
+    return DictConfig(
+        {kind: vars(Namespace(**options, _name=text[kind])) for kind in ("tokenizer", "bpe") if text.get(kind)}
+    )

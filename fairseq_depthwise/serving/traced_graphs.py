@@ -1,0 +1,207 @@
+"""The graphs of a beam search, traced by ``torch.export`` through the models' own layers.
+
+They are what is compiled (:mod:`fairseq_depthwise.serving.compiled_graphs`) and exported. All sizes are dynamic:
+sentences, hypotheses, source tokens, and the capacity of the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule
+
+from fairseq_compat import UserError
+from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
+from fairseq_depthwise.models.linearized.model import LinearizedTransformer
+from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchState
+from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph, StepGraph
+
+#: How far a probability may be from the model's own.
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
+
+#: Sentences of a batch, and capacity, at most; torch wants numbers.
+_MOST_SENTENCES, _MOST_CAPACITY = 2**16, 2**16
+
+#: Where tracing notes which lines of which files an operation came from; files elsewhere say nothing to a reader.
+_NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
+
+#: Sentences and beams of a search for one sentence, and of one for many; 1 would be taken for a constant.
+FEW, MANY = (2, 3), (9, 7)
+
+
+@dataclass(frozen=True)
+class TracedGraphs:
+    """The programs of one model, or of several whose probabilities are averaged."""
+
+    encoder: ExportedProgram
+    step: ExportedProgram
+
+
+class CallableGraphs:
+    """Functions as :class:`~fairseq_depthwise.modules.decoding.graph_search.Graphs`."""
+
+    def __init__(self, encode: Any, step: Any) -> None:
+        self.encode, self.step = encode, step
+
+
+def callable_programs(graphs: TracedGraphs) -> CallableGraphs:
+    """Return traced graphs as functions that PyTorch runs."""
+    return CallableGraphs(graphs.encoder.module(), graphs.step.module())
+
+
+def refuse_unless_ours(path: str, model: type | object, architecture: str = "") -> None:
+    """Raise :class:`UserError` where a model, or models of its class, cannot be traced, with the reason."""
+    family = model if isinstance(model, type) else type(model)
+    if issubclass(family, LinearizedTransformer):
+        raise UserError(
+            f"{path} has linear layers in the places of layers and is for analysis only; use the model that it was "
+            "made of"
+        )
+    if not issubclass(family, StackModel):
+        raise UserError(
+            f"{path} holds fairseq's own architecture {architecture or family.__name__}, whose decoder keeps its state "
+            "in dictionaries and looks at values to decide what to compute, which no trace can follow; models of this "
+            "plugin can be traced"
+        )
+
+
+@torch.no_grad()
+def trace(models: Sequence[StackModel], path: str, *, in_place: bool, typical: tuple[int, int] = FEW) -> TracedGraphs:
+    """Trace models on the CPU.
+
+    Args:
+        models: in evaluation mode, after fairseq's ``prepare_for_inference_``, with one source and target dictionary.
+        path: their checkpoints, for messages.
+        in_place: let the step write keys and values into the tensors that it is given.
+        typical: sentences and beams that a compiler may choose its products for.
+
+    Raises:
+        UserError: torch cannot trace them.
+    """
+    for model in models:
+        longest = model.decoder.max_positions()
+        model.decoder.embedding.reach(longest)
+        for module in model.modules():
+            if isinstance(module, DepthwiseLSTMCell):
+                module.kernel = "eager"  # the equations themselves; whoever runs the programs may compile them
+    longest_source = min(model.encoder.max_positions() for model in models)
+    sentences, beams = Dim("sentences", min=1, max=_MOST_SENTENCES), Dim("beams", min=1, max=1024)
+    source, capacity = Dim("source", min=1, max=longest_source), Dim("capacity", min=2, max=_MOST_CAPACITY)
+    hypotheses, own = {0: sentences, 1: beams}, {0: sentences, 2: capacity, 3: beams}
+    cross = {0: sentences, 2: source}
+    layers = sum(len(model.decoder.layers) for model in models)
+    step_sizes = (
+        *3 * [hypotheses], {**hypotheses, 2: capacity}, None, None, None, {0: sentences, 1: source},
+        layers * (own, own, cross, cross),
+    )  # fmt: skip
+    # Sizes of which none equals another, nor 1, which torch takes for constants.
+    sentences_now, beams_now = typical
+    tokens = torch.full((sentences_now, min(13, longest_source)), models[0].encoder.dictionary.eos())
+    encoder = EncoderGraph(models).eval()
+    arguments = step_arguments(SearchState.first(encoder(tokens)[0], encoder(tokens)[1:], beams_now), models[0])
+    return TracedGraphs(
+        _traced(encoder, (tokens,), ({0: sentences, 1: source},), path, "encoder"),
+        _traced(StepGraph(models, in_place=in_place).eval(), arguments, step_sizes, path, "decoder"),
+    )
+
+
+def step_arguments(state: SearchState, model: StackModel) -> tuple[Tensor, ...]:
+    """Return the arguments of a first step in which every hypothesis counts."""
+    sentences, beams, _ = state.ancestors.shape
+    tokens = torch.full((sentences, beams), model.decoder.dictionary.eos())
+    origins, totals = torch.arange(beams).expand(sentences, beams).contiguous(), torch.zeros(sentences, beams)
+    scalars = (torch.tensor([number]) for number in (0, FREE, 0))
+    return (tokens, origins, totals, state.ancestors, *scalars, state.padding, *state.layers)
+
+
+def _traced(
+    module: nn.Module, arguments: tuple[Tensor, ...], sizes: tuple[Any, ...], path: str, side: str
+) -> ExportedProgram:
+    try:
+        # Not strict: Python runs as it is, and only what torch computes is recorded.
+        program = torch.export.export(module, arguments, dynamic_shapes=sizes, strict=False)
+    except Exception as error:  # of many kinds, for which torch has no common one
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise UserError(f"the {side} of {path} cannot be exported: {type(error).__name__}: {reason}") from error
+    for part in program.graph_module.modules():
+        if isinstance(part, GraphModule):
+            for node in part.graph.nodes:
+                for note in _NOTES:
+                    node.meta.pop(note, None)
+    _drop_unused(program)
+    return program
+
+
+def _drop_unused(program: ExportedProgram) -> None:
+    """Leave out weights that nothing reads: those of linear layers that are computed together, from a joined copy."""
+    unused = {node.name for node in program.graph.nodes if node.op == "placeholder" and not node.users}
+    kept = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.arg.name in unused:
+            program.graph.erase_node(next(node for node in program.graph.nodes if node.name == spec.arg.name))
+            program.state_dict.pop(spec.target, None)
+            program.constants.pop(spec.target, None)
+        else:
+            kept.append(spec)
+    program.graph_signature.input_specs = kept
+    program.graph_module.recompile()
+
+
+@torch.no_grad()
+def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str) -> None:
+    """Compare some steps with the models' own, for one hypothesis of one sentence and for several.
+
+    Raises:
+        UserError: a probability differs.
+    """
+    first = models[0]
+    pad, eos = first.encoder.dictionary.pad(), first.encoder.dictionary.eos()
+    word = min(len(first.encoder.dictionary), len(first.decoder.dictionary)) - 1  # if there is one
+    length = min(3, *(model.encoder.max_positions() for model in models))
+    longest = min(3, *(model.decoder.max_positions() for model in models))
+    sentences = [[word] * (length - 1) + [eos], [pad] * (length - 1) + [eos]]
+    for source, beams in ((torch.tensor(sentences[:1]), 1), (torch.tensor(sentences), 2)):
+        target = torch.tensor([eos, word, eos])[:longest].expand(len(source) * beams, -1)
+        expected = [_best_of_models(models, source, target[:, : step + 1], beams) for step in range(longest)]
+        for found, wanted in zip(_best_of_graphs(graphs, models, source, target, beams), expected, strict=True):
+            difference = float((found.exp() - wanted.exp()).abs().max())
+            if not difference <= _TOLERANCE[first.encoder.embedding.tokens.weight.dtype]:
+                raise UserError(f"{path}: probabilities of the graphs differ from the model's by {difference:.2g}")
+
+
+def _best_of_graphs(
+    graphs: Graphs, models: Sequence[StackModel], source: Tensor, target: Tensor, beams: int
+) -> list[Tensor]:
+    """The best log-probabilities (B x 2k) after each token of ``target`` (N x T)."""
+    padding, *cross = graphs.encode(source)
+    state = SearchState.first(padding, cross, beams)
+    found = []
+    for step, tokens in enumerate(target.unbind(1)):
+        _, origins, totals, _, _, forced, shortest, *_ = step_arguments(state, models[0])
+        best, _, state.ancestors, *own = graphs.step(
+            tokens.view(-1, beams).contiguous(), origins, totals, state.ancestors, torch.tensor([step]), forced,
+            shortest, state.padding, *state.layers,
+        )  # fmt: skip
+        state.replace_own(own)
+        found.append(best)
+    return found
+
+
+def _best_of_models(models: Sequence[StackModel], source: Tensor, target: Tensor, beams: int) -> Tensor:
+    """The same after all of ``target`` (N x T), as the models have it for a whole sentence."""
+    found = []
+    for model in models:
+        encoded = model.encoder.reorder_encoder_out(
+            model.encoder(source), torch.arange(len(source)).repeat_interleave(beams)
+        )
+        found.append(model.get_normalized_probs(model.decoder(target, encoded), log_probs=True)[:, -1].float())
+    log_probs = torch.logsumexp(torch.stack(found), dim=0) - torch.tensor(len(found)).log()
+    log_probs[:, models[0].decoder.dictionary.pad()] = -torch.inf
+    return log_probs.view(len(source), -1).topk(2 * beams).values
