@@ -39,7 +39,7 @@ def run_growth(run_benchmark: RunBenchmark) -> RunBenchmark:
 
     def run(corpus: Path, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
         given = (f"--corpus={corpus}", f"--work={work}", f"--records={work.parent}")
-        return run_benchmark("growth.py", *given, *TINY, *options, forked=False)
+        return run_benchmark("growth.py", *given, *TINY, *options)
 
     return run
 

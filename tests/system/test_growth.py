@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_python import ForkedPython
 from training_states import assert_same_state, hypotheses, logged
 
 from fairseq_compat import checkpoints
@@ -147,13 +147,15 @@ def test_stopped_anywhere_and_resumed_is_never_stopped(
 
 
 def test_killed_at_any_moment_and_repeated_is_never_stopped(
-    grow: Callable[..., str], whole: tuple[Path, str], copy_reverse_data: Path, tmp_path: Path
-) -> None:
+    grow: Callable[..., str], whole: tuple[Path, str], copy_reverse_data: Path, forked_python: ForkedPython,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     """SIGKILL while a checkpoint is being written, at the moment of growth, and within a stage."""
     options = [*IN_UPDATES, "--save-interval-updates", "1", "--update-freq", "2"]
     folder, log = tmp_path / "killed", tmp_path / "log"
     command = [
-        sys.executable, "-m", "fairseq_depthwise", "train", str(copy_reverse_data), *SDT, *LEARNING, *GROWING,
+        str(forked_python.python), "-m", "fairseq_depthwise", "train", str(copy_reverse_data), *SDT, *LEARNING,
+        *GROWING,
         "--save-dir", str(folder), *options,
     ]  # fmt: skip
 

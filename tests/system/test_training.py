@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked_python import ForkedPython
 from training_states import assert_same_state, bleu4, hypotheses
 
 from fairseq_compat import checkpoints
@@ -49,9 +49,12 @@ def train(run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: 
 
 @pytest.fixture(scope="session")
 def memorized(train: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of checkpoints of a model that has learned the training sentences by heart."""
+    """A folder of checkpoints of a model that has learned the 80 sentences of the validation set by heart."""
     folder = tmp_path_factory.mktemp("memorized")
-    train(folder, "--max-tokens", 1000, "--max-epoch", 80, "--no-epoch-checkpoints", "--validate-interval", 20)
+    train(
+        folder, "--train-subset", "valid", "--max-tokens", 1000, "--max-epoch", 150, "--warmup-updates", 30,
+        "--no-epoch-checkpoints", "--save-interval", 150, "--validate-interval", 150,
+    )  # fmt: skip
     return folder
 
 
@@ -59,7 +62,7 @@ def memorized(train: Callable[..., str], tmp_path_factory: pytest.TempPathFactor
 def test_memorizes_copy_and_reverse(run_command: RunCommand, memorized: Path, copy_reverse_data: Path) -> None:
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", memorized / "checkpoint_last.pt",
-        "--gen-subset", "train", "--beam", 4, "--quiet", "--cpu",
+        "--gen-subset", "valid", "--beam", 4, "--quiet", "--cpu",
     )  # fmt: skip
     assert bleu4(result.stdout) >= 99
 
@@ -71,7 +74,7 @@ def test_interactive_with_subword_nmt_empty_and_long_lines(
     codes = tmp_path / "codes"
     # Enough merges to keep each word of this corpus whole, so that the model knows the pieces.
     run_command("subword-nmt", "learn-bpe", "-s", 100, "-i", copy_reverse_text / "train.src", "-o", codes)
-    source, target = ((copy_reverse_text / f"train.{side}").read_text().splitlines()[3] for side in ("src", "tgt"))
+    source, target = ((copy_reverse_text / f"valid.{side}").read_text().splitlines()[3] for side in ("src", "tgt"))
     lines = [source, "", " ".join(["w1"] * 200)]
     result = run_command(
         "fairseq-depthwise", "interactive", copy_reverse_data, "--path", memorized / "checkpoint_last.pt", "--beam", 4,
@@ -86,7 +89,7 @@ def test_interactive_with_subword_nmt_empty_and_long_lines(
 def test_from_pretrained_translates(memorized: Path, copy_reverse_data: Path, copy_reverse_text: Path) -> None:
     from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 
-    sources, targets = ((copy_reverse_text / f"train.{side}").read_text().splitlines()[:8] for side in ("src", "tgt"))
+    sources, targets = ((copy_reverse_text / f"valid.{side}").read_text().splitlines()[:8] for side in ("src", "tgt"))
     model = DepthwiseLSTMTransformer.from_pretrained(str(memorized), "checkpoint_last.pt", str(copy_reverse_data))
     translated = model.translate(sources, beam=4)
     assert sum(one == other for one, other in zip(translated, targets, strict=True)) >= 7
@@ -142,15 +145,16 @@ def newest_update(folder: Path) -> int:
 
 
 def test_killed_at_any_moment_and_resumed_is_never_stopped(
-    train: Callable[..., str], copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
-) -> None:
+    train: Callable[..., str], copy_reverse_data: Path, tiny_model_options: ModelOptions, forked_python: ForkedPython,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     """SIGKILL while checkpoints are being written every update; whatever is left must be a good starting point."""
     options = ["--max-tokens", "700", "--max-update", "20", "--save-interval-updates", "1"]
     options += ["--keep-interval-updates", "2"]
     train(tmp_path / "whole", *options, dropout=0.2)
     command = [
-        sys.executable, "-m", "fairseq_depthwise", "train", str(copy_reverse_data), *tiny_model_options(ARCH),
-        *LEARNING, "--dropout", "0.2", "--save-dir", str(tmp_path / "killed"), *options,
+        str(forked_python.python), "-m", "fairseq_depthwise", "train", str(copy_reverse_data),
+        *tiny_model_options(ARCH), *LEARNING, "--dropout", "0.2", "--save-dir", str(tmp_path / "killed"), *options,
     ]  # fmt: skip
     for updates in (4, 11):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -203,17 +203,16 @@ def test_two_processes_with_compiled_cells(
 
 #: The rate falls to nothing, so that no noise of the last updates stays in the model.
 FALLING = [
-    "--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0", "--max-update", "300",
-    "--activation-dropout", "0", "--lr-scheduler", "polynomial_decay", "--total-num-update", "300",
-    "--save-interval", "100",
+    "--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0", "--max-update", "200",
+    "--activation-dropout", "0", "--lr-scheduler", "polynomial_decay", "--total-num-update", "200",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
-        (ARCH, ["--decoder-merge", "two-cells", "--max-epoch", "50", "--save-interval", "50"]),
-        (SDT, ["--attention-dropout", "0", "--activation-dropout", "0", "--max-epoch", "40", "--save-interval", "40"]),
+        (ARCH, ["--decoder-merge", "two-cells", "--max-update", "150"]),
+        (SDT, ["--attention-dropout", "0", "--activation-dropout", "0", "--max-update", "150"]),
         ("mute_transformer_sequential", FALLING),
     ],
     ids=["two cells", "sdt", "sequential mute"],
@@ -224,11 +223,11 @@ def test_copy_and_reverse_is_memorized(
 ) -> None:  # fmt: skip
     run_command(
         "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *LEARNING, "--criterion",
-        "cross_entropy", *options, "--share-all-embeddings", "--dropout", 0, "--disable-validation", "--save-dir",
-        tmp_path,
+        "cross_entropy", "--warmup-updates", 30, *options, "--share-all-embeddings", "--dropout", 0,
+        "--train-subset", "valid", "--disable-validation", "--save-interval", 200, "--save-dir", tmp_path,
     )  # fmt: skip
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", tmp_path / "checkpoint_last.pt",
-        "--gen-subset", "train", "--beam", 4, "--quiet", "--cpu",
+        "--gen-subset", "valid", "--beam", 4, "--quiet", "--cpu",
     )  # fmt: skip
     assert bleu4(result.stdout) >= 99
