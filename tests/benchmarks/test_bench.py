@@ -11,7 +11,7 @@ from typing import Any
 import bench
 import pytest
 import torch
-import torch._dynamo  # noqa: F401  # by the first optimizer of a process: here, and not in every fork
+import torch._dynamo  # by the first optimizer of a process: here, and not in every fork
 from bench_rows import FAMILIES, INT8, LARGE, QUICK, ROWS, UNITS, groups
 from turns import Remote
 

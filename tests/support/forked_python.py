@@ -3,9 +3,9 @@
 Importing PyTorch and fairseq, the first optimizer and the first configuration of hydra take longer than what most
 commands of the tests do. ``ForkedPython`` makes a folder with a ``python`` that replaces that of this environment: it
 asks a server for a fork that runs the script, module or command with its arguments, environment, folder, streams and
-other inherited files, ends with its status, and takes it along if it is killed. The folder also has the environment's commands, for programs that look
-for those next to their interpreter. fairseq's own commands get a fork without the plugin, all others one with it. Tests
-about starting use the real interpreter.
+other inherited files, ends with its status, and has it killed if it is killed itself. The folder also has the
+environment's commands, for programs that look for those next to their interpreter. fairseq's own commands get a fork
+without the plugin, all others one with it. Tests about starting use the real interpreter.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class ForkedPython:
         for name in ("python", *STOCK, *PLUGGED):
             path = self.folder / name
             client = CLIENT.format(
-                python=str(real), unforked=UNFORKED_MODULE, address=addresses[name not in STOCK], itself=str(self.python),
-                script=[] if name == "python" else [str(real.parent / name)],
+                python=str(real), unforked=UNFORKED_MODULE, address=addresses[name not in STOCK],
+                itself=str(self.python), script=[] if name == "python" else [str(real.parent / name)],
             )  # fmt: skip
             path.write_text(client, encoding="utf-8")
             path.chmod(0o755)

@@ -48,7 +48,7 @@ def run_command(forked_python: ForkedPython) -> RunCommand:
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         name, *options = map(str, args)
-        forked = name in (*STOCK, *PLUGGED) and not env
+        forked = name in ("python", *STOCK, *PLUGGED) and not env
         folder = forked_python.folder if forked else Path(sys.executable).parent
         result = subprocess.run(
             [str(folder / name), *options],

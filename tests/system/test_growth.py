@@ -102,7 +102,7 @@ def test_stages_in_updates_follow_the_plan(whole: tuple[Path, str]) -> None:
 
 
 def test_stages_in_epochs_set_their_batches(grow: Callable[..., str], tmp_path: Path) -> None:
-    log = grow(tmp_path, "--growth-stages", "2:1@1000x1,3:2@500x2,4:1@2000x3", "--bf16")
+    log = grow(tmp_path, "--growth-stages", "2:1@1000x1,3:2@500x2,4:1@2000x3")
     updates = logged(log)
     depths = [int(update["depth"]) for update in updates]
     assert depths == sorted(depths)

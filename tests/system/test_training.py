@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -49,11 +50,11 @@ def train(run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: 
 
 @pytest.fixture(scope="session")
 def memorized(train: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of checkpoints of a model that has learned the 80 sentences of the validation set by heart."""
+    """A folder of checkpoints of a model that has learned the training sentences by heart."""
     folder = tmp_path_factory.mktemp("memorized")
     train(
-        folder, "--train-subset", "valid", "--max-tokens", 1000, "--max-epoch", 150, "--warmup-updates", 30,
-        "--no-epoch-checkpoints", "--save-interval", 150, "--validate-interval", 150,
+        folder, "--max-tokens", 500, "--max-update", 360, "--lr-scheduler", "polynomial_decay", "--total-num-update",
+        360, "--warmup-updates", 30, "--no-epoch-checkpoints", "--save-interval", 100, "--validate-interval", 100,
     )  # fmt: skip
     return folder
 
@@ -62,7 +63,7 @@ def memorized(train: Callable[..., str], tmp_path_factory: pytest.TempPathFactor
 def test_memorizes_copy_and_reverse(run_command: RunCommand, memorized: Path, copy_reverse_data: Path) -> None:
     result = run_command(
         "fairseq-depthwise", "generate", copy_reverse_data, "--path", memorized / "checkpoint_last.pt",
-        "--gen-subset", "valid", "--beam", 4, "--quiet", "--cpu",
+        "--gen-subset", "train", "--beam", 4, "--quiet", "--cpu",
     )  # fmt: skip
     assert bleu4(result.stdout) >= 99
 
@@ -74,7 +75,7 @@ def test_interactive_with_subword_nmt_empty_and_long_lines(
     codes = tmp_path / "codes"
     # Enough merges to keep each word of this corpus whole, so that the model knows the pieces.
     run_command("subword-nmt", "learn-bpe", "-s", 100, "-i", copy_reverse_text / "train.src", "-o", codes)
-    source, target = ((copy_reverse_text / f"valid.{side}").read_text().splitlines()[3] for side in ("src", "tgt"))
+    source, target = ((copy_reverse_text / f"train.{side}").read_text().splitlines()[3] for side in ("src", "tgt"))
     lines = [source, "", " ".join(["w1"] * 200)]
     result = run_command(
         "fairseq-depthwise", "interactive", copy_reverse_data, "--path", memorized / "checkpoint_last.pt", "--beam", 4,
@@ -89,7 +90,7 @@ def test_interactive_with_subword_nmt_empty_and_long_lines(
 def test_from_pretrained_translates(memorized: Path, copy_reverse_data: Path, copy_reverse_text: Path) -> None:
     from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 
-    sources, targets = ((copy_reverse_text / f"valid.{side}").read_text().splitlines()[:8] for side in ("src", "tgt"))
+    sources, targets = ((copy_reverse_text / f"train.{side}").read_text().splitlines()[:8] for side in ("src", "tgt"))
     model = DepthwiseLSTMTransformer.from_pretrained(str(memorized), "checkpoint_last.pt", str(copy_reverse_data))
     translated = model.translate(sources, beam=4)
     assert sum(one == other for one, other in zip(translated, targets, strict=True)) >= 7
@@ -129,7 +130,7 @@ def test_sentencepiece(
 # --- resuming ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stop", [("--max-epoch", 2), ("--max-update", 7)], ids=["epoch end", "mid-epoch"])
+@pytest.mark.parametrize("stop", [("--max-epoch", 1), ("--max-update", 7)], ids=["epoch end", "mid-epoch"])
 def test_stopped_and_resumed_is_never_stopped(train: Callable[..., str], tmp_path: Path, stop: tuple[str, int]) -> None:
     end = ["--max-tokens", 700, "--no-epoch-checkpoints", stop[0], 2 * stop[1]]
     train(tmp_path / "whole", *end, dropout=0.2)
@@ -260,7 +261,7 @@ def test_spawned_processes_import_the_plugin_afresh(
     )
     plugin = Path(__file__).parents[2] / "fairseq_depthwise"
     run_command(
-        "python", program, copy_reverse_data, "--user-dir", plugin, *tiny_model_options(ARCH), *LEARNING,
+        sys.executable, program, copy_reverse_data, "--user-dir", plugin, *tiny_model_options(ARCH), *LEARNING,
         "--dropout", 0, "--batch-size", 20, "--max-update", 6, "--no-epoch-checkpoints",
         "--save-dir", tmp_path / "run",
         "--distributed-world-size", 2, "--distributed-init-method", f"file://{tmp_path}/rendezvous", *GLOO,
@@ -330,7 +331,7 @@ def test_real_text_is_learned(run_command: RunCommand, train: Callable[..., str]
         pytest.skip("CORPORA names no folder with the real corpus tatoeba-deen")
     processor = Path("/proc/cpuinfo")
     precision = ["--bf16"] if processor.exists() and "_bf16" in processor.read_text() else []
-    for part, size in (("train", 12_000), ("valid", 400)):
+    for part, size in (("train", 6_000), ("valid", 200)):
         for language in ("de", "en"):
             with gzip.open(Path(corpora) / "tatoeba-deen" / f"{part}.{language}.gz", "rt", encoding="utf-8") as packed:
                 # Split at \\n only: real text holds other line separators.
@@ -341,7 +342,7 @@ def test_real_text_is_learned(run_command: RunCommand, train: Callable[..., str]
         "--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid", "--destdir", tmp_path / "data-bin",
     )  # fmt: skip
     log = train(
-        tmp_path / "run", "--max-tokens", 2500, "--max-update", 120, "--no-epoch-checkpoints", *precision,
+        tmp_path / "run", "--max-tokens", 1200, "--max-update", 120, "--no-epoch-checkpoints", *precision,
         data=tmp_path / "data-bin", dropout=0.1,
     )  # fmt: skip
     losses = [float(loss) for loss in re.findall(r"'valid' subset \| loss ([\d.]+)", log)]
