@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import itertools
 import json
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import growth
 import pytest
-import torch._dynamo  # noqa: F401  # by the first optimizer of a process: here, and not in every fork
 from forked_python import ForkedPython
 from growth_schedules import (
     PAPER,
@@ -42,6 +42,8 @@ pytestmark = pytest.mark.xdist_group("growth benchmark")
 @pytest.fixture(scope="module")
 def run_growth(forked_python: ForkedPython) -> RunGrowth:
     """``run_growth(corpus, work, *options)``: status and what it wrote to stderr; its trainings are forks."""
+
+    importlib.import_module("torch._dynamo")  # the first optimizer of a process does it: here, and not in every fork
 
     def run(corpus: Path, work: Path, *options: str) -> tuple[object, str]:
         given = [f"--corpus={corpus}", f"--work={work}", f"--records={work.parent}", *TINY, *options]
