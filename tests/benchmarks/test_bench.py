@@ -12,7 +12,6 @@ from typing import Any
 import bench
 import pytest
 import torch
-import torch._dynamo  # by the first optimizer of a process: here, and not in every fork
 from bench_rows import FAMILIES, INT8, LARGE, QUICK, ROWS, UNITS, groups
 from turns import Remote
 
