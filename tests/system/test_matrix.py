@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -215,14 +214,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     command = [sys.executable, str(PROJECT / "tools/matrix.py"), "--python", "3.12"]
     for interrupt, status in (("INT", 130), ("TERM", 143)):
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-            # The tests may themselves run in the background of a shell, which makes their children ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         for line in process.stderr:
             if "install ..." in line:
