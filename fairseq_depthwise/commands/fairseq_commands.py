@@ -54,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
     folder = str(Path(fairseq_depthwise.__file__).parent)
     # A module of fairseq that came with the plugin has set up logging; the command is to do it in its own way.
     logging.getLogger().handlers.clear()
+    # It logs all options, seven thousand characters, where one is wrong; the sentence that follows names that one.
+    logging.getLogger("fairseq.dataclass.utils").setLevel(logging.CRITICAL)
     sys.argv = [f"fairseq-{module}", *with_user_dir(options.arguments, folder)]
     importlib.import_module(f"fairseq_cli.{module}").cli_main()
     return 0
