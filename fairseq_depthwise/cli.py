@@ -50,7 +50,7 @@ COMMANDS = (
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all subcommands."""
+    """Build the parser of all subcommands."""
     parser = argparse.ArgumentParser(
         prog="fairseq-depthwise",
         description="Train deep and wide Transformers with fairseq, and look at what comes out.",
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _names_nothing(error: Exception) -> bool:
-    """Whether this is about a socket, of a process that loads data for example: only its traceback says of which."""
+    """Return whether this is about a socket, as of a process that loads data: only its traceback says of which."""
     if not isinstance(error, (FileNotFoundError, ConnectionError)):
         return False
     return error.errno is not None and error.filename is None

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def with_user_dir(arguments: list[str], folder: str) -> list[str]:
-    """``arguments`` with ``--user-dir folder`` in front, unless they name that folder themselves.
+    """Return ``arguments`` with ``--user-dir folder`` in front, unless they name that folder themselves.
 
     Raises:
         UserError: they name another folder; two copies of the plugin cannot be registered in one process.

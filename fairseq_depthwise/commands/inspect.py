@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe(summary: CheckpointSummary) -> list[tuple[str, str]]:
-    """The lines that are printed: what each is about, and what it says."""
+    """Return the lines that are printed: what each is about, and what it says."""
     lines = [("architecture", _architecture(summary))]
     for side in ("encoder", "decoder"):
         layers, width, heads = (
@@ -62,8 +62,8 @@ def describe(summary: CheckpointSummary) -> list[tuple[str, str]]:
         lines.append(("stage", _stage(summary)))
     if summary.metric is not None:
         scores = (("at this point", summary.val_score), ("best so far", summary.best_score))
-        said = ", ".join(f"{score:g} {when}" for when, score in scores if score is not None)
-        lines.append(("validation", f"{summary.metric} {said}"))
+        text = ", ".join(f"{score:g} {when}" for when, score in scores if score is not None)
+        lines.append(("validation", f"{summary.metric} {text}"))
     lines.append(("optimizer state", "yes" if summary.optimizer_state else "no"))
     lines.append(("moving average", "yes (EMA)" if summary.moving_average else "no"))
     if summary.averaged_from:

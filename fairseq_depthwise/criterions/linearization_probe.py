@@ -71,7 +71,7 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a batch, summed; the sample size; the logging output."""
+        """Compute the loss of a batch, summed; the sample size; the logging output."""
         _require_linearized(model)
         if self.objective == "task":
             output: tuple[Tensor, int, dict[str, Any]] = super().forward(model, sample, reduce)
@@ -106,7 +106,7 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
 
 
 def _require_linearized(model: nn.Module) -> None:
-    """``model`` may be inside fairseq's wrapper around a data parallel one, which are found by their attribute."""
+    """Raise UserError unless ``model``, or what fairseq's data parallel wrapper holds, is a linearized one."""
     inner = model
     while isinstance(wrapped := getattr(inner, "module", None), nn.Module):
         inner = wrapped

@@ -106,7 +106,7 @@ def summarize(state: Mapping[str, Any], name: str) -> CheckpointSummary:
         **_sizes("encoder", depths, options),
         **_sizes("decoder", depths, options),
         **counted._asdict(),
-        dtype=", ".join(sorted({_name_of(one.dtype) for one in values.values() if one.is_floating_point()})),
+        dtype=", ".join(sorted({_name_of(value.dtype) for value in values.values() if value.is_floating_point()})),
         updates=checkpoints.updates_in(state) if state.get("optimizer_history") else None,
         epoch=last_epoch(state) if iterator else None,
         mid_epoch=bool(iterator and iterator.get("iterations_in_epoch")),
@@ -165,7 +165,7 @@ def _stage(state: Mapping[str, Any], depths: Mapping[str, int], options: Mapping
 
 
 def _has_moments(optimizer: Any) -> bool:
-    """``fairseq-depthwise grow`` leaves an optimizer without a state, average none at all."""
+    """Return whether there are moments: ``grow`` leaves an optimizer without a state, ``average`` none."""
     return bool(optimizer.get("state", optimizer)) if isinstance(optimizer, Mapping) else optimizer is not None
 
 

@@ -167,12 +167,7 @@ def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool
 
 
 def detokenize(sentences: Sequence[str], language: str) -> list[str]:
-    """Undo the tokenization of Moses.
-
-    Args:
-        sentences: tokens separated by spaces.
-        language: code of their language, as ``en``.
-    """
+    """Undo the tokenization of Moses."""
     from sacremoses import MosesDetokenizer
 
     detokenizer = MosesDetokenizer(lang=language)

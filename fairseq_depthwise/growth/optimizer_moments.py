@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
 
 def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, Moments]:
-    """Each of the model's parameters, under all its names, -> what the optimizer knows of it."""
+    """Return what the optimizer knows of each of the model's parameters, under all its names."""
     result: dict[str, Moments] = {}
     for place in _places(optimizer, model):
         state = {
@@ -62,7 +62,7 @@ def give_moments(
     taken: set[int] = set()
 
     def own_memory(value: Tensor) -> Tensor:
-        """The first to take a value keeps its memory, as there may be gigabytes of them; the others get copies."""
+        """Return the value itself to the first who takes it, as there may be gigabytes, and copies to the others."""
         if value.data_ptr() in taken:
             return value.clone()
         taken.add(value.data_ptr())
@@ -104,7 +104,7 @@ def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[_Place]:
 
 
 def _updated(optimizer: FairseqOptimizer) -> Iterator[tuple[Tensor, Tensor, slice | None]]:
-    """Each parameter of the model, the tensor updated in its place, and which elements of that tensor."""
+    """Yield each parameter of the model, the tensor updated in its place, and which elements of that tensor."""
     masters: Any = getattr(optimizer, "fp32_params", None)
     if masters is None:
         for parameter in optimizer.params:

@@ -77,7 +77,7 @@ def depth_to_resume(
     restoring: Restoring,
     block_size: int | None = None,
 ) -> int:
-    """Layers of the growing stack in a checkpoint.
+    """Return the number of layers of the growing stack in a checkpoint.
 
     Args:
         path: the checkpoint that will be restored.
@@ -114,7 +114,7 @@ def depth_to_resume(
 
 
 def _origin(state: Mapping[str, Any], plan: GrowthPlan) -> str:
-    """How a checkpoint came to its depth, where that is not how the plan has it."""
+    """Say how a checkpoint came to its depth, where that is not how the plan has it."""
     grown_from = (state.get("extra_state") or {}).get("grown_from")
     if grown_from:
         return f"it was grown as a file from {grown_from.partition(',')[0]}; "
@@ -125,7 +125,7 @@ def _origin(state: Mapping[str, Any], plan: GrowthPlan) -> str:
 
 
 def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """``--growth-stages``, ``-side`` and ``-strategy`` of the run that wrote a checkpoint; None for other runs."""
+    """Return ``--growth-stages``, ``-side`` and ``-strategy`` of a checkpoint's run; None for other runs."""
     given = checkpoints.options_in(state, "task")
     if not given.get("growth_stages"):
         return None
@@ -133,7 +133,7 @@ def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def last_epoch(state: Mapping[str, Any]) -> int:
-    """The epoch that the last update before a checkpoint belongs to; 0 where there was none."""
+    """Return the epoch of the last update before a checkpoint; 0 where there was none."""
     iterator = _iterator(state)
     # At an epoch's end fairseq writes the number of the next.
     return int(iterator["epoch"]) - (1 if iterator.get("iterations_in_epoch", 0) == 0 else 0)
@@ -144,7 +144,7 @@ def _iterator(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _numbers_around(state: Mapping[str, Any], plan: GrowthPlan, restoring: Restoring) -> tuple[int, int]:
-    """The plan's epoch or update before the checkpoint, 0 at the start, and after it; within an epoch the same."""
+    """Return the plan's epoch or update before (0 at the start) and after the checkpoint; within an epoch the same."""
     if restoring.counts_anew:
         return 0, 1
     if plan.in_updates:

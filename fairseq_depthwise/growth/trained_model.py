@@ -46,7 +46,7 @@ class TrainedModel:
     remarks: tuple[str, ...] = ()
 
     def depth(self, side: str) -> int:
-        """Layers of the encoder or the decoder."""
+        """Return the number of layers of the encoder or the decoder."""
         layers: int = getattr(self.options, f"{side}_layers")
         return layers
 
@@ -75,17 +75,17 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
         values, remarks = names_of_sdt(values, named)
         return TrainedModel(path, family, config, values, updates, remarks)
     # The families; not what somebody's own program registered as a variant of one.
-    ours = ", ".join(sorted(name for name, one in MODEL_REGISTRY.items() if StackModel in one.__bases__))
+    ours = ", ".join(sorted(name for name, model in MODEL_REGISTRY.items() if StackModel in model.__bases__))
     raise UserError(f"{named} holds a model of the architecture {arch}; it must be one of {ours}, or transformer")
 
 
 def options_class(arch: str | None) -> Any:
-    """The dataclass of an architecture's options, of a preset too; None where it has none."""
+    """Return the dataclass of an architecture's options, of a preset too; None where it has none."""
     return MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(arch, arch))
 
 
 def build_like(trained: TrainedModel, changes: Mapping[str, Any] | None = None) -> StackModel:
-    """A new model with the same options, except for ``changes``; its dictionaries have the sizes of the tables."""
+    """Build a new model with the same options, except for ``changes``, and dictionaries of the tables' sizes."""
     options = {**vars(trained.options), "encoder_embed_path": None, "decoder_embed_path": None, **(changes or {})}
     sizes = [trained.values[f"{side}.embedding.tokens.weight"].size(0) for side in ("encoder", "decoder")]
     source = placeholder_dictionary(sizes[0])
@@ -144,7 +144,7 @@ def require_same_shapes(trained: TrainedModel, own: Mapping[str, Tensor], source
 
 
 def _name_of(family: type[StackModel]) -> str:
-    return next(name for name, one in MODEL_REGISTRY.items() if one is family)
+    return next(name for name, model in MODEL_REGISTRY.items() if model is family)
 
 
 def _shape(tensor: Tensor) -> str:

@@ -31,7 +31,7 @@ class BlockNoise:
         self.block_size = block_size
 
     def __call__(self, values: Tensor) -> Tensor:
-        """``values``, ... x in, to ... x out."""
+        """Map ``values``, ... x in, to ... x out."""
         weight = self.linear.weight
         if self.linear.training:
             blocks = torch.rand(weight.size(0), weight.size(1) // self.block_size, device=weight.device)

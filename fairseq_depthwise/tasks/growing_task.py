@@ -96,7 +96,7 @@ class GrowingTask(FairseqTask):
     # --- the model, before training -----------------------------------------------------------------------------------
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """The model at the depth it has when training starts or goes on; at its own depth ``from_checkpoint``.
+        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own.
 
         Raises:
             UserError: the stages are wrong or contradict the model, what is restored, or what is grown from.
@@ -168,7 +168,7 @@ class GrowingTask(FairseqTask):
         )
 
     def _require_no_other_depth(self, cfg: DictConfig, side: str) -> None:
-        """A depth that is neither the architecture's own nor the first or last of the stages was given by hand."""
+        """Refuse a depth given by hand: neither the architecture's own nor the first or last of the stages."""
         assert self.plan is not None
         given = cfg[f"{side}_layers"]
         if given not in (_depth_of_architecture(cfg._name, side), self.plan.depths[0], self.plan.depths[-1]):
@@ -180,7 +180,7 @@ class GrowingTask(FairseqTask):
     # --- the trainer, before training ---------------------------------------------------------------------------------
 
     def set_trainer(self, trainer: Trainer) -> None:
-        """Called once, by a new trainer: give fairseq the lengths and the batches of the stages.
+        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once.
 
         Raises:
             UserError: training would not end, or an option cannot be used with a model that grows.
@@ -242,7 +242,7 @@ class GrowingTask(FairseqTask):
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False,
         **options: Any,
     ) -> Any:  # fmt: skip
-        """Forward and backward; grow before, where a stage begins with this update."""
+        """Compute forward and backward; grow before, where a stage begins with this update."""
         trainer, plan = self._trainer, self.plan
         if trainer is not None and plan is not None:
             if plan.in_updates and self._enter(plan.stage_of(update_num + 1)):
@@ -308,7 +308,7 @@ class GrowingTask(FairseqTask):
         max_positions: Any = None,
         **options: Any,
     ) -> Any:
-        """Batches of the size that the epoch's stage sets, in training; fairseq keeps them for the next epoch."""
+        """Return batches of the size that the epoch's stage sets; fairseq keeps them for the next epoch."""
         if self.plan is not None and dataset is self.datasets.get(self.growth_options.train_subset):
             stage: Stage = self.plan.stages[0 if self.plan.in_updates else self.plan.stage_of(options.get("epoch", 1))]
             if stage.max_tokens is not None:
@@ -326,7 +326,7 @@ class GrowingTask(FairseqTask):
 
 
 def _depth_of_architecture(arch: str, side: str) -> int:
-    """The depth that an architecture has unless an option says otherwise."""
+    """Return the depth that an architecture has unless an option says otherwise."""
     defaults = DictConfig({})
     ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(defaults)
     own = defaults.get(f"{side}_layers")
@@ -334,7 +334,7 @@ def _depth_of_architecture(arch: str, side: str) -> int:
 
 
 def give_tasks_their_trainer() -> None:
-    """From now on a new trainer calls ``task.set_trainer(trainer)`` of a task that has such a method."""
+    """Let a new trainer call ``task.set_trainer(trainer)`` of a task that has such a method."""
     original = Trainer.__init__
     if hasattr(original, "__wrapped__"):
         return

@@ -89,11 +89,6 @@ def report_on(
 ) -> UnitReport:
     """Measure a ``mute_transformer`` on a part of its data, with a progress bar.
 
-    Args:
-        loaded: the model and its data.
-        subset, max_sentences, max_tokens: as in :meth:`LoadedModel.batches`.
-        include_self: as in :class:`~fairseq_depthwise.analysis.units.diversity.LayerDiversitySums`.
-
     Raises:
         UserError: the subset is missing or empty, or a learned order needs scipy.
     """

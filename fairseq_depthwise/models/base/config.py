@@ -136,7 +136,7 @@ class EncoderDecoderConfig(FairseqDataclass):
 
     @classmethod
     def complete(cls: type[Config], given: Any) -> Config:
-        """An instance with the values of ``given`` where it has them and the defaults elsewhere.
+        """Return an instance with the values of ``given`` where it has them and the defaults elsewhere.
 
         Args:
             given: what fairseq hands to ``build_model``: a DictConfig or a Namespace, perhaps from a checkpoint that
@@ -146,9 +146,9 @@ class EncoderDecoderConfig(FairseqDataclass):
             UserError: a value is out of range or two values contradict each other; the message names the option.
         """
         values: dict[str, Any] = {}
-        for one in fields(cls):
-            found = getattr(given, one.name, None)
-            values[one.name] = one.default if found is None else found
+        for option_field in fields(cls):
+            value = getattr(given, option_field.name, None)
+            values[option_field.name] = option_field.default if value is None else value
         config = cls(**values)
         check_values(cls, config)
         config.check()
@@ -182,20 +182,20 @@ class EncoderDecoderConfig(FairseqDataclass):
 
 def check_values(dataclass_of_options: Any, values: Any) -> None:
     """Raise :class:`UserError` where a value (an attribute) is not what the dataclass's :func:`option` allows."""
-    for one in fields(dataclass_of_options):
-        _check_value(one, getattr(values, one.name))
+    for option_field in fields(dataclass_of_options):
+        _check_value(option_field, getattr(values, option_field.name))
 
 
-def _check_value(one: Field[Any], value: Any) -> None:
-    name = one.name.replace("_", "-")
+def _check_value(option_field: Field[Any], value: Any) -> None:
+    name = option_field.name.replace("_", "-")
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"--{name} {value} is out of range; it must be finite")
-    at_least, below = one.metadata.get("at_least"), one.metadata.get("below")
+    at_least, below = option_field.metadata.get("at_least"), option_field.metadata.get("below")
     if (at_least, below) != (None, None) and not isinstance(value, (int, float)):  # as a checkpoint may record it
         raise UserError(f"--{name} {value!r} is not a number; it must be {_range_in_words(at_least, below)}")
     if (at_least is not None and value < at_least) or (below is not None and value >= below):
         raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")
-    one_of = one.metadata.get("one_of")
+    one_of = option_field.metadata.get("one_of")
     if one_of and value not in one_of:
         raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
 
@@ -205,7 +205,7 @@ def _nearest_divisor(width: int, heads: int) -> int:
 
 
 def both_sides(**sizes: int) -> dict[str, int]:
-    """``embed_dim=512`` to the options ``encoder_embed_dim`` and ``decoder_embed_dim``."""
+    """Turn ``embed_dim=512`` into the options ``encoder_embed_dim`` and ``decoder_embed_dim``."""
     return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
 
 

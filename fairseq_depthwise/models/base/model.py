@@ -81,7 +81,7 @@ class StackModel(FairseqEncoderDecoderModel):
         return {}
 
     def get_targets(self, sample: dict[str, Any], net_output: tuple[Tensor, Any]) -> Tensor:
-        """The target tokens. Every criterion asks here, so that one which leaves auxiliary losses is refused here."""
+        """Return the target tokens, as every criterion asks; refuse one that leaves out auxiliary losses."""
         if self.training:
             refuse_auxiliary_losses(net_output)
         targets: Tensor = sample["target"]

@@ -54,11 +54,6 @@ class LinearizedTransformerConfig(FairseqDataclass):
 class LinearizedTransformer(FairseqEncoderDecoderModel):
     """The encoder and decoder of a trained model, with a ``LinearizedLayer`` in each chosen place.
 
-    Args:
-        model: the trained model; it becomes part of this one.
-        names: of the layers, as ``encoder.1``.
-        which: ``--probe-state``.
-
     Raises:
         UserError: the model is of another kind.
     """
@@ -187,21 +182,21 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
             layer.replaced = other == name
 
     def train(self, mode: bool = True) -> "LinearizedTransformer":
-        """The frozen model stays in evaluation mode: its dropout would be noise in what the maps learn."""
+        """Leave the frozen model in evaluation mode: its dropout would be noise in what the maps learn."""
         super().train(False)
         self.training = mode
         return self
 
 
 def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a checkpoint's model, as far as JSON can hold them."""
+    """Return the options of a checkpoint's model, as far as JSON can hold them."""
     options = {name: value for name, value in checkpoints.options_in(state).items() if _is_plain(value)}
     options.setdefault("_name", options.get("arch"))
     return options
 
 
 def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
-    """A trained model's architecture from its options, without its parameters."""
+    """Build a trained model's architecture from its options, without its parameters."""
     completed = {**options, "encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
     grouped = any(isinstance(value, Mapping) for value in completed.values())  # by side, as in a hydra file
     cfg = OmegaConf.create(completed) if grouped else Namespace(**completed)
@@ -210,7 +205,7 @@ def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
 
 
 def depths_of(model: nn.Module) -> dict[str, int]:
-    """Side -> number of layers.
+    """Return side -> number of layers.
 
     Raises:
         UserError: the model is of no kind that is known here.
@@ -224,13 +219,7 @@ def depths_of(model: nn.Module) -> dict[str, int]:
 
 
 def layers_named(text: str, depths: Mapping[str, int], option_text: str, name: str) -> list[str]:
-    """The names in ``encoder.1,decoder.6`` in the model's order, or all of them for ``all``.
-
-    Args:
-        text: what the user gave.
-        depths: layers of each side.
-        option_text: how to call it in an error.
-        name: of the model, for errors.
+    """Return the names in ``encoder.1,decoder.6`` in the model's order, or all of them for ``all``.
 
     Raises:
         UserError: there is none, or one that the model has not got.
@@ -238,24 +227,24 @@ def layers_named(text: str, depths: Mapping[str, int], option_text: str, name: s
     known = [f"{side}.{number}" for side in SIDES for number in range(1, depths[side] + 1)]
     if text.strip() == "all":
         return known
-    given = [one.strip() for one in text.split(",") if one.strip()]
+    given = [name.strip() for name in text.split(",") if name.strip()]
     there = f"encoder.1 to encoder.{depths['encoder']} and decoder.1 to decoder.{depths['decoder']}"
     if not given:
         raise UserError(f"{option_text.strip()} names no layer; {name} has {there}")
-    for one in given:
-        if one not in known:
-            raise UserError(f"{option_text}: there is no layer {one}; {name} has {there}")
-    return [one for one in known if one in given]
+    for layer in given:
+        if layer not in known:
+            raise UserError(f"{option_text}: there is no layer {layer}; {name} has {there}")
+    return [layer for layer in known if layer in given]
 
 
 def passes_pairs(model: nn.Module) -> bool:
-    """Whether the model's layers pass on the pair (Out, Cell), or only one vector."""
+    """Return whether the model's layers pass on the pair (Out, Cell), or only one vector."""
     layers: Any = model.get_submodule("encoder.layers")
     return isinstance(layers[0], DepthwiseEncoderLayer)
 
 
 def width_of(model: nn.Module, side: str) -> int:
-    """d, the width of a stack."""
+    """Return d, the width of a stack."""
     stack = getattr(model, side)
     if isinstance(model, StackModel):
         return int(stack.embedding.tokens.embedding_dim)
@@ -264,7 +253,7 @@ def width_of(model: nn.Module, side: str) -> int:
 
 
 def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[str, Any]]:
-    """The model with its parameters, and its options as far as JSON can hold them."""
+    """Read the model with its parameters, and its options as far as JSON can hold them."""
     if not path:
         raise UserError("--arch linearized_transformer needs --probe-path, the checkpoint of the trained model")
     if not os.path.isfile(path):

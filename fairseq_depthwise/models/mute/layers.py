@@ -42,7 +42,7 @@ class UnitFeedForward(nn.Module):
         self.activation_dropout = Dropout(activation_dropout)
 
     def forward(self, values: Tensor) -> Tensor:
-        """U x T x B x d to U x T x B x d."""
+        """Compute U x T x B x d from U x T x B x d."""
         activated = getattr(F, self.activation)(self.first(self.norm(values)))
         output: Tensor = self.second(self.activation_dropout(activated))
         return output
@@ -96,7 +96,7 @@ class MultiUnitEncoderLayer(EncoderLayer):
     def prepare(
         cls, layers: Sequence[MultiUnitEncoderLayer], embedded: Tensor, padding: Tensor | None
     ) -> list[tuple[Tensor | None, ...]]:
-        """The noise of each layer, rows U x T x B or None, and how much each unit's output counts, I."""
+        """Return the noise of each layer, rows U x T x B or None, and how much each unit's output counts, I."""
         length, batch = embedded.size(0), embedded.size(1)
         rows = [layer.inputs.draw(length, batch, padding, embedded.device) for layer in layers]
         return list(zip(rows, coefficients_of(layers), strict=True))
@@ -108,7 +108,7 @@ class MultiUnitEncoderLayer(EncoderLayer):
         rows: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """T x B x d to T x B x d.
+        """Compute T x B x d from T x B x d.
 
         Args:
             stream: T x B x d.
@@ -128,13 +128,13 @@ class MultiUnitEncoderLayer(EncoderLayer):
         return weighted_sum(self.coefficients() if weights is None else weights, outputs)
 
     def coefficients(self) -> Tensor:
-        """How much each unit's output counts, I."""
+        """Return how much each unit's output counts, I."""
         (own,) = coefficients_of([self])
         return own
 
 
 def coefficients_of(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
-    """How much each unit's output counts in each layer, I; all of them have an order or none has."""
+    """Return how much each unit's output counts in each layer, I; all layers have an order or none has."""
     orders = [layer.order for layer in layers if layer.order is not None]
     if not orders:
         return [layer.unit_weights for layer in layers]
@@ -142,7 +142,7 @@ def coefficients_of(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
 
 
 def weighted_sum(weights: Tensor, outputs: Tensor) -> Tensor:
-    """``sum_i c_i F_i`` (T x B x d) for c (I) and F (I x T x B x d); under autocast as precise as the outputs."""
+    """Compute ``sum_i c_i F_i`` (T x B x d) for c (I) and F (I x T x B x d); under autocast as precise as F."""
     first, *others = weights.to(outputs.dtype).unbind()
     total = outputs[0] * first
     for output, weight in zip(outputs[1:], others, strict=True):

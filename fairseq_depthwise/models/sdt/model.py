@@ -67,11 +67,7 @@ class SDTTransformer(StackModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: FairseqTask) -> "SDTTransformer":
-        """Build the model for a task's dictionaries.
-
-        Raises:
-            UserError: an option is out of range or contradicts another.
-        """
+        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
         config = SDTTransformerConfig.complete(cfg)
         model = cls(*assemble(config, task, BlockStacks(config)))
         model.inter_similarity_weight = config.inter_similarity_weight
@@ -79,7 +75,7 @@ class SDTTransformer(StackModel):
         return model
 
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """The regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
+        """Return the regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
         if not self.inter_similarity_weight:
             return {}
         layers = encoder_out["encoder_states"][1:]
@@ -89,11 +85,7 @@ class SDTTransformer(StackModel):
 
 
 class BlockStacks(ResidualStacks):
-    """Residual stacks whose encoder has block connections.
-
-    Args:
-        config: checked options.
-    """
+    """Residual stacks whose encoder has block connections."""
 
     def __init__(self, config: SDTTransformerConfig) -> None:
         super().__init__(config)

@@ -35,12 +35,12 @@ def drop(values, keep, columns, mask, scale):
 
 
 def warps_for(columns: int) -> int:
-    """Warps of a program that holds ``columns`` of a row, padding counted in: more columns need more registers."""
+    """Return the warps of a program that holds ``columns`` of a row, with padding: more columns need more registers."""
     return 4 if columns <= 1024 else 8 if columns <= 2048 else 16
 
 
 def program_limit(device: torch.device, columns: int) -> int:
-    """The most programs a backward kernel is started with; with more rows, a program takes several."""
+    """Return the most programs of a backward kernel; with more rows, a program takes several."""
     if device.type == "cuda":
         processors: int = torch.cuda.get_device_properties(device).multi_processor_count
         return processors * WARPS_PER_PROCESSOR // warps_for(columns)
