@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"file": path, "bytes": size, **asdict(summary)}, indent=2))
         return 0
-    lines = [("file", f"{path}, {_megabytes(size)}"), *describe(summary)]
+    lines = [("file", f"{path}, {size / 1e6:,.1f} MB"), *describe(summary)]
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
         print(f"{name:{width}}  {text}")
@@ -109,7 +109,3 @@ def _stage(summary: CheckpointSummary) -> str:
 
 def _number(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

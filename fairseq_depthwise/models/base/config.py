@@ -57,6 +57,11 @@ def option(
     )
 
 
+def probability(default: float, help: str) -> Any:
+    """Return an option of at least 0 and below 1 on which trained parameters do not depend, such as a dropout."""
+    return option(default, help, at_least=0, below=1, changes_parameters=False)
+
+
 # fairseq reads these annotations at run time: no `from __future__ import annotations` here, and Optional[...] because
 # it does not know "... | None".
 @dataclass
@@ -70,15 +75,9 @@ class EncoderDecoderConfig(FairseqDataclass):
     decoder_layers: int = option(6, "number of decoder layers", at_least=1)
     decoder_attention_heads: int = option(8, "number of attention heads in the decoder", at_least=1)
 
-    dropout: float = option(
-        0.1, "dropout of embeddings and sub-layer outputs", at_least=0, below=1, changes_parameters=False
-    )
-    attention_dropout: float = option(
-        0.0, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
-    )
-    activation_dropout: float = option(
-        0.0, "dropout inside the hidden or feed-forward nets", at_least=0, below=1, changes_parameters=False
-    )
+    dropout: float = probability(0.1, "dropout of embeddings and sub-layer outputs")
+    attention_dropout: float = probability(0.0, "dropout of attention weights")
+    activation_dropout: float = probability(0.0, "dropout inside the hidden or feed-forward nets")
 
     share_decoder_input_output_embed: bool = option(False, "the output projection is the decoder's embedding table")
     share_all_embeddings: bool = option(False, "one table for encoder, decoder and output (joined dictionary)")
@@ -103,35 +102,23 @@ class EncoderDecoderConfig(FairseqDataclass):
         "key", "what relative positions act on: keys, or keys and values", one_of=("key", "key-value")
     )
 
-    encoder_layerdrop: float = option(
-        0.0, "probability of skipping an encoder layer in training", at_least=0, below=1, changes_parameters=False
-    )
-    decoder_layerdrop: float = option(
-        0.0, "probability of skipping a decoder layer in training", at_least=0, below=1, changes_parameters=False
-    )
+    encoder_layerdrop: float = probability(0.0, "probability of skipping an encoder layer in training")
+    decoder_layerdrop: float = probability(0.0, "probability of skipping a decoder layer in training")
     cuda_graphs: bool = option(
         False, "in a beam search on a GPU, replay the decoder's steps as CUDA graphs", changes_parameters=False
     )
     checkpoint_activations: bool = option(
         False, "recompute each layer in the backward pass to save memory", changes_parameters=False
     )
-    quant_noise_pq: float = option(
-        0.0,
-        "iterative product quantization noise on the layers' linear layers",
-        at_least=0,
-        below=1,
-        changes_parameters=False,
-    )
+    quant_noise_pq: float = probability(0.0, "iterative product quantization noise on the layers' linear layers")
     quant_noise_pq_block_size: int = option(
         8, "block size of the quantization noise", at_least=1, changes_parameters=False
     )
-    quant_noise_scalar: float = option(0.0, "scalar quantization noise", at_least=0, below=1, changes_parameters=False)
+    quant_noise_scalar: float = probability(0.0, "scalar quantization noise")
     adaptive_softmax_cutoff: Optional[str] = option(  # noqa: UP045  # see above the class
         None, "comma-separated cutoffs of an adaptive softmax; needs --criterion adaptive_loss"
     )
-    adaptive_softmax_dropout: float = option(
-        0.0, "dropout of the adaptive softmax's tails", at_least=0, below=1, changes_parameters=False
-    )
+    adaptive_softmax_dropout: float = probability(0.0, "dropout of the adaptive softmax's tails")
     adaptive_softmax_factor: float = option(4.0, "how much narrower each tail of the adaptive softmax is", at_least=1)
 
     @classmethod

@@ -111,12 +111,7 @@ class StackDecoder(FairseqIncrementalDecoder):
             if search is not None:
                 return search.step(prev_output_tokens[:, -1]), {"attn": [None], "inner_states": []}
         features, extra = self.extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state=incremental_state,
-            full_context_alignment=full_context_alignment,
-            alignment_layer=alignment_layer,
-            alignment_heads=alignment_heads,
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
         if scored is not None:
             features = features[scored]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble, build_relative_positions
-from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.config import option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.mute.attention import UnitAttention
@@ -35,12 +35,8 @@ PENALTY = 2.5e-4
 class MuteTransformerConfig(ResidualConfig):
     """Options of ``mute_transformer``; dropout is the paper's for WMT14 English-German."""
 
-    dropout: float = option(
-        0.2, "dropout of embeddings and sub-layer outputs", at_least=0, below=1, changes_parameters=False
-    )
-    activation_dropout: float = option(
-        0.2, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
-    )
+    dropout: float = probability(0.2, "dropout of embeddings and sub-layer outputs")
+    activation_dropout: float = probability(0.2, "dropout inside the feed-forward nets")
     max_relative_positions: int = option(
         16, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
     )

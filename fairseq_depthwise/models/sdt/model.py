@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble
-from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.config import option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.sdt.connection import BlockConnection
@@ -27,12 +27,8 @@ from fairseq_depthwise.modules.stack import Connection
 class SDTTransformerConfig(ResidualConfig):
     """Options of ``sdt_transformer``; the paper's dropout is 0.1 everywhere."""
 
-    attention_dropout: float = option(
-        0.1, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
-    )
-    activation_dropout: float = option(
-        0.1, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
-    )
+    attention_dropout: float = probability(0.1, "dropout of attention weights")
+    activation_dropout: float = probability(0.1, "dropout inside the feed-forward nets")
     encoder_block_size: int = option(
         6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0, addable=True
     )
