@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     # fairseq's own options follow these three; argparse would take the first of them for ours.
-    if given and given[0] in fairseq_commands.COMMANDS and given[1:] not in (["-h"], ["--help"]):
+    if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
         run, options = fairseq_commands.run, argparse.Namespace(command=given[0], arguments=given[1:])
     else:
         options = build_parser().parse_args(given)

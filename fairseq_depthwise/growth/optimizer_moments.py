@@ -14,7 +14,7 @@ from fairseq.optim import FairseqOptimizer
 from torch import Tensor, nn
 
 
-class Moments(NamedTuple):
+class ParameterMoments(NamedTuple):
     """One parameter's part of an optimizer.
 
     Attributes:
@@ -35,21 +35,24 @@ class _Place(NamedTuple):
     span: slice | None
 
 
-def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, Moments]:
+def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, ParameterMoments]:
     """Return what the optimizer knows of each of the model's parameters, under all its names."""
-    result: dict[str, Moments] = {}
+    result: dict[str, ParameterMoments] = {}
     for place in _places(optimizer, model):
         state = {
             key: _part(value, place) if _is_per_element(value, place) else value
             for key, value in optimizer.optimizer.state.get(place.updated, {}).items()
         }
         master = None if place.updated is place.parameter else _part(place.updated.detach(), place)
-        result[place.name] = Moments(state, master)
+        result[place.name] = ParameterMoments(state, master)
     return result
 
 
 def give_moments(
-    optimizer: FairseqOptimizer, model: nn.Module, moments: Mapping[str, Moments], sources: Mapping[str, str | None]
+    optimizer: FairseqOptimizer,
+    model: nn.Module,
+    moments: Mapping[str, ParameterMoments],
+    sources: Mapping[str, str | None],
 ) -> None:
     """Let a fresh optimizer of a grown model go on where that of the shallow one was.
 

@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+#: The stacks of a model.
+SIDES = ("encoder", "decoder")
+
 
 class Connection(nn.Module):
     """The simplest connection: each layer reads the output of the one before; a layer norm ends the stack.

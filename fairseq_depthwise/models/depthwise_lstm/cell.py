@@ -27,7 +27,7 @@ NORM_EPS = 1e-6
 
 #: What may follow the hidden net's norm, functions of :mod:`torch.nn.functional`. The GLU halves the width. Those that
 #: ``fused_cell.TRITON_ACTIVATIONS`` lacks are computed without Triton.
-ACTIVATIONS = ("glu", "gelu", "relu")
+HIDDEN_ACTIVATIONS = ("glu", "gelu", "relu")
 
 
 class DepthwiseState(NamedTuple):
@@ -88,7 +88,7 @@ class HiddenNet(nn.Module):
         input_dim: width of c.
         embed_dim: d.
         hidden_dim: H, the width before the GLU halves it; None for one layer.
-        activation: a name in ``ACTIVATIONS``; one layer has nothing to halve, so it takes gelu or relu.
+        activation: a name in ``HIDDEN_ACTIVATIONS``; one layer has nothing to halve, so it takes gelu or relu.
         dropout: dropout of the net's output.
         activation_dropout: dropout after the activation of the first of two layers.
     """

@@ -20,7 +20,7 @@ from fairseq_depthwise.models.base.assembly import assemble, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, register_presets
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.cell import (
-    ACTIVATIONS,
+    HIDDEN_ACTIVATIONS,
     DepthwiseLSTMCell,
     DepthwiseRNNCell,
     DepthwiseState,
@@ -52,7 +52,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         2048, "width H of the hidden net's first of two layers, before the GLU halves it", at_least=2
     )
     depthwise_hidden_activation: str = option(
-        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=ACTIVATIONS
+        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=HIDDEN_ACTIVATIONS
     )
     depthwise_sharing: str = option(
         "gates", "what the cells of a stack share: the gates, nothing, or all", one_of=("gates", "none", "all")

@@ -26,8 +26,7 @@ from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
 from fairseq_depthwise.models.linearized.layer import STATES, LinearizedLayer, observed
-
-SIDES = ("encoder", "decoder")
+from fairseq_depthwise.modules.stack import SIDES
 
 #: The architecture's name.
 ARCHITECTURE = "linearized_transformer"
@@ -166,7 +165,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         Args:
             name: of the layer.
             weight, bias: the map.
-            which: what of a pair it maps, of ``linearized_layer.STATES``.
+            which: what of a pair it maps, of ``STATES``.
         """
         layer = self.linearized[name]
         old = layer.linear.weight

@@ -55,7 +55,7 @@ class MultiUnitEncoderLayer(EncoderLayer):
         n_i = Bias_i(n)                        noise in training; the residual stays clean
         s_i = x + SelfAttn_i(n_i)
         F_i = s_i + FFN_i(LN_i(s_i))
-        out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``unit_order``)
+        out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``order.py``)
 
     Args:
         units: I.

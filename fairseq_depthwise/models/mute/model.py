@@ -1,6 +1,6 @@
 """The Multi-Unit Transformer: several parallel units in every encoder layer, biased inputs, a learned order.
 
-Source: "Multi-Unit Transformers for Neural Machine Translation". The layer is in ``modules/unit_layers.py``, the
+Source: "Multi-Unit Transformers for Neural Machine Translation". The layer is in ``layers.py``, the
 decoder is the ordinary one with relative positions. See ``docs/mute.md``.
 """
 

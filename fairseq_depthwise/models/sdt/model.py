@@ -1,7 +1,7 @@
 """The deep pre-norm Transformer that shallow-to-deep training grows: blocks of layers, sparsely connected.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation". The encoder's layers form blocks that read a learned
-sum over all blocks below (``modules/connections.py``), self-attention has relative positions on its keys, and the
+sum over all blocks below (``connection.py``), self-attention has relative positions on its keys, and the
 decoder is the ordinary one. Growing it: the task ``translation_layer_growth``. See ``docs/shallow_to_deep.md``.
 """
 

@@ -1,8 +1,7 @@
 """What the Triton kernels of the depth-wise cell share: loading part of a row, and starting programs.
 
 R is the number of rows (positions); a program takes one row forward, and several backward. All arithmetic is in
-float32.
-These files need Triton; modules/fused_cell.py decides when they are used.
+float32. These files need Triton; ``fused_cell.py`` decides when they are used.
 """
 
 # Kernels stay without types, because Triton's compiler reads annotations and knows its own alone.
