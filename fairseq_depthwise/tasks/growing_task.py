@@ -157,15 +157,7 @@ class GrowingTask(FairseqTask):
 
     @property
     def _restoring(self) -> Restoring:
-        options = self.growth_options
-        return Restoring(
-            options.save_dir,
-            options.restore_file,
-            options.continue_once,
-            options.finetune_from_model,
-            options.reset_dataloader,
-            options.reset_optimizer,
-        )
+        return Restoring(self.growth_options)
 
     def _require_no_other_depth(self, cfg: DictConfig, side: str) -> None:
         """Refuse a depth given by hand: neither the architecture's own nor the first or last of the stages."""
