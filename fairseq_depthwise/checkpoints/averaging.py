@@ -54,28 +54,13 @@ def best_checkpoints(folder: str, count: int) -> list[str]:
     return [os.path.join(folder, name) for _, name in scored[:count]]
 
 
-def average(states: Sequence[StateDict], names: Sequence[str]) -> dict[str, Tensor]:
-    """Return the element-wise mean of state dicts of one model, in each tensor's own type.
-
-    Floating-point tensors are summed in float64; all others (counters) are those of the last state. Tensors that are
-    one in memory in every state (tied embeddings, shared gates) are one in the result.
-
-    Args:
-        states: state dicts with the same tensors.
-        names: what to call them in an error.
-
-    Raises:
-        UserError: a tensor is missing in one of them, has another shape or values that are not numbers; the message
-            names the first.
-    """
-    averager = RunningAverage()
-    for state, name in zip(states, names, strict=True):
-        averager.add(state, name)
-    return averager.result()
-
-
 class RunningAverage:
-    """Adds one state dict after the other, so that only one of them needs to be in memory."""
+    """The element-wise mean of state dicts of one model; they are added one after the other, so one is in memory.
+
+    Floating-point tensors are summed in float64, and the mean has each tensor's own type; all others (counters) are
+    those of the last state. Tensors that are one in memory in every state (tied embeddings, shared gates) are one in
+    the result.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -85,7 +70,11 @@ class RunningAverage:
         self._one_in_memory: dict[str, str] = {}
 
     def add(self, state: StateDict, name: str) -> None:
-        """Add a state dict; ``name`` is what an error calls it. Raises UserError as :func:`average`."""
+        """Add a state dict; ``name`` is what an error calls it.
+
+        Raises:
+            UserError: a tensor is missing, has another shape than before or values that are not numbers.
+        """
         require_finite(state.items(), name)
         same = first_of_each_memory(state)
         if self.count == 0:

@@ -117,13 +117,14 @@ class GrowingTask(FairseqTask):
         self.plan = parse_stages(given.growth_stages, strategy=given.growth_strategy, block_size=self.block_size)
         for side in self.sides:
             self._require_no_other_depth(cfg, side)
-        path = self._restoring.path
+        restoring = Restoring(given)
+        path = restoring.path
         depth = self.plan.depths[0]
         if path is not None:
             blocks = getattr(cfg, "encoder_block_size", None)
             state = checkpoints.load_checkpoint(path, mapped=True)
-            depth = depth_to_resume(path, state, self.sides[0], self.plan, self._restoring, blocks)
-            if not self._restoring.counts_anew:
+            depth = depth_to_resume(path, state, self.sides[0], self.plan, restoring, blocks)
+            if not restoring.counts_anew:
                 there = LastGrowth.before(state)
                 if not given.reset_optimizer:
                     require_same_freezing(path, there, given.growth_freeze)
@@ -154,10 +155,6 @@ class GrowingTask(FairseqTask):
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of the task: also the last growth, which decides what is frozen."""
         return {**super().state_dict(), **self._last_growth.task_state()}
-
-    @property
-    def _restoring(self) -> Restoring:
-        return Restoring(self.growth_options)
 
     def _require_no_other_depth(self, cfg: DictConfig, side: str) -> None:
         """Refuse a depth given by hand: neither the architecture's own nor the first or last of the stages."""
