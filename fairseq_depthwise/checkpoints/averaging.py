@@ -147,11 +147,7 @@ def require_one_depth(paths: Sequence[str], *, newest: bool = False) -> None:
 
 
 def write_average(
-    paths: Sequence[str],
-    output: str,
-    *,
-    newest: bool = False,
-    progress: Callable[[str], None] = lambda path: None,
+    paths: Sequence[str], output: str, *, newest: bool = False, progress: Callable[[str], None] = lambda path: None
 ) -> None:
     """Average checkpoints of one training run, or of several, into a checkpoint for generation.
 

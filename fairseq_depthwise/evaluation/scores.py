@@ -87,12 +87,7 @@ class TranslationMetric:
     """
 
     def __init__(
-        self,
-        name: str = "sacrebleu",
-        *,
-        tokenize: str = "13a",
-        chrf_word_order: int = 0,
-        split_all: bool = False,
+        self, name: str = "sacrebleu", *, tokenize: str = "13a", chrf_word_order: int = 0, split_all: bool = False
     ) -> None:
         self.name = name
         self.split_all = split_all

@@ -7,12 +7,7 @@ from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
-from fairseq.models import (
-    ARCH_MODEL_NAME_REGISTRY,
-    ARCH_MODEL_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-)
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor
 

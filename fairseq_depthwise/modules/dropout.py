@@ -64,11 +64,7 @@ class Dropout(nn.Module):
         return (values * mask).mul_(self.scale)
 
     def make_generation_fast_(
-        self,
-        name: str,
-        retain_dropout: bool = False,
-        retain_dropout_modules: list[str] | None = None,
-        **_: Any,
+        self, name: str, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **_: Any
     ) -> None:
         """Go on dropping while generating, with ``--retain-dropout`` (fairseq's hook).
 

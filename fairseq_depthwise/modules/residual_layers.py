@@ -22,12 +22,7 @@ class ResidualEncoderLayer(EncoderLayer):
     branch_ends = ("self_attention.output_projection", "feed_forward.second")
 
     def __init__(
-        self,
-        *,
-        embed_dim: int,
-        self_attention: MultiheadAttention,
-        feed_forward: FeedForward,
-        dropout: float = 0.0,
+        self, *, embed_dim: int, self_attention: MultiheadAttention, feed_forward: FeedForward, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.self_attention = self_attention

@@ -80,12 +80,7 @@ class UnitReport:
 
 
 def report_on(
-    loaded: LoadedModel,
-    subset: str,
-    *,
-    max_sentences: int,
-    max_tokens: int,
-    include_self: bool = False,
+    loaded: LoadedModel, subset: str, *, max_sentences: int, max_tokens: int, include_self: bool = False
 ) -> UnitReport:
     """Measure a ``mute_transformer`` on a part of its data, with a progress bar.
 

@@ -50,10 +50,7 @@ class StackEncoder(FairseqEncoder):
         self.checkpoint_activations = checkpoint_activations
 
     def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None = None,
-        return_all_hiddens: bool = False,
+        self, src_tokens: Tensor, src_lengths: Tensor | None = None, return_all_hiddens: bool = False
     ) -> dict[str, list[Tensor]]:
         """Encode a batch.
 

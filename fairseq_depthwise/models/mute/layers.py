@@ -102,11 +102,7 @@ class MultiUnitEncoderLayer(EncoderLayer):
         return list(zip(rows, coefficients_of(layers), strict=True))
 
     def forward(
-        self,
-        stream: Tensor,
-        padding: Tensor | None,
-        rows: Tensor | None = None,
-        weights: Tensor | None = None,
+        self, stream: Tensor, padding: Tensor | None, rows: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Compute T x B x d from T x B x d.
 
