@@ -82,10 +82,10 @@ def family_of(arch: str | None) -> type[BaseFairseqModel] | None:
     return ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
 
 
-def build_without_memory(
+def build_with_words(
     family: type[BaseFairseqModel], options: Mapping[str, Any], source_words: int, target_words: int
-) -> nn.Module:
-    """Return a model whose parameters have shapes and no values.
+) -> Any:
+    """Build a model for dictionaries of which only the sizes matter.
 
     Args:
         family: its class.
@@ -95,8 +95,15 @@ def build_without_memory(
     """
     source, target = placeholder_dictionary(source_words), placeholder_dictionary(target_words)
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
+    return family.build_model(SimpleNamespace(**options), task)
+
+
+def build_without_memory(
+    family: type[BaseFairseqModel], options: Mapping[str, Any], source_words: int, target_words: int
+) -> nn.Module:
+    """Build a model as :func:`build_with_words`, whose parameters have shapes and no values."""
     with torch.device("meta"):
-        model: nn.Module = family.build_model(SimpleNamespace(**options), task)
+        model: nn.Module = build_with_words(family, options, source_words, target_words)
     return model
 
 

@@ -16,7 +16,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.base.decoder import StackDecoder
-from fairseq_depthwise.models.base.model import StackModel, take_auxiliary_losses
+from fairseq_depthwise.models.base.model import StackModel, take_auxiliary_losses, unwrapped
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.
@@ -61,7 +61,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
             the loss, the sample size n, and the logging output.
         """
         # On a GPU selecting positions would wait for the device in the middle of the step.
-        selects = reduce and sample["target"].device.type == "cpu" and isinstance(_unwrapped(model), StackModel)
+        selects = reduce and sample["target"].device.type == "cpu" and isinstance(unwrapped(model), StackModel)
         scored = {"scored": self._counting(sample["target"])} if selects and _is_softmax_of_scores(model) else {}
         net_output = model(**sample["net_input"], **scored)
         auxiliary_losses = take_auxiliary_losses(net_output)
@@ -140,16 +140,9 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
             metrics.log_scalar(key.removeprefix(_PREFIX), total / sample_size, sample_size, round=5)
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model within the wrappers for several processes."""
-    while isinstance(inner := getattr(model, "module", None), nn.Module):
-        model = inner
-    return model
-
-
 def _is_softmax_of_scores(model: nn.Module) -> bool:
     """Return whether neither the model nor its decoder computes probabilities in a way of its own."""
-    model = _unwrapped(model)
+    model = unwrapped(model)
     decoder = getattr(model, "decoder", None)
     return (
         getattr(decoder, "adaptive_softmax", None) is None

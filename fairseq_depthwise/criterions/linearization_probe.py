@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.config import check_values, option
+from fairseq_depthwise.models.base.model import unwrapped
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 OBJECTIVES = ("distill", "task")
@@ -80,12 +81,12 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
         logging_output: dict[str, Any] = {"ntokens": sample["ntokens"], "nsentences": sample["target"].size(0)}
         losses = []
         sample_size = 0
-        for name, (predicted, found) in extra["distilled"].items():
+        for name, (predicted, expected) in extra["distilled"].items():
             # 16 bits overflow in the square, and lose what sums up.
-            error = (predicted.float() - found.float()).square().mean(dim=-1).sum()
+            error = (predicted.float() - expected.float()).square().mean(dim=-1).sum()
             losses.append(error)
-            sample_size += len(found)
-            logging_output |= {_ERROR + name: error.data, _POSITIONS + name: len(found)}
+            sample_size += len(expected)
+            logging_output |= {_ERROR + name: error.data, _POSITIONS + name: len(expected)}
         loss = sum(losses[1:], losses[0])
         return loss, sample_size, {**logging_output, "loss": loss.data, "sample_size": sample_size}
 
@@ -107,9 +108,7 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
 
 def _require_linearized(model: nn.Module) -> None:
     """Raise UserError unless ``model``, or what fairseq's data parallel wrapper holds, is a linearized one."""
-    inner = model
-    while isinstance(wrapped := getattr(inner, "module", None), nn.Module):
-        inner = wrapped
+    inner = unwrapped(model)
     if not isinstance(inner, LinearizedTransformer):
         raise UserError(
             f"--criterion linearization_probe trains the maps of --arch linearized_transformer; the model is a "

@@ -122,14 +122,9 @@ def weights_of(layer: MultiUnitEncoderLayer) -> LayerWeights:
 
 def as_json(report: UnitReport) -> dict[str, Any]:
     """Return one object, with a list of layers and their mean; null for missing values."""
+    names = ("checkpoint", "architecture", "units", "subset", "sentences", "tokens", "include_self")
     return {
-        "checkpoint": report.checkpoint,
-        "architecture": report.architecture,
-        "units": report.units,
-        "subset": report.subset,
-        "sentences": report.sentences,
-        "tokens": report.tokens,
-        "include_self": report.include_self,
+        **{name: getattr(report, name) for name in names},
         "layers": [
             {"layer": number, **asdict(diversity), **asdict(weights)} for number, diversity, weights in _rows(report)
         ],

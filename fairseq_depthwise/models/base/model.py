@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fairseq.models import FairseqEncoderDecoderModel
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_compat import UserError
 
@@ -45,6 +45,13 @@ def refuse_auxiliary_losses(net_output: Any) -> None:
             f"{loss.option or name} {loss.weight:g} would change nothing: this criterion knows the translation loss "
             "only; train with --criterion label_smoothed_cross_entropy_with_auxiliary"
         )
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model within fairseq's wrappers for several processes, which are found by their attribute."""
+    while isinstance(inner := getattr(model, "module", None), nn.Module):
+        model = inner
+    return model
 
 
 class StackModel(FairseqEncoderDecoderModel):
