@@ -1,4 +1,4 @@
-"""What the maps of a linearized Transformer learn: their layers' outputs, or to translate in their layers' places.
+"""What the linear layers of a linearized Transformer learn: outputs of layers, or to translate in their places.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
 Depth-Wise LSTMs"), Section 4, Equations 11 and 12.
@@ -32,7 +32,9 @@ class LinearizationProbeCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig
     """Options of ``linearization_probe``; those of the label-smoothed loss are for the objective ``task``."""
 
     probe_objective: str = option(
-        "distill", "what the maps learn: the output of their layers, or to translate in their place", one_of=OBJECTIVES
+        "distill",
+        "what the linear layers learn: the output of the layers that they replace, or to translate in their place",
+        one_of=OBJECTIVES,
     )
 
 
@@ -40,7 +42,7 @@ class LinearizationProbeCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig
 class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     """``distill``: the mean squared error of the chosen layers' outputs; ``task``: the label-smoothed translation loss.
 
-    For ``distill`` all layers are fed by the intact model, so the maps do not know of each other. A position counts
+    For ``distill`` all layers are fed by the intact model, so no linear layer knows of another. A position counts
     once for each layer, and padding not at all; the sample size is the number of positions of all chosen layers. The
     loss of an update is then the mean over layers, positions and features, however the batches are cut. Each layer's
     own error is logged as ``mse_encoder.1``.
@@ -111,6 +113,6 @@ def _require_linearized(model: nn.Module) -> None:
     inner = unwrapped(model)
     if not isinstance(inner, LinearizedTransformer):
         raise UserError(
-            f"--criterion linearization_probe trains the maps of --arch linearized_transformer; the model is a "
+            f"--criterion linearization_probe trains --arch linearized_transformer; the model is a "
             f"{type(inner).__name__}"
         )

@@ -206,7 +206,7 @@ def attend(
         relative_positions: the tables of relative positions.
         rows: their rows for each pair of positions, T x S; None where there are no tables.
         kernel_causal: let the fused kernel make the causal mask; only without ``mask`` and ``rows``.
-        products: go through plain products in any case; not together with ``kernel_causal``.
+        products: compute matrix multiplications instead of the fused kernel; not together with ``kernel_causal``.
         need_weights: the weights are wanted.
     """
     on_cpu = queries.device.type == "cpu"

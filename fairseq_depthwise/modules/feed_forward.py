@@ -22,7 +22,7 @@ class FeedForward(nn.Module):
 
     Args:
         embed_dim: d.
-        hidden_dim: width between the two maps.
+        hidden_dim: width between the two layers.
         activation: a name in ``ACTIVATIONS``.
         activation_dropout: dropout after the activation.
     """

@@ -20,7 +20,7 @@ class BlockNoise:
     """Stands in for a linear layer's ``forward``.
 
     Args:
-        linear: the map; its input width must be a multiple of ``block_size``.
+        linear: its input width must be a multiple of ``block_size``.
         probability: of a block to count as zero in a training forward.
         block_size: neighboring input weights that are dropped together.
     """

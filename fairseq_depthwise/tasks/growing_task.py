@@ -204,7 +204,7 @@ class GrowingTask(FairseqTask):
         frequencies = plan.update_freqs(optimization.update_freq)
         if frequencies is not None:
             if common.fp16_scale_window is None:
-                # What fairseq takes for one frequency; for several it wants to be told.
+                # What fairseq takes for one frequency; for several it asks for one.
                 world = trainer.cfg.distributed_training.distributed_world_size
                 common.fp16_scale_window = int(2**14 / world / frequencies[0])
             optimization.update_freq = frequencies

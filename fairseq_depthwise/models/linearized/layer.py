@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 
-#: What of a pair (Out, Cell) the map reads and gives.
+#: What of a pair (Out, Cell) the linear layer reads and gives.
 STATES = ("pair", "output")
 
 #: Called with a layer's input and output, T x B x width each.
@@ -27,7 +27,7 @@ LayerObserver = Callable[[Tensor, Tensor], None]
 
 
 def mapped_part(state: Any, which: str = "pair") -> Tensor:
-    """Return what the map reads of a layer's state: T x B x d, or T x B x 2d for a pair as a whole."""
+    """Return what the linear layer reads of a layer's state: T x B x d, or T x B x 2d for a pair as a whole."""
     if not isinstance(state, DepthwiseState):
         tensor: Tensor = state
         return tensor
@@ -66,7 +66,7 @@ class LinearizedLayer(nn.Module):
         nn.init.zeros_(self.linear.bias)
         self.which = which
         self.returned_besides = returned_besides
-        #: Whether the map is used, or the layer as it was trained.
+        #: Whether the linear layer is used, or the layer as it was trained.
         self.replaced = True
         self.observer: LayerObserver | None = None
 

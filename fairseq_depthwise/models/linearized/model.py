@@ -1,9 +1,9 @@
 """A trained, frozen Transformer in which linear layers stand for some of the layers.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the maps are
-trained; the checkpoint holds the whole model and its options, so it is decoded and averaged like any other, and the
-file it came from is not needed again.
+Depth-Wise LSTMs"), Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the linear
+layers are trained; the checkpoint holds the whole model and its options, so it is decoded and averaged like any other,
+and the file it came from is not needed again.
 """
 
 import json
@@ -41,8 +41,8 @@ class LinearizedTransformerConfig(FairseqDataclass):
         "", "layers to replace, counted from 1: encoder.1,decoder.6, or all; after training they are all replaced"
     )
     probe_state: str = option(
-        "pair", "what a map of the depth-wise LSTM model reads and gives: the pair of output and cell, or the output "
-        "alone, with the cell passed on", one_of=STATES
+        "pair", "what a linear layer reads and gives in the depth-wise LSTM model: the pair of output and cell, or "
+        "the output alone, with the cell passed on", one_of=STATES
     )  # fmt: skip
     probe_model: Optional[str] = option(  # noqa: UP045  # read by fairseq
         None, "the trained model's options, as JSON; checkpoints have it, and need no --probe-path"
@@ -104,14 +104,15 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         distill: bool = False,
         **options: Any,
     ) -> tuple[Optional[Tensor], dict[str, Any]]:  # noqa: UP045  # as above
-        """Encode and decode through the maps; or compare each of them with its layer.
+        """Encode and decode through the linear layers; or compare each of them with its layer.
 
         Args:
             src_tokens: B x S.
             src_lengths: B.
             prev_output_tokens: B x T.
-            distill: return no scores, but in the dictionary ``distilled``: name of a layer -> what its map gives and
-                what the layer gives (positions without padding x width each), all layers fed by the intact model.
+            distill: return no scores, but in the dictionary ``distilled``: name of a layer -> what its linear layer
+                gives and what the layer gives (positions without padding x width each), all layers fed by the intact
+                model.
             options: those of the decoder.
         """
         if not distill:
@@ -160,12 +161,12 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
                 self.decoder(prev_output_tokens, encoder_out=encoder_out, features_only=True, src_lengths=src_lengths)
 
     def take_map(self, name: str, weight: Tensor, bias: Tensor, which: str = "pair") -> None:
-        """Give a layer a map, W (width x width) and b (width), in the model's precision and on its device.
+        """Set a layer's linear layer, W (width x width) and b (width), in the model's precision and on its device.
 
         Args:
             name: of the layer.
-            weight, bias: the map.
-            which: what of a pair it maps, of ``STATES``.
+            weight, bias: of the linear layer.
+            which: what of a pair it reads and gives, of ``STATES``.
         """
         layer = self.linearized[name]
         old = layer.linear.weight
@@ -176,12 +177,12 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
             layer.linear.bias.copy_(bias)
 
     def replace_only(self, name: str | None) -> None:
-        """Use the map of one layer and leave the others as they were trained; None replaces nothing."""
+        """Use the linear layer of one place and leave the others as they were trained; None replaces nothing."""
         for other, layer in self.linearized.items():
             layer.replaced = other == name
 
     def train(self, mode: bool = True) -> "LinearizedTransformer":
-        """Leave the frozen model in evaluation mode: its dropout would be noise in what the maps learn."""
+        """Leave the frozen model in evaluation mode: its dropout would be noise in what the linear layers learn."""
         super().train(False)
         self.training = mode
         return self

@@ -26,7 +26,7 @@ class UnitFeedForward(nn.Module):
     Args:
         units: number of nets; 1 is one that all units share.
         embed_dim: d.
-        hidden_dim: width between the two maps.
+        hidden_dim: width between the two layers.
         activation: a function of :mod:`torch.nn.functional`.
         activation_dropout: dropout after the activation.
     """

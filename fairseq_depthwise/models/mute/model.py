@@ -100,7 +100,7 @@ class MuteTransformerConfig(ResidualConfig):
         for name, noise in (("pq", self.quant_noise_pq), ("scalar", self.quant_noise_scalar)):
             if noise:
                 raise UserError(
-                    f"--quant-noise-{name} {noise:g} would leave out the units, whose maps are batched; "
+                    f"--quant-noise-{name} {noise:g} would leave out the units, whose linear layers are batched; "
                     "mute_transformer cannot be trained for quantization"
                 )
         if self.permutation_at_inference == "hard" and self.unit_sequential:
