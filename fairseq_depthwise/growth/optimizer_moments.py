@@ -40,7 +40,7 @@ def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, Param
     result: dict[str, ParameterMoments] = {}
     for place in _places(optimizer, model):
         state = {
-            key: _part(value, place) if _is_per_element(value, place) else value
+            key: _part(value, place) if torch.is_tensor(value) and value.shape == place.updated.shape else value
             for key, value in optimizer.optimizer.state.get(place.updated, {}).items()
         }
         master = None if place.updated is place.parameter else _part(place.updated.detach(), place)
@@ -120,10 +120,6 @@ def _updated(optimizer: FairseqOptimizer) -> Iterator[tuple[Tensor, Tensor, slic
             offset += half.numel()
     else:
         yield from ((half, master, None) for half, master in zip(optimizer.fp16_params, masters, strict=True))
-
-
-def _is_per_element(value: Any, place: _Place) -> bool:
-    return torch.is_tensor(value) and value.shape == place.updated.shape
 
 
 def _part(tensor: Tensor, place: _Place) -> Tensor:
