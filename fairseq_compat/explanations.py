@@ -38,6 +38,9 @@ _IN_A_PROCESS = re.compile(
     r"^-- Process \d+ terminated .*^fairseq_compat\.errors\.UserError: ([^\n]+)\s*\Z", re.M | re.S
 )
 
+#: What hydra reports of an option without a default that a tokenizer, say, cannot do without.
+_OVERRIDE_OF_NOTHING = re.compile(r"Error merging override (?P<group>\w+)\.(?P<field>\w+)=null$")
+
 
 def explain(error: BaseException) -> str | None:
     """One sentence for a mistake that the user can fix; None for anything else, which deserves its traceback."""
@@ -82,6 +85,12 @@ def explain(error: BaseException) -> str | None:
     if type(error).__name__ in ("ValidationError", "ConfigKeyError") and (name := getattr(error, "full_key", None)):
         return (
             f"option {name} is wrong: {message.splitlines()[0]}"  # omegaconf's; of a file of options, or a checkpoint
+        )
+    if (missing := _OVERRIDE_OF_NOTHING.match(message)) is not None:
+        option = "--" + missing["field"].replace("_", "-")
+        return (
+            f"{option} is not given (null), and this --{missing['group'].replace('_', '-')} needs it; give it a value, "
+            f"such as {option} {'en' if option.endswith('-lang') else 'VALUE'}"
         )
     if isinstance(error, FloatingPointError):
         return (

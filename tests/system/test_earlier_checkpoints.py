@@ -6,6 +6,8 @@ import importlib
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -88,3 +90,10 @@ def test_models_are_imported_from_their_first_path(family: str, name: str) -> No
     module = importlib.import_module(f"fairseq_depthwise.models.{family}_transformer")
     assert getattr(module, name) is MODEL_REGISTRY[f"{family}_transformer"]
     assert hasattr(module, f"{name}Config")
+
+
+def test_models_are_imported_from_the_package() -> None:
+    names = "DepthwiseLSTMTransformer, MuteTransformer, SDTTransformer"
+    program = f"from fairseq_depthwise import {names}; print(*(model.__name__ for model in ({names})), sep=', ')"
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert printed.splitlines()[-1] == names
