@@ -15,6 +15,12 @@ die() {
 
 say() { echo "$RECIPE: $*" >&2; }
 
+# finish FROM TO: a file or folder gets its name when it is on the disk.
+finish() {
+  find "$1" -type f -exec sync {} + 2>/dev/null || sync
+  mv "$1" "$2"
+}
+
 case $RECIPE in
   '' | -* | */*) known=no ;;
   *) known=$([ -e "$LIB/../$RECIPE/README.md" ] && echo yes || echo no) ;;
@@ -28,6 +34,7 @@ fi
 
 JOBS=${JOBS:-$(getconf _NPROCESSORS_ONLN)}
 WORK=${WORK:-runs/$RECIPE}
+case $WORK in -*) WORK=./$WORK ;; esac  # no option of a command
 if [ -z "${PYTHON:-}" ]; then
   PYTHON=$LIB/../../.venv/bin/python
   [ -x "$PYTHON" ] || PYTHON=python3

@@ -75,7 +75,7 @@ def wait_for(there: Callable[[], bool]) -> None:
 
 
 def part_of(to: Path) -> bytes:
-    path = to / ".data.bin.part"
+    path = to / ".data.bin.fairseq-unfinished"
     return path.read_bytes() if path.exists() else b""
 
 
@@ -120,7 +120,7 @@ def test_killed(mirror: MirrorServer, to: Path) -> None:
     assert fetched(mirror, to) == ""
     assert mirror.requests[-1] == ("data.bin", f"bytes={have}-")
     assert (to / "data.bin").read_bytes() == CONTENT
-    (to / "data.bin").rename(to / ".data.bin.part")
+    (to / "data.bin").rename(to / ".data.bin.fairseq-unfinished")
     assert fetched(mirror, to) == ""
     assert (to / "data.bin").read_bytes() == CONTENT
 
@@ -170,6 +170,13 @@ def test_a_file_that_somebody_put_there_is_theirs_to_remove(mirror: MirrorServer
     assert fetched(mirror, to, "sha256:" + hashlib.sha256(CONTENT[::-1]).hexdigest()) == ""
 
 
+def test_an_older_file_of_the_same_size_is_checked(mirror: MirrorServer, to: Path) -> None:
+    assert fetched(mirror, to) == ""
+    (to / "data.bin").write_bytes(CONTENT[::-1])
+    os.utime(to / "data.bin", (1, 1))
+    assert "data.bin is not what it should be" in fetched(mirror, to)
+
+
 def tar_of(mode: str) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode=mode) as archive:
@@ -208,6 +215,7 @@ def test_no_published_checksum(name: str, make: Callable[[], bytes], ends: tuple
         (public / name).write_bytes(some)
         assert "it is damaged or incomplete. It was removed" in ended(start(to, name, "none", MIRROR=str(public)))
         assert left(to) == []
+    assert "it is damaged" in ended(start(to, name, SUM, MIRROR=str(public), IGNORE_CHECKSUMS="1"))
     (public / name).write_bytes(content)
     assert ended(start(to, name, "none", MIRROR=str(public))) == ""
     assert (to / name).read_bytes() == content
@@ -232,7 +240,7 @@ def test_by_hand(mirror: MirrorServer, to: Path) -> None:
 
 def test_disk_full_on_the_way(mirror: MirrorServer, to: Path) -> None:
     """A limit for the size of files fails a write in the same way."""
-    assert f"cannot write {to}/.data.bin.part" in fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
+    assert f"cannot write {to}/.data.bin.fairseq-unfinished" in fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
     have = len(part_of(to))
     assert 0 < have < len(CONTENT)
     assert fetched(mirror, to) == ""

@@ -48,6 +48,26 @@ def test_prepare(new_work: Callable[..., Work], recipe: str, environment: dict[s
     assert words in refusal(new_work(recipe), "prepare", **environment)
 
 
+@pytest.mark.parametrize("name", ["text", "data-bin"])
+def test_a_folder_that_prepare_did_not_make(new_work: Callable[..., Work], name: str) -> None:
+    work = new_work("multi30k")
+    (work.folder / name).mkdir(parents=True)
+    (work.folder / name / "train.en").write_text("mine\n")
+    assert f"WORK={work.folder} has a folder" in refusal(work, "prepare")
+    assert (work.folder / name / "train.en").read_text() == "mine\n"
+
+
+def test_odd_names_of_folders(
+    new_work: Callable[..., Work], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert "WORK=file" in refusal(new_work("multi30k"), "prepare", WORK="file").splitlines()[-1]
+    # Neither may be taken for an option.
+    refusal(new_work("multi30k"), "prepare", WORK="-w x", DOWNLOADS="-d x", DISK=10**7)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["-d x", "-w x", "file"]
+
+
 def test_too_little_space(new_work: Callable[..., Work], tmp_path: Path) -> None:
     """Before anything is fetched; a ``df`` that comes first in PATH says so."""
     df = tmp_path / "df"
