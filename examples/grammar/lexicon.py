@@ -224,10 +224,18 @@ def _classes(names: str) -> tuple[str, ...]:
     return tuple(classes)
 
 
+_GENDERS: dict[str, Gender] = {"der": "m", "die": "f", "das": "n"}
+_CASES: dict[str, Case] = {"acc": "acc", "dat": "dat"}
+
+
+def _preposition(english: str, german: str, case: str) -> Preposition:
+    return Preposition(english, german, _CASES[case])
+
+
 def _noun(english: str, german: str, classes: str = "", feminine: str = "") -> Noun:
     singular, _, english_plural = english.partition(" ")
     article, nominative, plural, *others = german.split()
-    gender: Gender = {"der": "m", "die": "f", "das": "n"}[article]  # type: ignore[assignment]  # one of the three
+    gender = _GENDERS[article]
     genitive = others[0] if others else nominative if gender == "f" else plural
     oblique = plural if gender == "m" and not others else nominative
     kinds = tuple(classes.split())
@@ -262,7 +270,7 @@ def _verb(frame: str, english: str, past: str, german: str, objects: str, option
         infinitive, values.get("first", infinitive[:-1]), third, values.get("plural", infinitive), participle, prefix,
         "sein" if mark == ["ist"] else "haben", mark == ["sich"], values.get("preterite", ""),
     )  # fmt: skip
-    governs = Preposition(*values["governs"].split("/")) if "governs" in values else None  # type: ignore[arg-type]  # tables are text
+    governs = _preposition(*values["governs"].split("/")) if "governs" in values else None
     where = tuple(values["where"].split(",")) if "where" in values else ()
     return Verb(
         EnglishVerb(base, past, particle, link.strip(")")), forms, frame,
@@ -340,7 +348,7 @@ def places(*sections: str, case: Case = "dat") -> list[PlaceRelation]:
         for english, german, nouns in (columns for own, columns in _PLACES if own == section):
             place, _, goal = english.partition("/")
             preposition, own_case = german.replace("-", case).split()
-            words = Preposition(goal if goal and case == "acc" else place, preposition, own_case)  # type: ignore[arg-type]
+            words = _preposition(goal if goal and case == "acc" else place, preposition, own_case)
             relations.append(PlaceRelation(words, [NOUNS[noun] for noun in nouns.split(", ")]))
     return relations
 

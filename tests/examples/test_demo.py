@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -109,6 +111,21 @@ def test_a_used_folder_and_an_unknown_language_are_refused(
         status, _, errors = run_demo("--output", tmp_path / "new", "--corpus", small_corpus, option, value)
         assert status == 1
         assert f"{option} {value}" in errors
+
+
+def test_sigterm_ends_the_command_that_runs(small_corpus: Path, tmp_path: Path) -> None:
+    waiting = small_corpus / "train.en"
+    (small_corpus / "train.en.gz").unlink()
+    os.mkfifo(waiting)  # reading it takes until somebody writes
+    options = ("--corpus", small_corpus, "--output", tmp_path / "run")
+    command = [sys.executable, QUICKSTART / "demo.py", *options]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        reader = os.open(waiting, os.O_WRONLY)  # returns as soon as it is read
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    with pytest.raises(BrokenPipeError):
+        os.write(reader, b"a line\n")
+    os.close(reader)
 
 
 def test_english_is_the_source_unless_another_is_given(demo: ModuleType, small_corpus: Path) -> None:

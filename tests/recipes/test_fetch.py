@@ -240,7 +240,8 @@ def test_by_hand(mirror: MirrorServer, to: Path) -> None:
 
 def test_disk_full_on_the_way(mirror: MirrorServer, to: Path) -> None:
     """A limit for the size of files fails a write in the same way."""
-    assert f"cannot write {to}/.data.bin.fairseq-unfinished" in fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
+    said = fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
+    assert f"cannot write {to}/.data.bin.fairseq-unfinished" in said
     have = len(part_of(to))
     assert 0 < have < len(CONTENT)
     assert fetched(mirror, to) == ""

@@ -57,9 +57,7 @@ def test_a_folder_that_prepare_did_not_make(new_work: Callable[..., Work], name:
     assert (work.folder / name / "train.en").read_text() == "mine\n"
 
 
-def test_odd_names_of_folders(
-    new_work: Callable[..., Work], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_names_of_folders(new_work: Callable[..., Work], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     assert "WORK=file" in refusal(new_work("multi30k"), "prepare", WORK="file").splitlines()[-1]
