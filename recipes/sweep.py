@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from step import run_step, say  # the folder is on the path by the line above
+from recipe_step import run_step, say  # the folder is on the path by the line above
 from sweep_page import write_tables
 from sweep_plan import SIZES, SYSTEMS, Record, Run, all_runs
 from sweep_training import RECIPE_FOLDERS, Training, train_and_score

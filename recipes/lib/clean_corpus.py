@@ -20,7 +20,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from parallel_lines import map_in_order
-from step import run_step, say
+from recipe_step import run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError

@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from recipe_step import run_step, say, whole_number
 from run_folder import languages_of, run_folder, seeds_of
-from step import run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError, checkpoints

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluate import checkpoint_of, results_of, with_average
+from recipe_step import run_step, say, whole_number
 from run_folder import run_folder
-from step import run_step, say, whole_number
 from systems import Published
 
 from fairseq_compat import UserError

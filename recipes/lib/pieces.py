@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import sentencepiece
-from step import run_step, say
+from recipe_step import run_step, say
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write, copied_whole

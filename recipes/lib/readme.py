@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from step import run_step
+from recipe_step import run_step
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write

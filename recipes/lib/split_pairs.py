@@ -15,7 +15,7 @@ import re
 from itertools import zip_longest
 from pathlib import Path
 
-from step import run_step, say
+from recipe_step import run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from recipe_runs import SMALL_BATCH, Work, ended, kill, small
-from train import Machine, find_machine, launcher
+from train_system import Machine, find_machine, launcher
 
 from fairseq_compat import checkpoints
 
@@ -118,7 +118,7 @@ def test_slurm_says_which_node_this_is(tmp_path: Path, monkeypatch: pytest.Monke
     scripts = {
         "scontrol": 'test "$*" = "show hostnames node[07-09]" && printf "node07\\nnode08\\nnode09\\n"',
         # What the script hands on.
-        "python": 'case "$*" in *train.py*) echo "$MASTER_ADDR $*" ;; esac',
+        "python": 'case "$*" in *train_system.py*) echo "$MASTER_ADDR $*" ;; esac',
     }
     for name, text in scripts.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")

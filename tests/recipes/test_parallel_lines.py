@@ -23,7 +23,7 @@ SLEEPER = """
 import os, sys, time
 from pathlib import Path
 from parallel_lines import map_in_order
-from step import run_step
+from recipe_step import run_step
 
 def sleep(chunk):
     Path(sys.argv[1], str(os.getpid())).touch()

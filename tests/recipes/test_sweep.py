@@ -22,7 +22,7 @@ from forked_python import ForkedPython
 from recipe_runs import RECIPES, SMALL_TEXT, Work, small
 from sweep_page import write_tables
 from sweep_plan import RATES, SIZES, SYSTEMS, Record, Run, all_runs
-from train import Machine, training_options
+from train_system import Machine, training_options
 
 from fairseq_compat import UserError
 from recipes import RECIPES as ALL_RECIPES

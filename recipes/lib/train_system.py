@@ -1,8 +1,8 @@
 """Trains a system of a recipe, on whatever there is: one CPU, several GPUs, several nodes.
 
-    python train.py RECIPE SYSTEM [options of fairseq-train]
-    python train.py RECIPE SYSTEM --print [options of fairseq-train]
-    python train.py RECIPE --list | --commands
+    python train_system.py RECIPE SYSTEM [options of fairseq-train]
+    python train_system.py RECIPE SYSTEM --print [options of fairseq-train]
+    python train_system.py RECIPE --list | --commands
 
 The environment says where and how; recipes/README.md has all of it. Started again, a training goes on where it stopped.
 ``--print`` writes the command for the machine that the environment names, and does nothing else: it needs no data and
@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 
 from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
+from recipe_step import run_step, say, whole_number
 from run_folder import FINISHED, languages_of, run_folder
-from step import run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError
