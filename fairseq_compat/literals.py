@@ -23,6 +23,7 @@ LONGEST_TEXT = 100_000
 LARGEST_VALUE = 100_000
 
 _NUMBERS = (int, float, complex)
+_SEQUENCES = (str, bytes, tuple, list)
 _CONSTANTS = (*_NUMBERS, str, bytes, type(None))  # bool is an int
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -69,7 +70,7 @@ def evaluate(text: str) -> Any:
 
 
 def _value(node: ast.expr) -> tuple[Any, int]:
-    """The value of a node and its size, in numbers and characters."""
+    """Return the value of a node and its size, in numbers and characters."""
     if isinstance(node, ast.Constant) and isinstance(node.value, _CONSTANTS):
         return node.value, _size(node.value)
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
@@ -88,9 +89,9 @@ def _value(node: ast.expr) -> tuple[Any, int]:
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         (left, left_size), (right, right_size) = _value(node.left), _value(node.right)
         size = left_size + right_size
-        for one, one_size, times in ((left, left_size, right), (right, right_size, left)):
-            if isinstance(node.op, ast.Mult) and isinstance(one, (str, bytes, tuple, list)) and isinstance(times, int):
-                size = one_size * max(1, times)
+        for sequence, length, times in ((left, left_size, right), (right, right_size, left)):
+            if isinstance(node.op, ast.Mult) and isinstance(sequence, _SEQUENCES) and isinstance(times, int):
+                size = length * max(1, times)
         if size > LARGEST_VALUE:
             raise _NotLiteralError(f"it has more than {LARGEST_VALUE:,} parts")
         return _OPERATORS[type(node.op)](left, right), size
@@ -104,7 +105,7 @@ def _size(constant: Any) -> int:
 
 
 def _description(node: ast.AST) -> str:
-    """What a node is called in an error."""
+    """Return what a node is called in an error."""
     if isinstance(node, ast.Call):
         return f"a call of {ast.unparse(node.func)[:40]}"
     if isinstance(node, ast.Name):
@@ -114,11 +115,11 @@ def _description(node: ast.AST) -> str:
 
 
 def _options_of(text: str) -> Iterator[str]:
-    """Names of options that have this value, in the functions that are running: looked for to name one in an error."""
+    """Yield names of options that have this value, in the functions that are running, for an error."""
     frame = sys._getframe(1)
     while frame is not None:
-        found = frame.f_locals
-        for options in (found.get("args"), found.get("cfg"), *_own_options(found.get("self"))):
+        names = frame.f_locals
+        for options in (names.get("args"), names.get("cfg"), *_own_options(names.get("self"))):
             values = options if isinstance(options, Mapping) else getattr(options, "__dict__", None)
             if values is not None:
                 yield from _names_in(values, text)

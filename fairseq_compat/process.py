@@ -65,7 +65,7 @@ def _is_open(number: int) -> bool:
 
 
 def explain_too_many_open_files(error: BaseException) -> str | None:
-    """One sentence where the limit is the reason of an error, None elsewhere.
+    """Return one sentence where the limit is the reason of an error, None elsewhere.
 
     Of an error in a process that reads ahead only the text arrives, and not even that if it could not send it.
     """
@@ -86,7 +86,7 @@ def explain_too_many_open_files(error: BaseException) -> str | None:
 
 
 def _allowed() -> int:
-    """The hard limit; 0 where the system has none or does not say."""
+    """Return the hard limit; 0 where the system has none or does not say."""
     try:
         import resource
     except ImportError:

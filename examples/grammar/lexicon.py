@@ -107,7 +107,7 @@ class EnglishVerb:
 
     @property
     def third(self) -> str:
-        """The third person singular; the forms of *be* are in ``english_syntax``."""
+        """Return the third person singular; the forms of *be* are in ``english_syntax``."""
         return "has" if self.base == "have" else with_s(self.base, ("s", "sh", "ch", "x", "o"))
 
 
@@ -127,12 +127,12 @@ class GermanVerb:
 
     @property
     def full_infinitive(self) -> str:
-        """The infinitive with its prefix."""
+        """Return the infinitive with its prefix."""
         return self.prefix + self.infinitive
 
     @property
     def zu_infinitive(self) -> str:
-        """The infinitive with *zu*, which comes after a separable prefix."""
+        """Return the infinitive with *zu*, which comes after a separable prefix."""
         return f"{self.prefix}zu{self.infinitive}" if self.prefix else f"zu {self.infinitive}"
 
 
@@ -160,22 +160,22 @@ class Verb:
 
     @property
     def has_person(self) -> bool:
-        """Whether people do it."""
+        """Return whether people do it."""
         return "human" in self.subjects
 
     @property
     def is_deliberate(self) -> bool:
-        """Whether one can want to do it."""
+        """Return whether one can want to do it."""
         return not self.flags & {"stative", "involuntary"}
 
     @property
     def is_of_things(self) -> bool:
-        """Whether neither people nor animals do it."""
+        """Return whether neither people nor animals do it."""
         return not {"human", "animal"} & set(self.subjects)
 
     @property
     def past_is_clear(self) -> bool:
-        """Whether the English past is neither spelled as the present nor, as *lay* and *hung*, as another verb's."""
+        """Return whether the English past is neither the present's form nor, as *lay* and *hung*, another verb's."""
         return self.english.past != self.english.base and not self.is_of_things
 
 

@@ -104,7 +104,7 @@ def apply(models: list[str], prefix: str, languages: list[str], output: str, lon
     """
     splitters = [_load(model) for model in (models if len(models) > 1 else models * 2)]
     names = [f"{prefix}.{language}" for language in languages]
-    read = kept = 0
+    read = count = 0
     with ExitStack() as stack:
         texts = [stack.enter_context(open(name, encoding="utf-8", newline="\n")) for name in names]
         files = [stack.enter_context(atomic_write(f"{output}.{language}")) for language in languages]
@@ -117,12 +117,12 @@ def apply(models: list[str], prefix: str, languages: list[str], output: str, lon
             read += len(pairs)
             if longest:
                 pairs = [pair for pair in pairs if max(map(len, pair)) <= longest]
-            kept += len(pairs)
+            count += len(pairs)
             for side, file in enumerate(files):
                 file.write("".join(f"{' '.join(pair[side])}\n" for pair in pairs).encode())
-        if kept == 0:
+        if count == 0:
             raise UserError(f"no pair of {' and '.join(names)} has at most {longest} subwords")
-    say(f"{output}: {kept:,} pairs" + (f", {read - kept:,} left out: more than {longest} subwords" * (read > kept)))
+    say(f"{output}: {count:,} pairs" + (f", {read - count:,} left out: more than {longest} subwords" * (read > count)))
 
 
 def _load(model: str) -> sentencepiece.SentencePieceProcessor:

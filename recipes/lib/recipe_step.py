@@ -23,7 +23,7 @@ def run_step(step: Callable[[], None]) -> None:
 
 
 def whole_number(environment: Mapping[str, str], name: str, default: int, lowest: int = 1) -> int:
-    """A setting of the environment.
+    """Return a setting of the environment.
 
     Raises:
         UserError: it is something else, or less than ``lowest``.
@@ -35,5 +35,5 @@ def whole_number(environment: Mapping[str, str], name: str, default: int, lowest
 
 
 def say(sentence: str) -> None:
-    """Progress goes to stderr; stdout is for results."""
+    """Print progress to stderr; stdout is for results."""
     print(sentence, file=sys.stderr, flush=True)

@@ -47,13 +47,13 @@ def main() -> None:
 
 
 def split(pairs: list[tuple[str, str]], held_out: int) -> dict[str, list[tuple[str, str]]]:
-    """Pairs to ``train``, ``valid`` and ``test``, each in the order of their hashes."""
+    """Split pairs into ``train``, ``valid`` and ``test``, each in the order of their hashes."""
     by_target: dict[str, tuple[str, str]] = {}
     for source, target in sorted(pairs):
         if len(target.split()) >= SHORTEST:
             by_target.setdefault(plain(target), (source, target))
     chosen = sorted(by_target, key=_hash)[: 2 * held_out]
-    test, valid = ([by_target[one] for one in part] for part in (chosen[:held_out], chosen[held_out:]))
+    test, valid = ([by_target[sentence] for sentence in part] for part in (chosen[:held_out], chosen[held_out:]))
     sources = {plain(source) for source, _ in (*test, *valid)}
     targets = set(chosen)
     train = [pair for pair in pairs if plain(pair[0]) not in sources and plain(pair[1]) not in targets]
@@ -61,7 +61,7 @@ def split(pairs: list[tuple[str, str]], held_out: int) -> dict[str, list[tuple[s
 
 
 def plain(sentence: str) -> str:
-    """A sentence without case and punctuation."""
+    """Return a sentence without case and punctuation."""
     return " ".join(re.sub(r"[\W_]+", " ", sentence.casefold()).split())
 
 
