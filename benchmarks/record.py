@@ -87,8 +87,13 @@ def versions(*distributions: str) -> str:
 
 
 def write_record(folder: Path, name: str, record: Record) -> None:
-    """Write a record; programs do so after each result, so that a run that is stopped leaves what it measured."""
+    """Write a record; programs do so after each result, so that a run that is stopped leaves what it measured.
+
+    Raises:
+        UserError: a file of that name is no record.
+    """
     folder.mkdir(exist_ok=True)
+    read_record(folder, name)
     with atomic_write(folder / f"{name}.json") as file:
         file.write((json.dumps(record, indent=1) + "\n").encode())
 
@@ -115,8 +120,8 @@ def finish(folder: Path, name: str, record: Record) -> None:
     """Write a record and print its tables."""
     from render import tables_of  # needs the programs' names of what they measure
 
-    write_record(folder, name, record)
     print("\n".join(tables_of(record).values()))
+    write_record(folder, name, record)
     tell(f"{folder / name}.json is written; python benchmarks/render.py puts its tables into the pages")
 
 

@@ -20,7 +20,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from parallel_lines import map_in_order
-from recipe_step import run_step, say
+from recipe_step import output_name, run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError
@@ -61,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     parser.add_argument("--pair", nargs=2, action="append", required=True, metavar="TEXT")
-    parser.add_argument("--output", required=True, metavar="PREFIX")
+    parser.add_argument("--output", type=output_name, required=True, metavar="PREFIX")
     parser.add_argument("--tokenize", choices=("none", "unsegmented", "moses", "moses-lower"), default="none")
     parser.add_argument("--clean", action="store_true", help="leave pairs out; without it, all lines stay")
     parser.add_argument("--keep-equal", action="store_true", help="keep pairs whose sides are the same")

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import sentencepiece
-from recipe_step import run_step, say
+from recipe_step import output_name, run_step, say
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write, copied_whole
@@ -31,13 +31,13 @@ def main() -> None:
     learning.add_argument("texts", nargs="+")
     learning.add_argument("--size", type=int, required=True, help="entries of the vocabulary")
     learning.add_argument("--sample", type=int, default=10_000_000, help="sentences to learn from, at most")
-    learning.add_argument("--output", required=True, metavar="PREFIX")
+    learning.add_argument("--output", type=output_name, required=True, metavar="PREFIX")
     learning.set_defaults(run=lambda options: learn(options.texts, options.size, options.sample, options.output))
     applying = commands.add_parser("apply")
     applying.add_argument("models", nargs="+", help="a model for both sides, or one each")
     applying.add_argument("--input", required=True, metavar="PREFIX")
     applying.add_argument("--languages", nargs=2, required=True, metavar="LANG")
-    applying.add_argument("--output", required=True, metavar="PREFIX")
+    applying.add_argument("--output", type=output_name, required=True, metavar="PREFIX")
     applying.add_argument("--longest", type=int, default=0, help="leave out pairs with a side of more subwords")
     applying.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="threads")
     applying.set_defaults(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +33,13 @@ def whole_number(environment: Mapping[str, str], name: str, default: int, lowest
     if not text.isdecimal() or int(text) < lowest:
         raise UserError(f"{name}={text} is not a whole number of at least {lowest}")
     return int(text)
+
+
+def output_name(text: str) -> str:
+    """Parse the name of what is written; an empty one would mean hidden files in the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name; give the name of what is to be written")
+    return text
 
 
 def say(sentence: str) -> None:

@@ -15,7 +15,7 @@ import re
 from itertools import zip_longest
 from pathlib import Path
 
-from recipe_step import run_step, say
+from recipe_step import output_name, run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--pair", nargs=2, required=True, metavar="TEXT")
     parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     parser.add_argument("--held-out", type=int, required=True, metavar="N", help="sentences of each of the two sets")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--output", type=output_name, required=True, metavar="FOLDER")
     options = parser.parse_args()
     pairs = list(dict.fromkeys(zip_longest(*map(read_text, options.pair))))
     if any(source is None or target is None for source, target in pairs):
@@ -38,10 +38,11 @@ def main() -> None:
     parts = split(pairs, options.held_out)
     if not parts["train"] or len(parts["valid"]) < options.held_out:
         raise UserError(f"{len(pairs):,} pairs are too few to hold out {options.held_out:,} sentences twice")
-    options.output.mkdir(exist_ok=True)
+    output = Path(options.output)
+    output.mkdir(exist_ok=True)
     for name, part in reversed(parts.items()):
         for side, language in enumerate(options.languages):
-            with atomic_write(options.output / f"{name}.{language}") as file:
+            with atomic_write(output / f"{name}.{language}") as file:
                 file.writelines(f"{pair[side]}\n".encode() for pair in part)
     say(", ".join(f"{len(part):,} pairs of {name}" for name, part in parts.items()))
 

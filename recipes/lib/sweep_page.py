@@ -33,10 +33,10 @@ def write_tables(page: Path, records: Sequence[Record]) -> None:
     for record in records:
         recipe = record.content["recipe"]
         begin, end = f"<!-- sweep {recipe} -->\n", f"<!-- end of sweep {recipe} -->\n"
-        head, by_system, rest = text.partition(begin)
+        head, opened, rest = text.partition(begin)
         _, closed, tail = rest.partition(end)
-        if not by_system or not closed:
-            raise UserError(f"--page {page} lacks the comment {(end if by_system else begin).strip()}")
+        if not opened or not closed:
+            raise UserError(f"--page {page} lacks the comment {(end if opened else begin).strip()}")
         text = head + begin + "\n" + "\n".join(section(record)).rstrip() + "\n\n" + end + tail
     with atomic_write(page) as file:
         file.write(text.encode())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recipe_runs import Work
+from recipe_runs import RECIPES, Work
 
 pytestmark = pytest.mark.xdist_group("recipes")
 
@@ -156,3 +158,21 @@ def test_list_of_systems(prepared: Callable[[str], Work]) -> None:
     assert "  depthwise_lstm_base " in listed
     assert "depth-wise LSTM, tokenized 28.53 (Table 1)" in listed
     assert "mute_sequential" in listed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "clean_corpus --languages en de --pair a b",
+        "pieces learn text --size 100",
+        "pieces apply model --input a --languages en de",
+        "split_pairs --languages en de --pair a b --held-out 1",
+    ],
+)
+def test_empty_output(words: str, tmp_path: Path) -> None:
+    program, *options = words.split()
+    command = [sys.executable, RECIPES / "lib" / f"{program}.py", *options, "--output", ""]
+    result = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 2
+    assert "--output" in result.stderr
+    assert not list(tmp_path.iterdir())
