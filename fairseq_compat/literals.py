@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
@@ -19,21 +20,19 @@ from fairseq_compat.errors import UserError
 #: Longer texts are refused before they are parsed: Python's own parser needs stack in proportion to what is nested.
 LONGEST_TEXT = 100_000
 
-#: Numbers and characters in a value, counted as often as they are repeated.
+#: Characters of a value that is computed, as Python writes it.
 LARGEST_VALUE = 100_000
 
-_NUMBERS = (int, float, complex)
-_SEQUENCES = (str, bytes, tuple, list)
-_CONSTANTS = (*_NUMBERS, str, bytes, type(None))  # bool is an int
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
 }
-
-
-class _NotLiteralError(Exception):
-    """Its text is what the value has that a literal has not."""
+_SEQUENCES = (str, bytes, tuple, list)
+_NODES = (
+    ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.USub, ast.UAdd, *_OPERATORS,
+    ast.Load,
+)  # fmt: skip
 
 
 def evaluate(text: str) -> Any:
@@ -51,14 +50,14 @@ def evaluate(text: str) -> Any:
         raise TypeError(f"evaluate() needs a string, not {type(text).__name__}")
     try:
         if len(text) > LONGEST_TEXT:
-            raise _NotLiteralError(f"it is longer than {LONGEST_TEXT:,} characters")
-        return _value(ast.parse(text.lstrip(" \t"), mode="eval").body)[0]
-    except _NotLiteralError as error:
-        reason = str(error)
-    except (SyntaxError, ValueError) as error:  # a ValueError is of a null byte, or a number of too many digits
-        reason = str(error).partition(" (<unknown>")[0]
-    except (TypeError, ArithmeticError) as error:  # 'a' * 'b', {[]: 1}, 1e308 * 10 of integers
-        reason = str(error)
+            raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters")
+        expression = ast.parse(text.lstrip(" \t"), mode="eval").body
+        for node in ast.walk(expression):
+            if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and node.value is ...):
+                raise ValueError(f"it has {_description(node)}")
+        return ast.literal_eval(_Arithmetic().visit(expression))
+    except (SyntaxError, ValueError, TypeError, ArithmeticError) as error:  # 'a' * 'b', {[]: 1}, a null byte
+        reason = re.split(r" \(<unknown>|: <ast", str(error))[0]  # where in the parser's source
     except (RecursionError, MemoryError):
         reason = "it is nested too deeply"
     name = next(_options_of(text), None)
@@ -69,39 +68,19 @@ def evaluate(text: str) -> Any:
     )
 
 
-def _value(node: ast.expr) -> tuple[Any, int]:
-    """Return the value of a node and its size, in numbers and characters."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, _CONSTANTS):
-        return node.value, _size(node.value)
-    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-        kind = {ast.Tuple: tuple, ast.List: list, ast.Set: set}[type(node)]
-        parts = [_value(part) for part in node.elts]
-        return kind(part for part, _ in parts), 1 + sum(size for _, size in parts)
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        parts = [_value(part) for part in (*node.keys, *node.values) if part is not None]
-        values = [part for part, _ in parts]
-        count = len(node.keys)
-        return dict(zip(values[:count], values[count:], strict=True)), 1 + sum(size for _, size in parts)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-        value, size = _value(node.operand)
-        if isinstance(value, _NUMBERS):
-            return (-value if isinstance(node.op, ast.USub) else +value), size
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        (left, left_size), (right, right_size) = _value(node.left), _value(node.right)
-        size = left_size + right_size
-        for sequence, length, times in ((left, left_size, right), (right, right_size, left)):
+class _Arithmetic(ast.NodeTransformer):
+    """Replaces sums, differences and products of literals by their values."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        left, right = ast.literal_eval(node.left), ast.literal_eval(node.right)
+        size = len(repr(left)) + len(repr(right))
+        for sequence, times in ((left, right), (right, left)):
             if isinstance(node.op, ast.Mult) and isinstance(sequence, _SEQUENCES) and isinstance(times, int):
-                size = length * max(1, times)
+                size = len(repr(sequence)) * max(1, times)
         if size > LARGEST_VALUE:
-            raise _NotLiteralError(f"it has more than {LARGEST_VALUE:,} parts")
-        return _OPERATORS[type(node.op)](left, right), size
-    raise _NotLiteralError(f"it has {_description(node)}")
-
-
-def _size(constant: Any) -> int:
-    if isinstance(constant, (str, bytes)):
-        return 1 + len(constant)
-    return 1 + constant.bit_length() // 64 if isinstance(constant, int) else 1
+            raise ValueError(f"it has more than {LARGEST_VALUE:,} characters")
+        return ast.parse(repr(_OPERATORS[type(node.op)](left, right)), mode="eval").body
 
 
 def _description(node: ast.AST) -> str:
