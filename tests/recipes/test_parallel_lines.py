@@ -80,7 +80,7 @@ def test_reads_no_further_than_needed() -> None:
 def test_no_process_stays_behind(number: signal.Signals, tmp_path: Path) -> None:
     """Killed, it takes its processes with it; Ctrl-C, which all of a terminal's processes get, ends it in one line."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SLEEPER, tmp_path, "60" if number == signal.SIGKILL else "0.2"],
+        [sys.executable, "-c", SLEEPER, tmp_path, "60" if number == signal.SIGKILL else "1"],
         env={**os.environ, "PYTHONPATH": str(LIB)},
         stderr=subprocess.PIPE,
         text=True,
