@@ -60,11 +60,8 @@ def command_of(program: str, given: Sequence[str]) -> str:
             shown.append(f"--corpus=$CORPORA/{Path(word.partition('=')[2] or word).resolve().name}")
         elif word != "--corpus":
             shown.append(word)
-    return " ".join([*variables, "python", f"benchmarks/{program}.py", *map(_quoted, shown)])
-
-
-def _quoted(word: str) -> str:
-    return f'"{word}"' if "$CORPORA" in word else shlex.quote(word)
+    words = [f'"{word}"' if "$CORPORA" in word else shlex.quote(word) for word in shown]
+    return " ".join([*variables, "python", f"benchmarks/{program}.py", *words])
 
 
 def machine() -> str:

@@ -296,7 +296,7 @@ def _saving(record: Record) -> Tables:
     lines = [["layers", "median s", "slowest s"]]
     for before, after in dict.fromkeys((step["before"], step["after"]) for step in record["growth"]):
         seconds = [step["seconds"] for step in record["growth"] if step["before"] == before]
-        lines.append([f"{before} -> {after}", f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}"])
+        lines.append([f"{before:.0f} -> {after:.0f}", f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}"])
     yield "growth", lines
 
 

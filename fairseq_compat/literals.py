@@ -97,19 +97,15 @@ def _options_of(text: str) -> Iterator[str]:
     """Yield names of options that have this value, in the functions that are running, for an error."""
     frame = sys._getframe(1)
     while frame is not None:
-        names = frame.f_locals
-        for options in (names.get("args"), names.get("cfg"), *_own_options(names.get("self"))):
-            values = options if isinstance(options, Mapping) else getattr(options, "__dict__", None)
-            if values is not None:
-                yield from _names_in(values, text)
+        own = getattr(frame.f_locals.get("self"), "__dict__", {})
+        for owner in (frame.f_locals, own):
+            for name in ("args", "cfg"):
+                yield from _names_in(owner.get(name), text)
         frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
 
 
-def _own_options(owner: Any) -> tuple[Any, ...]:
-    return tuple(vars(owner).get(name) for name in ("args", "cfg")) if hasattr(owner, "__dict__") else ()
-
-
-def _names_in(values: Mapping[Any, Any], text: str, depth: int = 3) -> Iterator[str]:
+def _names_in(options: Any, text: str, depth: int = 3) -> Iterator[str]:
+    values = options if isinstance(options, Mapping) else getattr(options, "__dict__", {})
     for name in values:
         try:
             value = values[name]
@@ -118,4 +114,4 @@ def _names_in(values: Mapping[Any, Any], text: str, depth: int = 3) -> Iterator[
         if isinstance(value, str) and value == text:
             yield str(name)
         elif depth and isinstance(value, (Mapping, Namespace)):
-            yield from _names_in(vars(value) if isinstance(value, Namespace) else value, text, depth - 1)
+            yield from _names_in(value, text, depth - 1)

@@ -53,9 +53,8 @@ EVERYWHERE = ("figures", "tables", "text_files", COMPAT)
 #: Files whose inputs and outputs are tensors: neither they nor what they import may import fairseq.
 TENSOR_FILES = ("cell.py", "layers.py", "layer.py", "noise.py", "order.py", "attention.py", "similarity.py")
 
-#: Python files in a folder, and the folders that have more, which must not grow further.
+#: Python files in a folder.
 MOST_FILES = 15
-LARGER_FOLDERS: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,8 @@ class Packages:
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
-        self.files = {_module_name(path.relative_to(root)): path for path in _python_files(root)}
+        paths = sorted(path for package in (PLUGIN, COMPAT) for path in (root / package).rglob("*.py"))
+        self.files = {_module_name(path.relative_to(root)): path for path in paths}
         self.imports = {statement for module in self.files for statement in self._imports_of(module)}
 
     def _imports_of(self, module: str) -> Iterator[Import]:
@@ -151,9 +151,8 @@ class Packages:
     def _large(self) -> Iterator[str]:
         folders = [path.parent.relative_to(self.root).as_posix() for path in self.files.values()]
         for folder in sorted(set(folders)):
-            number, most = folders.count(folder), LARGER_FOLDERS.get(folder, MOST_FILES)
-            if number > most:
-                yield f"{folder} has {number} Python files; at most {most}"
+            if (number := folders.count(folder)) > MOST_FILES:
+                yield f"{folder} has {number} Python files; at most {MOST_FILES}"
 
 
 def package_of(module: str) -> str:
@@ -173,10 +172,6 @@ def _reachable(start: str, after: dict[str, set[str]]) -> set[str]:
             seen.add(node)
             pending += after.get(node, ())
     return seen
-
-
-def _python_files(root: Path) -> list[Path]:
-    return sorted(path for package in (PLUGIN, COMPAT) for path in (root / package).rglob("*.py"))
 
 
 def _module_name(path: Path) -> str:
