@@ -20,9 +20,9 @@ fetch() {
   done
   (
     # Two that fetch into one folder would write the same file.
-    if command -v flock >/dev/null && ! flock -n 8; then
+    if ! lock 8; then
       say "waiting for another process that fetches into $DOWNLOADS"
-      flock 8 || true # some file systems have no locks
+      lock 8 wait
     fi
     is_checked && exit
     local part=$file fault remedy="Put a whole one into $DOWNLOADS, or remove it to have it fetched"

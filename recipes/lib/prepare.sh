@@ -13,10 +13,8 @@ SCRATCH=$WORK/.text.fairseq-unfinished
 mkdir -p "$TEXT" "$DOWNLOADS" || die "WORK=$WORK and DOWNLOADS=$DOWNLOADS must be folders that can be written"
 
 # Two at once would write the same files.
-if command -v flock >/dev/null; then
-  exec 9>>"$WORK/.preparing"
-  flock -n 9 || die "WORK=$WORK is being prepared by another process; wait for it, or give another WORK"
-fi
+exec 9>>"$WORK/.preparing"
+lock 9 || die "WORK=$WORK is being prepared by another process; wait for it, or give another WORK"
 
 rm -rf "$SCRATCH"
 mkdir "$SCRATCH"
