@@ -53,10 +53,10 @@ def start(to: Path, *arguments: str, before: str = "", **environment: str) -> su
 
 def ended(process: subprocess.Popen[str]) -> str:
     """Return the error of a command, or nothing if it ended well."""
-    said = process.communicate(timeout=60)[1].rstrip().rpartition("\n")[2]
+    message = process.communicate(timeout=60)[1].rstrip().rpartition("\n")[2]
     assert process.returncode in (0, 1)
-    assert not process.returncode or said.startswith("multi30k: error: ")
-    return said if process.returncode else ""
+    assert not process.returncode or message.startswith("multi30k: error: ")
+    return message if process.returncode else ""
 
 
 def fetched(mirror: MirrorServer, to: Path, checksum: str = SUM, before: str = "", **environment: str) -> str:
@@ -151,9 +151,9 @@ def test_wrong_checksum(kind: str, mirror: MirrorServer, to: Path) -> None:
     published = hashlib.new(kind, CONTENT).hexdigest()
     wrong = hashlib.new(kind, bytes(byte ^ 255 for byte in CONTENT)).hexdigest()
     mirror.faults["data.bin"] = Fault(wrong_bytes=True)
-    said = fetched(mirror, to, f"{kind}:{published}")
-    assert f"it has the {kind} {wrong}, and {published} was published. It was removed" in said
-    assert "IGNORE_CHECKSUMS=1" in said
+    message = fetched(mirror, to, f"{kind}:{published}")
+    assert f"it has the {kind} {wrong}, and {published} was published. It was removed" in message
+    assert "IGNORE_CHECKSUMS=1" in message
     assert left(to) == []
     assert fetched(mirror, to, f"{kind}:{published}", IGNORE_CHECKSUMS="1") == ""
     (to / "data.bin").unlink()
@@ -240,8 +240,8 @@ def test_by_hand(mirror: MirrorServer, to: Path) -> None:
 
 def test_disk_full_on_the_way(mirror: MirrorServer, to: Path) -> None:
     """A limit for the size of files fails a write in the same way."""
-    said = fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
-    assert f"cannot write {to}/.data.bin.fairseq-unfinished" in said
+    message = fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
+    assert f"cannot write {to}/.data.bin.fairseq-unfinished" in message
     have = len(part_of(to))
     assert 0 < have < len(CONTENT)
     assert fetched(mirror, to) == ""

@@ -95,7 +95,7 @@ def test_no_process_stays_behind(number: signal.Signals, tmp_path: Path) -> None
             process.kill()
         else:
             os.killpg(process.pid, number)
-        said = process.communicate(timeout=20)[1]
+        message = process.communicate(timeout=20)[1]
         while alive := [worker for worker in workers if Path(f"/proc/{worker}").exists()]:
             assert time.monotonic() < deadline, f"{alive} are still there"
             time.sleep(0.01)
@@ -105,4 +105,4 @@ def test_no_process_stays_behind(number: signal.Signals, tmp_path: Path) -> None
                 os.kill(worker, signal.SIGKILL)
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert said == "-c: interrupted; run the same command again to go on\n"
+        assert message == "-c: interrupted; run the same command again to go on\n"
