@@ -8,6 +8,7 @@ reaches other hosts through NFS.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -63,10 +64,6 @@ def locked_folder(folder: str, option: str) -> Iterator[None]:
 
 def _locked_file(path: str, folder: str, option: str) -> int | None:
     """Return the lock's file, open and locked; None where there are no locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
     until = time.monotonic() + PATIENCE
     while True:
         # Never through a link, so that no other file can be meant.

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import logging
 import os
+import resource
 from functools import cache
 
 #: mallopt's parameters, from glibc's malloc.h, and the largest value: it takes an int.
@@ -41,10 +42,6 @@ logger = logging.getLogger(__name__)
 
 def allow_more_open_files() -> None:
     """Raise this process's soft limit to its hard one, if half of what it allows is in use."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # The system gives the lowest free number; the one that a file has just freed may be free.
     if soft in (hard, resource.RLIM_INFINITY) or not any(_is_open(soft // 2 + more) for more in (0, 1)):
@@ -77,18 +74,9 @@ def explain_too_many_open_files(error: BaseException) -> str | None:
         return None
     name = getattr(error, "filename", None)
     undamaged = "no file is damaged" if name is None else f"{os.fsdecode(name)} is not damaged"
-    allowed = _allowed()
+    allowed = max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # negative where there is no limit
     return (
         f"too many open files: {undamaged}, but a process may have {allowed or 'only so many'} open at a time, and "
         f"data of many languages needs more; `ulimit -n {max(8192, 4 * allowed)}` before the command allows that, as "
         "far as `ulimit -Hn` goes, which an administrator can raise"
     )
-
-
-def _allowed() -> int:
-    """Return the hard limit; 0 where the system has none or does not say."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    return max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
