@@ -20,6 +20,7 @@ from program import tell
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
+from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import installed_version
 
 Record = Mapping[str, Any]
@@ -66,13 +67,7 @@ def command_of(program: str, given: Sequence[str]) -> str:
 
 def machine() -> str:
     """Return processor, cores and system in words."""
-    processor = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-        processor = names[0] if names else processor
-    except OSError:
-        pass  # not Linux
+    processor = processor_facts().get("model name") or platform.processor() or platform.machine()
     return f"{processor} ({os.cpu_count()} cores), {platform.system()} {platform.machine()}"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fairseq_compat import versions
 from fairseq_compat.import_hook import FAIRSEQ_VERSION, MENTIONED, PATCHES, applied
+from fairseq_compat.process import processor_facts
 
 #: fairseq's commands that this package makes run.
 FAIRSEQ_COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "score", "eval-lm", "hydra-train")
@@ -47,11 +48,7 @@ def devices() -> str:
         count = torch.cuda.device_count()
         return f"{count} GPU{'s' if count > 1 else ''}: {torch.cuda.get_device_name(0)}"
     threads = torch.get_num_threads()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            fast_bf16 = " amx_bf16 " in f"{file.read()} "
-    except OSError:
-        fast_bf16 = False
+    fast_bf16 = "amx_bf16" in processor_facts().get("flags", "").split()
     return f"CPU, {threads} threads" + (", bf16 in hardware (AMX): try --bf16" if fast_bf16 else "")
 
 

@@ -1,4 +1,4 @@
-"""What a process may keep and open: freed memory on a CPU, and files.
+"""What a process may keep and open, freed memory on a CPU and files, and the processor that it runs on.
 
 glibc, the C library of most Linux distributions, maps every large block anew and unmaps it when it is freed, and the
 system clears each of its pages when it is first touched. A step of training or of a beam search frees and allocates
@@ -35,6 +35,16 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # another C library, another system
         return False
     return all(mallopt(parameter, _LARGEST) == 1 for parameter in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
+
+
+def processor_facts() -> dict[str, str]:
+    """Return what Linux says of the first processor, such as ``model name`` and ``flags``; empty elsewhere."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            fields = (line.partition(":") for line in file.read().partition("\n\n")[0].splitlines())
+            return {name.strip(): value.strip() for name, _, value in fields}
+    except OSError:
+        return {}
 
 
 logger = logging.getLogger(__name__)

@@ -230,21 +230,18 @@ def about(gpu: int | None, extra: Sequence[str]) -> dict[str, Any]:
     """Return what a training ran on, and with which version of this repository."""
     import torch
 
+    from fairseq_compat.process import processor_facts
     from fairseq_compat.versions import recorded_versions
 
     commit = "unknown"
     described = ["git", "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):  # no git, or no repository
         commit = subprocess.check_output(described, cwd=RECIPE_FOLDERS, stderr=subprocess.DEVNULL, text=True).strip()
-    named = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith(("model name", "flags"))
-    ]
+    processor = processor_facts()
     facts = {
         "commit": commit,
-        "processor": (named or ["unknown"])[0] if gpu is None else torch.cuda.get_device_name(gpu),
-        "amx_bf16": any("amx_bf16" in line.split() for line in named),
+        "processor": processor.get("model name", "unknown") if gpu is None else torch.cuda.get_device_name(gpu),
+        "amx_bf16": "amx_bf16" in processor.get("flags", "").split(),
         "versions": recorded_versions(),
         "ended": datetime.now().isoformat(timespec="seconds"),
     }

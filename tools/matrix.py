@@ -43,6 +43,7 @@ from matrix_steps import (
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 from fairseq_compat.files import atomic_write  # noqa: E402  # found by the line above, without an installation
+from fairseq_compat.process import processor_facts  # noqa: E402  # likewise
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PINS = ("torch", "numpy", "pip")
@@ -144,12 +145,7 @@ def render(results: Sequence[Result]) -> str:
 
 def describe_machine() -> str:
     """Return the processor and the number of its cores that this process may use."""
-    name = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
+    name = processor_facts().get("model name") or platform.processor() or platform.machine()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{name}, {cores} cores, {platform.system()}"
 
