@@ -23,8 +23,8 @@ from growth_schedules import (
     time_saved,
     time_to_loss,
 )
-from stepwise import StepwiseTraining
 from trainings import Growth, growth_steps, step_times
+from workplace import StepwiseTraining
 
 from fairseq_compat import UserError
 
@@ -166,7 +166,7 @@ class TestLogs:
         line = (
             "2026-01-01 10:00:00 | INFO | live | grew the encoder from 3 to 6 layers after 20 updates in 0.25 s; rate"
         )
-        assert growth_steps(f"x\n{line}\n") == [Growth(3, 6, 20, 0.25)]
+        assert growth_steps(f"x\n{line}\n") == [{"before": 3, "after": 6, "updates": 20, "seconds": 0.25}]
 
     def test_steps_at_each_depth(self) -> None:
         def update(number: int, seconds: float) -> str:

@@ -52,6 +52,11 @@ def test_refuses_to_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "valid.de" in capsys.readouterr().err
     assert existing.read_text(encoding="utf-8") == "mine\n"
     assert list(tmp_path.iterdir()) == [existing]
+    # With --force a file is replaced, and a link to one elsewhere is not.
+    existing.rename(tmp_path / "elsewhere")
+    existing.symlink_to("elsewhere")
+    assert main(["--output", str(tmp_path), "--train", "4000", "--force"]) == 1
+    assert "symbolic link" in capsys.readouterr().err
 
 
 def test_force_overwrites_and_sizes_and_seed_count(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def witness(tmp_path: Path) -> Iterator[Path]:
         "(0.9, 0.98)", "0.1,0.2", "[3,7,15]", "[(512, 3)] * 15", "[(512, 10, 5)] + [(512, 8, 4)] * 4 + [(512,1,1)]*3",
         "{'a': 1, 'b': {'c': [None, True]}}", "-1e-3", "+2", "  7", "\t'text'", "{1, 2}", "()", "[]", "{}", "''",
         "((64, 3, 2, 2, False),) * 2", "3 * [1]", "1 + 2 * 3 - 4", "'ab' 'cd'", "b'x'", "2+3j", "[0] * -1", "(1,\n2)\n",
-        "[True]*15", "False", "None", "1e999",
+        "[True]*15", "0.5 * 1000000", "False", "None", "1e999",
     ],
 )  # fmt: skip
 def test_literals_are_what_python_makes_of_them(text: str) -> None:

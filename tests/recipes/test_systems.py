@@ -87,7 +87,9 @@ def test_published_scores_by_language() -> None:
             found += [sum(scores[group][language].score for language in ("de", "zh", "br", "te")) / 4]
         assert found == pytest.approx(numbers, abs=0.011)
     # 93 of 94 wins is what the paper prints.
-    better = {language: one._replace(score=one.score + (language != "de")) for language, one in scores["en-xx"].items()}
+    better = {
+        language: score._replace(score=score.score + (language != "de")) for language, score in scores["en-xx"].items()
+    }
     assert f"{summarize(better, scores['en-xx']).win_ratio:.2f}" == "98.94"
 
 
