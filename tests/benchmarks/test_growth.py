@@ -23,7 +23,7 @@ from growth_schedules import (
     time_saved,
     time_to_loss,
 )
-from trainings import Growth, growth_steps, step_times
+from trainings import growth_steps, step_times
 from workplace import StepwiseTraining
 
 from fairseq_compat import UserError
