@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from growth_schedules import BLOCKS, DEEP, PAPER, SCHEDULES, stages_text
@@ -133,7 +132,7 @@ def measure_saving(place: Workplace, options: argparse.Namespace) -> Iterator[di
             seconds |= {name: taken[folder] for name, folder in folders.items()}
             commands |= trainings
         log = (place.folder / f"saving{number}-staged.log").read_text(encoding="utf-8", errors="replace")
-        growth += map(asdict, growth_steps(log))
+        growth += growth_steps(log)
         steps = {layers: seconds[str(layers)][options.probe_warm_up :] for layers in lengths}
         rounds.append({"deep": seconds["deep"], "staged": seconds["staged"], "steps": steps})
         yield {"lengths": lengths, "rounds": rounds, "growth": growth, "commands": list(commands.values())}

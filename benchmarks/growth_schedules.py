@@ -34,7 +34,7 @@ class Schedule:
 
     @property
     def grows(self) -> bool:
-        """Whether there is more than one depth."""
+        """Return whether there is more than one depth."""
         return len(self.stages) > 1
 
     def lengths(self, updates: int, block_size: int) -> dict[int, int]:

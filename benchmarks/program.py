@@ -141,6 +141,6 @@ def fairseq_options(text: str) -> tuple[str, ...]:
 def folder_to_write(text: str) -> Path:
     """Parse a folder that exists or can be made in one that does."""
     path = Path(text)
-    if not (path.is_dir() or (path.parent.is_dir() and not path.exists())):
-        raise argparse.ArgumentTypeError(f"{text} is no folder; give one that exists")
+    if not text or not (path.is_dir() or (path.parent.is_dir() and not path.exists())):
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder; give one that exists")
     return path

@@ -20,6 +20,7 @@ from program import tell
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
+from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import installed_version
 
 Record = Mapping[str, Any]
@@ -60,22 +61,13 @@ def command_of(program: str, given: Sequence[str]) -> str:
             shown.append(f"--corpus=$CORPORA/{Path(word.partition('=')[2] or word).resolve().name}")
         elif word != "--corpus":
             shown.append(word)
-    return " ".join([*variables, "python", f"benchmarks/{program}.py", *map(_quoted, shown)])
-
-
-def _quoted(word: str) -> str:
-    return f'"{word}"' if "$CORPORA" in word else shlex.quote(word)
+    words = [f'"{word}"' if "$CORPORA" in word else shlex.quote(word) for word in shown]
+    return " ".join([*variables, "python", f"benchmarks/{program}.py", *words])
 
 
 def machine() -> str:
     """Return processor, cores and system in words."""
-    processor = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-        processor = names[0] if names else processor
-    except OSError:
-        pass  # not Linux
+    processor = processor_facts().get("model name") or platform.processor() or platform.machine()
     return f"{processor} ({os.cpu_count()} cores), {platform.system()} {platform.machine()}"
 
 
@@ -87,8 +79,13 @@ def versions(*distributions: str) -> str:
 
 
 def write_record(folder: Path, name: str, record: Record) -> None:
-    """Write a record; programs do so after each result, so that a run that is stopped leaves what it measured."""
+    """Write a record; programs do so after each result, so that a run that is stopped leaves what it measured.
+
+    Raises:
+        UserError: a file of that name is no record.
+    """
     folder.mkdir(exist_ok=True)
+    read_record(folder, name)
     with atomic_write(folder / f"{name}.json") as file:
         file.write((json.dumps(record, indent=1) + "\n").encode())
 
@@ -115,8 +112,8 @@ def finish(folder: Path, name: str, record: Record) -> None:
     """Write a record and print its tables."""
     from render import tables_of  # needs the programs' names of what they measure
 
-    write_record(folder, name, record)
     print("\n".join(tables_of(record).values()))
+    write_record(folder, name, record)
     tell(f"{folder / name}.json is written; python benchmarks/render.py puts its tables into the pages")
 
 

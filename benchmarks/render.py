@@ -181,7 +181,7 @@ def _speed(record: Record, row: str, precision: str, case: Case) -> str:
 
 
 def _variants_table(record: Record, precision: str) -> Lines:
-    """Rows such as "mute 4, loop" with the row without the last word, by turns with it: times as fast."""
+    """Compare rows such as "mute 4, loop" with the row without the last word: times as fast, by turns."""
     sentences = record["setup"]["sentences"]
     cases = [*_cases(record), *(Case(ENCODING, sentences=number) for number in sentences)]
     lines = [["row", "compared with", *_titles(cases)]]
@@ -296,7 +296,7 @@ def _saving(record: Record) -> Tables:
     lines = [["layers", "median s", "slowest s"]]
     for before, after in dict.fromkeys((step["before"], step["after"]) for step in record["growth"]):
         seconds = [step["seconds"] for step in record["growth"] if step["before"] == before]
-        lines.append([f"{before} -> {after}", f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}"])
+        lines.append([f"{before:.0f} -> {after:.0f}", f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}"])
     yield "growth", lines
 
 
@@ -324,7 +324,7 @@ def _loss(record: Record) -> Tables:
 
 
 def _losses(curves: Mapping[str, Mapping[int, float]]) -> Lines:
-    """Validation losses by update, at most seven columns."""
+    """Return validation losses by update, at most seven columns."""
     updates = sorted({update for curve in curves.values() for update in curve})
     updates = updates[::-1][:: -(-len(updates) // 7)][::-1]
     lines = [["model", *map(str, updates)]]
@@ -373,7 +373,7 @@ def _results(record: Record) -> Tables:
 
 
 def _norms(record: Record) -> Lines:
-    """Losses and gradient norms of the trainings in both precisions, at about every sixth of the log lines."""
+    """Return losses and gradient norms of the trainings in both precisions, at about every sixth of the log lines."""
     runs = {name: _whole(run["train"]) for name, run in record["runs"].items()}
     updates = sorted({number for run in runs.values() for number in run})
     every = max(1, len(updates) // 6)

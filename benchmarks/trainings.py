@@ -7,7 +7,6 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,19 +107,10 @@ def logged(text: str, split: str, keys: Sequence[str]) -> dict[int, dict[str, fl
 _GREW = re.compile(r"grew the encoder from (\d+) to (\d+) layers after (\d+) updates in ([\d.]+) s")
 
 
-@dataclass(frozen=True)
-class Growth:
-    """A growth step as the task logs it."""
-
-    before: int
-    after: int
-    updates: int
-    seconds: float
-
-
-def growth_steps(log: str) -> list[Growth]:
-    """Return the growth steps of a log."""
-    return [Growth(int(a), int(b), int(updates), float(seconds)) for a, b, updates, seconds in _GREW.findall(log)]
+def growth_steps(log: str) -> list[dict[str, float]]:
+    """Return the growth steps of a log: layers before and after, updates until then, and seconds."""
+    names = ("before", "after", "updates", "seconds")
+    return [dict(zip(names, map(float, step), strict=True)) for step in _GREW.findall(log)]
 
 
 def step_times(log: str, lengths: Mapping[int, int]) -> dict[int, float]:

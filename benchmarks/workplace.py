@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import re
 import shlex
@@ -12,12 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from program import tell
-from stepwise import StepwiseTraining
-from turns import WorkFailedError, take_turns
+from turns import Remote, WorkFailedError, take_turns
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -75,10 +76,6 @@ class Workplace:
         path = f'"$CORPORA"/{shlex.quote(corpus.resolve().name)}/{name}'
         return f"gzip -dc {path}.gz > {name}" if packed else f"cat {path} > {name}"
 
-    def is_finished(self, command: str) -> bool:
-        """Return whether a command was run to its end."""
-        return self._finished.exists() and command in self._finished.read_text(encoding="utf-8").split("\n")
-
     def run(self, command: str) -> None:
         """Print a command and run it, unless it is finished; see :meth:`train`."""
         (self.folder / "errors.log").unlink(missing_ok=True)
@@ -94,7 +91,7 @@ class Workplace:
             UserError: it failed, and not because of numbers that are not finite where ``may_diverge`` allows that.
         """
         log = self.folder / f"{name}.log"
-        if self.is_finished(command):
+        if self._finished.exists() and command in self._finished.read_text(encoding="utf-8").split("\n"):
             return log
         tell(f"\n$ {command}")
         started = time.monotonic()
@@ -165,6 +162,59 @@ def _failure(command: str, how: str, log: Path) -> UserError:
     """Return the error of a command that failed, with the last lines of its output below."""
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-8:] if log.exists() else []
     return UserError("\n".join([f"a command failed, {how}: {command}", *last]))
+
+
+# --- trainings that make an update whenever they are asked to ---------------------------------------------------------
+
+
+class StepwiseTraining(Remote):
+    """The runner's end of a training that makes one update at a time.
+
+    What an update takes is everything that fairseq does from one to the next: growth, fetching and logging, too.
+
+    Args:
+        arguments: of ``fairseq-depthwise``.
+        log: where the process writes what it prints; it works in the log's folder.
+    """
+
+    start_method = "forkserver"  # fairseq is imported once, by the server
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        multiprocessing.set_forkserver_preload(["fairseq_depthwise.cli", "fairseq.trainer"])
+        super().__init__(serve, arguments, log.absolute())
+
+    def update(self, _: int = 0) -> float:
+        """Have an update made and return its seconds."""
+        begin = time.perf_counter()
+        self.ask("update")
+        return time.perf_counter() - begin
+
+
+def serve(connection: Connection, arguments: list[str], log: Path) -> None:
+    """Run a command whose trainer waits before each update until it is asked, and answers when it is ready for it."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.chdir(log.parent)
+    if hasattr(os, "sched_setaffinity"):
+        # The same core for all, since something else may be running on one of them.
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    from fairseq.trainer import Trainer
+
+    from fairseq_depthwise.cli import main
+
+    train_step = Trainer.train_step
+
+    def in_turn(trainer: Trainer, *given: Any, **named: Any) -> Any:
+        connection.send("ready")
+        connection.recv()
+        return train_step(trainer, *given, **named)
+
+    Trainer.train_step = in_turn
+    status = main(arguments)
+    if status != 0:
+        raise SystemExit(f"it ended with {status}")
+    connection.send("finished")
 
 
 # --- the text -----------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ NUMBERS = "?bhilqBHILQefdg"
 
 
 def _under_name(function: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """``function`` as a member of ``module``: NumPy 1 and 2 pickle the same function under two names."""
+    """Return ``function`` as a member of ``module``: NumPy 1 and 2 pickle the same function under two names."""
 
     def member(*args: Any) -> Any:
         return function(*args)
@@ -54,10 +54,10 @@ def install() -> None:
 
 
 def is_allowed(name: str) -> bool:
-    """Whether ``module.name`` is on this list, or one of those that PyTorch needs for tensors."""
+    """Return whether ``module.name`` is on this list, or one of those that PyTorch needs for tensors."""
     of_torch = ("torch._utils._rebuild_", "torch.serialization.", "torch._tensor.", "torch.storage.")
     return (
-        name in {f"{one.__module__}.{one.__name__}" for one in ALLOWED}
+        name in {f"{allowed.__module__}.{allowed.__name__}" for allowed in ALLOWED}
         or name in ("collections.OrderedDict", "collections.Counter", "torch.Size", "torch.device", "torch.Tensor")
         or name.startswith(of_torch)
         or (name.startswith("torch.") and (name.endswith("Storage") or _is_dtype(name)))

@@ -41,7 +41,7 @@ _checked: set[tuple[int, ...]] = set()
 
 
 def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu", *, mapped: bool = False) -> Any:
-    """``torch.load`` that is always weights-only.
+    """Call ``torch.load``, always weights-only.
 
     Args:
         file: a path, or a file opened for reading in binary mode.
@@ -63,7 +63,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu", *,
 
 
 def _load(file: Any, mapped_path_or_file: Any, map_location: Any) -> Any:
-    """``file`` is the one that an error is explained from."""
+    """Load from ``mapped_path_or_file``; an error is explained from ``file``."""
     name = getattr(file, "name", "the checkpoint")
     mapped = isinstance(mapped_path_or_file, str)
     start, version = file.tell(), _version(file)
@@ -85,7 +85,7 @@ def _load(file: Any, mapped_path_or_file: Any, map_location: Any) -> Any:
 
 
 def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:
-    """A fairseq checkpoint as the dictionary that is in the file; ``mapped`` as in :func:`load`.
+    """Return a fairseq checkpoint as the dictionary that is in the file; ``mapped`` as in :func:`load`.
 
     Raises:
         UserError: as :func:`load`, or the file is not a checkpoint of fairseq.
@@ -101,19 +101,19 @@ def require_checkpoint(state: Any, name: str) -> None:
         raise UserError(f"{name} is not a fairseq checkpoint: it holds a {type(state).__name__}, not a dictionary")
     has_options = state.get("args") is not None or state.get("cfg") is not None
     if "model" not in state or not has_options:
-        found = ", ".join(str(key) for key in list(state)[:6]) or "nothing"
+        keys = ", ".join(str(key) for key in list(state)[:6]) or "nothing"
         raise UserError(
             f"{name} is not a fairseq checkpoint: it needs the entry 'model' and one of 'cfg' and 'args', "
-            f"and it has {found}"
+            f"and it has {keys}"
         )
     if not isinstance(state["model"], dict) or not all(
-        isinstance(one, torch.Tensor) for one in state["model"].values()
+        isinstance(value, torch.Tensor) for value in state["model"].values()
     ):
         raise UserError(f"{name} is not a fairseq checkpoint: its entry 'model' is no dictionary of tensors")
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
-    """The options of a part of fairseq in a checkpoint; none where the part has none.
+    """Return the options of a part of fairseq in a checkpoint; none where the part has none.
 
     Args:
         state: a checkpoint as fairseq writes it now (``cfg``) or wrote it before (``args``, without parts).
@@ -127,25 +127,25 @@ def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
 
 
 def updates_in(state: Mapping[str, Any]) -> int:
-    """Updates that the model in a checkpoint was trained for."""
+    """Return updates that the model in a checkpoint was trained for."""
     history = state.get("optimizer_history") or [{}]
     return int(history[-1].get("num_updates", 0))
 
 
 def save(state: Any, path: str | os.PathLike[str]) -> None:
-    """``torch.save`` to a file that appears whole or not at all (see :func:`fairseq_compat.files.atomic_write`)."""
+    """Save with ``torch.save`` to a file that appears whole or not at all."""
     with atomic_write(path) as file:
         save_to(state, file)
 
 
 def save_to(state: Any, file: IO[bytes]) -> None:
-    """``torch.save`` to an open file; a full disk or Ctrl-C in the middle is raised as such."""
+    """Save with ``torch.save`` to an open file; a full disk or Ctrl-C in the middle is raised as such."""
     with raising_later(file) as carried_on:
         torch.save(state, carried_on)
 
 
 def named_globals(file: IO[bytes]) -> list[str]:
-    """The classes and functions that a checkpoint's pickle names, as ``module.name``, without loading any of them."""
+    """Return the classes and functions that a checkpoint's pickle names, as ``module.name``; nothing is loaded."""
     names: list[str] = []
     for pickled in _pickles(file):
         pushed: list[str] = []  # strings in the order in which they got onto the stack
@@ -171,7 +171,7 @@ def named_globals(file: IO[bytes]) -> list[str]:
 
 
 def _pickles(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """The file at the start of each of its pickles; the format before PyTorch 1.6 has five in a row."""
+    """Yield the file at the start of each of its pickles; the format before PyTorch 1.6 has five in a row."""
     file.seek(0)
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
@@ -190,7 +190,7 @@ def _why_not(name: str, file: Any, error: Exception) -> str:
     if size == 0:
         return f"{name} is empty; a checkpoint that was saved completely is needed"
     if isinstance(error, pickle.UnpicklingError) and (
-        refused := [one for one in _scan(file) if not allow_list.is_allowed(one)]
+        refused := [name for name in _scan(file) if not allow_list.is_allowed(name)]
     ):
         return (
             f"{name} is refused: its pickle names {', '.join(refused)}, and loading it could run code; "
@@ -213,16 +213,16 @@ def _require_undamaged(file: IO[bytes], name: str) -> None:
 
 
 def _version(file: IO[bytes]) -> tuple[int, ...] | None:
-    """What tells a file from another one, and from itself after a change; None where it is in memory only."""
+    """Return what tells a file from another one, and from itself after a change; None where it is in memory only."""
     try:
-        found = os.fstat(file.fileno())
+        status = os.fstat(file.fileno())
     except (OSError, AttributeError):  # io.UnsupportedOperation is an OSError
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _damage(file: IO[bytes]) -> str | None:
-    """What is wrong with an archive, after "the file is"; None where every checksum is right."""
+    """Return what is wrong with an archive, after "the file is"; None where every checksum is right."""
     size = file.seek(0, os.SEEK_END)
     try:
         with zipfile.ZipFile(file) as archive:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fairseq_compat import versions
 from fairseq_compat.import_hook import FAIRSEQ_VERSION, MENTIONED, PATCHES, applied
+from fairseq_compat.process import processor_facts
 
 #: fairseq's commands that this package makes run.
 FAIRSEQ_COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "score", "eval-lm", "hydra-train")
@@ -30,7 +31,7 @@ class Check:
 
 
 def diagnose() -> list[Check]:
-    """All checks of the installation, in the order in which they should be fixed."""
+    """Run all checks of the installation, in the order in which they should be fixed."""
     checks = [_python(), *(_distribution(supported) for supported in versions.SUPPORTED), _fairseq(), _hook()]
     # These import fairseq, which fails in a way of its own while something above is wrong.
     for check in (_fairseq_import, _patches_applied, _compiled_parts, _commands):
@@ -40,23 +41,19 @@ def diagnose() -> list[Check]:
 
 
 def devices() -> str:
-    """What this PyTorch can compute on, in words."""
+    """Return what this PyTorch can compute on, in words."""
     import torch
 
     if torch.cuda.is_available():
         count = torch.cuda.device_count()
         return f"{count} GPU{'s' if count > 1 else ''}: {torch.cuda.get_device_name(0)}"
     threads = torch.get_num_threads()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            fast_bf16 = " amx_bf16 " in f"{file.read()} "
-    except OSError:
-        fast_bf16 = False
+    fast_bf16 = "amx_bf16" in processor_facts().get("flags", "").split()
     return f"CPU, {threads} threads" + (", bf16 in hardware (AMX): try --bf16" if fast_bf16 else "")
 
 
 def patches() -> list[tuple[str, str]]:
-    """(patched modules, what is wrong without it) for every patch."""
+    """Return (patched modules, what is wrong without it) for every patch."""
     modules: dict[str, list[str]] = {}
     for module, names in PATCHES.items():
         for name in names:
@@ -71,27 +68,27 @@ def patches() -> list[tuple[str, str]]:
 
 
 def _python() -> Check:
-    found = versions.python_version()
+    installed = versions.python_version()
     wanted = versions.PYTHON
-    fix = "" if wanted.admits(found) else f"use Python {wanted.first} or newer, below {wanted.end}"
-    return Check("Python", found, fix)
+    fix = "" if wanted.admits(installed) else f"use Python {wanted.first} or newer, below {wanted.end}"
+    return Check("Python", installed, fix)
 
 
 def _distribution(supported: versions.Supported) -> Check:
-    found = versions.installed_version(supported.distribution)
-    if found is not None and supported.admits(found):
-        return Check(supported.distribution, found)
-    return Check(supported.distribution, found or "not installed", f"pip install '{supported.requirement}'")
+    installed = versions.installed_version(supported.distribution)
+    if installed is not None and supported.admits(installed):
+        return Check(supported.distribution, installed)
+    return Check(supported.distribution, installed or "not installed", f"pip install '{supported.requirement}'")
 
 
 def _fairseq() -> Check:
-    found = versions.installed_version("fairseq") or "not installed"
-    return Check("fairseq", found, "" if found == FAIRSEQ_VERSION else versions.INSTALL_FAIRSEQ)
+    installed = versions.installed_version("fairseq") or "not installed"
+    return Check("fairseq", installed, "" if installed == FAIRSEQ_VERSION else versions.INSTALL_FAIRSEQ)
 
 
 def _hook() -> Check:
-    """Whether a new interpreter starts with the hook; this one may have got it by an import."""
-    question = "import sys; sys.exit(not any(type(one).__name__ == 'PatchingFinder' for one in sys.meta_path))"
+    """Return whether a new interpreter starts with the hook; this one may have got it by an import."""
+    question = "import sys; sys.exit(not any(type(finder).__name__ == 'PatchingFinder' for finder in sys.meta_path))"
     active = subprocess.run([sys.executable, "-c", question], check=False, capture_output=True).returncode == 0
     if active:
         return Check("start-up hook", "active")
@@ -113,7 +110,7 @@ def _fairseq_import() -> Check:
 
 
 def _patches_applied() -> Check:
-    """Whether every listed module of fairseq that is imported went through the hook; one before it did not."""
+    """Return whether every listed module of fairseq that is imported went through the hook; one before it did not."""
     missed = [
         module
         for module, names in PATCHES.items()

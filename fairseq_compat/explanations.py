@@ -38,9 +38,12 @@ _IN_A_PROCESS = re.compile(
     r"^-- Process \d+ terminated .*^fairseq_compat\.errors\.UserError: ([^\n]+)\s*\Z", re.M | re.S
 )
 
+#: What hydra reports of an option without a default that a tokenizer, say, cannot do without.
+_OVERRIDE_OF_NOTHING = re.compile(r"Error merging override (?P<group>\w+)\.(?P<field>\w+)=null$")
+
 
 def explain(error: BaseException) -> str | None:
-    """One sentence for a mistake that the user can fix; None for anything else, which deserves its traceback."""
+    """Return one sentence for a mistake that the user can fix; None for anything else, which deserves its traceback."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename is not None:
@@ -48,8 +51,8 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, IsADirectoryError | NotADirectoryError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}"
     message = str(error)
-    if (found := _IN_A_PROCESS.search(message)) is not None:
-        return found[1]
+    if (match := _IN_A_PROCESS.search(message)) is not None:
+        return match[1]
     if (sentence := explain_too_many_open_files(error)) is not None:
         return sentence
     if isinstance(error, FileNotFoundError) and message.startswith("Dataset not found:"):
@@ -60,9 +63,9 @@ def explain(error: BaseException) -> str | None:
         return f"{message}; give the path of a checkpoint (checkpoint_best.pt, say) with --path"
     if message.startswith("Could not infer language pair"):
         return "the data folder holds no binarized data; give a folder that fairseq-preprocess made"
-    if isinstance(error, ImportError) and (found := re.match(r"Failed to import --user-dir=(\S+)", message)):
+    if isinstance(error, ImportError) and (match := re.match(r"Failed to import --user-dir=(\S+)", message)):
         return (
-            f"--user-dir {found[1]}: a module of the same name is already loaded from another folder; "
+            f"--user-dir {match[1]}: a module of the same name is already loaded from another folder; "
             "use that folder, or uninstall the other copy (pip uninstall fairseq-depthwise)"
         )
     if isinstance(error, KeyError) and error.args == ("'_name'",):  # what fairseq's build_model makes of it
@@ -82,6 +85,12 @@ def explain(error: BaseException) -> str | None:
     if type(error).__name__ in ("ValidationError", "ConfigKeyError") and (name := getattr(error, "full_key", None)):
         return (
             f"option {name} is wrong: {message.splitlines()[0]}"  # omegaconf's; of a file of options, or a checkpoint
+        )
+    if (missing := _OVERRIDE_OF_NOTHING.match(message)) is not None:
+        option = "--" + missing["field"].replace("_", "-")
+        return (
+            f"{option} is not given (null), and this --{missing['group'].replace('_', '-')} needs it; give it a value, "
+            f"such as {option} {'en' if option.endswith('-lang') else 'VALUE'}"
         )
     if isinstance(error, FloatingPointError):
         return (
@@ -129,7 +138,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def _raised_in(error: BaseException) -> str | None:
-    """The name of the function that raised an exception."""
+    """Return the name of the function that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].name if frames else None
 
@@ -139,7 +148,7 @@ def _missing_file(path: str) -> str:
     if (wanted := _DICTIONARY.fullmatch(name)) is not None:
         folder = os.path.dirname(path) or "."
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        if known := ", ".join(found[1] for one in names if (found := _DICTIONARY.fullmatch(one))):
+        if known := ", ".join(match[1] for name in names if (match := _DICTIONARY.fullmatch(name))):
             return f"{path} does not exist: {wanted[1]} is none of the languages of {folder}, which are {known}"
         return f"{path} does not exist; give a data folder that fairseq-preprocess made, with its dictionaries in it"
     return f"{path or repr(path)} does not exist; give the path of an existing file or folder"

@@ -75,7 +75,7 @@ def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
 @contextmanager
 def raising_later(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """A file for writers in C++, which end the whole process where a write raises while they clean up.
+    """Yield a file for writers in C++, which end the whole process where a write raises while they clean up.
 
     What a write raises, Ctrl-C too, is raised on leaving; nothing is written after it.
     """
@@ -123,7 +123,7 @@ class _RaisingLater(io.RawIOBase):
 
 
 def is_stream(path: str) -> bool:
-    """Whether what is written to ``path`` is passed on, to a pipe or a terminal: there is nothing to replace."""
+    """Return whether what is written to ``path`` is passed on, to a pipe or a terminal: there is nothing to replace."""
     if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/self/fd/")):
         return os.path.exists(path)
     try:
@@ -155,12 +155,12 @@ def make_beside(path: str, make: Callable[[str], int]) -> tuple[str, int]:
 
 
 def name_beside(path: str, ending: str) -> str:
-    """A name beside ``path`` that nothing has."""
+    """Return a name beside ``path`` that nothing has."""
     return f"{_beginning(path)}{os.urandom(8).hex()}.{ending}"
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a name is one that a process that was killed may have left."""
+    """Return whether a name is one that a process that was killed may have left."""
     return re.search(rf"\.[0-9a-f]{{16}}\.({UNFINISHED}|{REPLACED})\Z", name) is not None
 
 
@@ -199,7 +199,7 @@ def remove_leftovers(path: str, ending: str, *, is_ours: Callable[[str], bool] =
 
 
 def reason_of(error: BaseException | None, path: str) -> str | None:
-    """Words for the failures that are the machine's state rather than a defect; None for all others.
+    """Return words for the failures that are the machine's state rather than a defect; None for all others.
 
     Args:
         error: what was raised, perhaps while another error was handled.

@@ -8,6 +8,7 @@ reaches other hosts through NFS.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -62,19 +63,15 @@ def locked_folder(folder: str, option: str) -> Iterator[None]:
 
 
 def _locked_file(path: str, folder: str, option: str) -> int | None:
-    """The lock's file, open and locked; None where there are no locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
+    """Return the lock's file, open and locked; None where there are no locks."""
     until = time.monotonic() + PATIENCE
     while True:
         # Never through a link, so that no other file can be meant.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        kept = False
+        locked = False
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if kept := _is_at(descriptor, path):
+            if locked := _is_at(descriptor, path):
                 _say_who(descriptor)
                 return descriptor
         except OSError as error:
@@ -90,13 +87,13 @@ def _locked_file(path: str, folder: str, option: str) -> int | None:
                     f"{option} {folder} is in use: {_holder(descriptor)}; end that one, or give another folder"
                 ) from None
         finally:
-            if not kept:
+            if not locked:
                 os.close(descriptor)
         time.sleep(0.1)
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Whether an open file still has this name; whoever held its lock has removed it otherwise."""
+    """Return whether an open file still has this name; whoever held its lock has removed it otherwise."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
@@ -113,7 +110,7 @@ def _holder(descriptor: int) -> str:
     """Who holds the lock, in words."""
     try:
         who = json.loads(os.pread(descriptor, 4096, 0))
-        found = f"process {int(who['pid'])} on {who['host']} has been training there since {who['since']}"
+        holder = f"process {int(who['pid'])} on {who['host']} has been training there since {who['since']}"
     except (ValueError, KeyError, TypeError):  # it is about to write it
         return "another process is training there"
-    return "".join(one for one in found if one.isprintable())
+    return "".join(filter(str.isprintable, holder))

@@ -150,7 +150,7 @@ class PatchingLoader:
 
 
 def patches_of(name: str, spec: ModuleSpec) -> tuple[str, ...]:
-    """The patches of a module: those listed for it, which have the last word, and those for what its source mentions.
+    """Return the patches of a module: those listed for it, which come last, and those for what its source mentions.
 
     Of several patches the first is the outermost, so it finishes last.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
@@ -19,20 +20,19 @@ from fairseq_compat.errors import UserError
 #: Longer texts are refused before they are parsed: Python's own parser needs stack in proportion to what is nested.
 LONGEST_TEXT = 100_000
 
-#: Numbers and characters in a value, counted as often as they are repeated.
+#: Characters of a value that is computed, as Python writes it.
 LARGEST_VALUE = 100_000
 
-_NUMBERS = (int, float, complex)
-_CONSTANTS = (*_NUMBERS, str, bytes, type(None))  # bool is an int
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
 }
-
-
-class _NotLiteralError(Exception):
-    """Its text is what the value has that a literal has not."""
+_SEQUENCES = (str, bytes, tuple, list)
+_NODES = (
+    ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.USub, ast.UAdd, *_OPERATORS,
+    ast.Load,
+)  # fmt: skip
 
 
 def evaluate(text: str) -> Any:
@@ -50,14 +50,14 @@ def evaluate(text: str) -> Any:
         raise TypeError(f"evaluate() needs a string, not {type(text).__name__}")
     try:
         if len(text) > LONGEST_TEXT:
-            raise _NotLiteralError(f"it is longer than {LONGEST_TEXT:,} characters")
-        return _value(ast.parse(text.lstrip(" \t"), mode="eval").body)[0]
-    except _NotLiteralError as error:
-        reason = str(error)
-    except (SyntaxError, ValueError) as error:  # a ValueError is of a null byte, or a number of too many digits
-        reason = str(error).partition(" (<unknown>")[0]
-    except (TypeError, ArithmeticError) as error:  # 'a' * 'b', {[]: 1}, 1e308 * 10 of integers
-        reason = str(error)
+            raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters")
+        expression = ast.parse(text.lstrip(" \t"), mode="eval").body
+        for node in ast.walk(expression):
+            if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and node.value is ...):
+                raise ValueError(f"it has {_description(node)}")
+        return ast.literal_eval(_Arithmetic().visit(expression))
+    except (SyntaxError, ValueError, TypeError, ArithmeticError) as error:  # 'a' * 'b', {[]: 1}, a null byte
+        reason = re.split(r" \(<unknown>|: <ast", str(error))[0]  # where in the parser's source
     except (RecursionError, MemoryError):
         reason = "it is nested too deeply"
     name = next(_options_of(text), None)
@@ -68,43 +68,23 @@ def evaluate(text: str) -> Any:
     )
 
 
-def _value(node: ast.expr) -> tuple[Any, int]:
-    """The value of a node and its size, in numbers and characters."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, _CONSTANTS):
-        return node.value, _size(node.value)
-    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-        kind = {ast.Tuple: tuple, ast.List: list, ast.Set: set}[type(node)]
-        parts = [_value(part) for part in node.elts]
-        return kind(part for part, _ in parts), 1 + sum(size for _, size in parts)
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        parts = [_value(part) for part in (*node.keys, *node.values) if part is not None]
-        values = [part for part, _ in parts]
-        count = len(node.keys)
-        return dict(zip(values[:count], values[count:], strict=True)), 1 + sum(size for _, size in parts)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-        value, size = _value(node.operand)
-        if isinstance(value, _NUMBERS):
-            return (-value if isinstance(node.op, ast.USub) else +value), size
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        (left, left_size), (right, right_size) = _value(node.left), _value(node.right)
-        size = left_size + right_size
-        for one, one_size, times in ((left, left_size, right), (right, right_size, left)):
-            if isinstance(node.op, ast.Mult) and isinstance(one, (str, bytes, tuple, list)) and isinstance(times, int):
-                size = one_size * max(1, times)
+class _Arithmetic(ast.NodeTransformer):
+    """Replaces sums, differences and products of literals by their values."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        left, right = ast.literal_eval(node.left), ast.literal_eval(node.right)
+        size = len(repr(left)) + len(repr(right))
+        for sequence, times in ((left, right), (right, left)):
+            if isinstance(node.op, ast.Mult) and isinstance(sequence, _SEQUENCES) and isinstance(times, int):
+                size = len(repr(sequence)) * max(1, times)
         if size > LARGEST_VALUE:
-            raise _NotLiteralError(f"it has more than {LARGEST_VALUE:,} parts")
-        return _OPERATORS[type(node.op)](left, right), size
-    raise _NotLiteralError(f"it has {_description(node)}")
-
-
-def _size(constant: Any) -> int:
-    if isinstance(constant, (str, bytes)):
-        return 1 + len(constant)
-    return 1 + constant.bit_length() // 64 if isinstance(constant, int) else 1
+            raise ValueError(f"it has more than {LARGEST_VALUE:,} characters")
+        return ast.parse(repr(_OPERATORS[type(node.op)](left, right)), mode="eval").body
 
 
 def _description(node: ast.AST) -> str:
-    """What a node is called in an error."""
+    """Return what a node is called in an error."""
     if isinstance(node, ast.Call):
         return f"a call of {ast.unparse(node.func)[:40]}"
     if isinstance(node, ast.Name):
@@ -114,22 +94,18 @@ def _description(node: ast.AST) -> str:
 
 
 def _options_of(text: str) -> Iterator[str]:
-    """Names of options that have this value, in the functions that are running: looked for to name one in an error."""
+    """Yield names of options that have this value, in the functions that are running, for an error."""
     frame = sys._getframe(1)
     while frame is not None:
-        found = frame.f_locals
-        for options in (found.get("args"), found.get("cfg"), *_own_options(found.get("self"))):
-            values = options if isinstance(options, Mapping) else getattr(options, "__dict__", None)
-            if values is not None:
-                yield from _names_in(values, text)
+        own = getattr(frame.f_locals.get("self"), "__dict__", {})
+        for owner in (frame.f_locals, own):
+            for name in ("args", "cfg"):
+                yield from _names_in(owner.get(name), text)
         frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
 
 
-def _own_options(owner: Any) -> tuple[Any, ...]:
-    return tuple(vars(owner).get(name) for name in ("args", "cfg")) if hasattr(owner, "__dict__") else ()
-
-
-def _names_in(values: Mapping[Any, Any], text: str, depth: int = 3) -> Iterator[str]:
+def _names_in(options: Any, text: str, depth: int = 3) -> Iterator[str]:
+    values = options if isinstance(options, Mapping) else getattr(options, "__dict__", {})
     for name in values:
         try:
             value = values[name]
@@ -138,4 +114,4 @@ def _names_in(values: Mapping[Any, Any], text: str, depth: int = 3) -> Iterator[
         if isinstance(value, str) and value == text:
             yield str(name)
         elif depth and isinstance(value, (Mapping, Namespace)):
-            yield from _names_in(vars(value) if isinstance(value, Namespace) else value, text, depth - 1)
+            yield from _names_in(value, text, depth - 1)

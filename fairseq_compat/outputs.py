@@ -40,26 +40,26 @@ def output_file(
     Raises:
         UserError: it may not.
     """
-    found = _status(option, path, "file")
-    said = f"{option} {_shown(path)}"
+    status = _status(option, path, "file")
+    named = f"{option} {_shown(path)}"
     if path == "-":
-        raise UserError(f"{said} is no name of a file here; write ./- if a file is to be called so")
+        raise UserError(f"{named} is no name of a file here; write ./- if a file is to be called so")
     if os.path.isdir(path) or path.endswith("/"):
-        raise UserError(f"{said} is a folder; give the name of a file")
-    if found is None:
+        raise UserError(f"{named} is a folder; give the name of a file")
+    if status is None:
         return NewFile(path)
-    if any(os.path.exists(one) and os.path.exists(path) and os.path.samefile(one, path) for one in inputs):
-        raise UserError(f"{said} is a file that is read; give another name")
+    if any(os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path) for given in inputs):
+        raise UserError(f"{named} is a file that is read; give another name")
     if files.is_stream(path):
         if stream:
             return path
-        raise UserError(f"{said} is a device or a pipe; give the name of a file")
-    if stat.S_ISLNK(found.st_mode):
-        raise UserError(f"{said} is a symbolic link, to {_shown(os.readlink(path))}; name the file itself")
-    if not stat.S_ISREG(found.st_mode):
-        raise UserError(f"{said} is a device; give the name of a file")
+        raise UserError(f"{named} is a device or a pipe; give the name of a file")
+    if stat.S_ISLNK(status.st_mode):
+        raise UserError(f"{named} is a symbolic link, to {_shown(os.readlink(path))}; name the file itself")
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f"{named} is a device; give the name of a file")
     if not force:
-        raise UserError(f"{said} exists; give another name, or --force to replace it")
+        raise UserError(f"{named} exists; give another name, or --force to replace it")
     return path
 
 
@@ -75,14 +75,14 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> 
     Raises:
         UserError: nothing may be put there.
     """
-    said, place, found = _folder(option, path)
-    if found is not None:
+    named, place, status = _folder(option, path)
+    if status is not None:
         if not force:
-            raise UserError(f"{said} exists; give another name, or --force to replace it")
+            raise UserError(f"{named} exists; give another name, or --force to replace it")
         if (problem := _why_not_replaced(place, kind)) is not None:
-            raise UserError(f"{said} {problem}")
+            raise UserError(f"{named} {problem}")
         if os.path.samefile(place, os.curdir):
-            raise UserError(f"{said} is the folder in which the command was started; start it elsewhere")
+            raise UserError(f"{named} is the folder in which the command was started; start it elsewhere")
     return place
 
 
@@ -97,14 +97,14 @@ def working_folder(option: str, path: str, kind: str) -> str:
     Raises:
         UserError: there is something else.
     """
-    said, place, found = _folder(option, path)
-    if found is not None and not _is_begun(place, kind):
-        raise UserError(f"{said} exists and is no {kind}; give another name")
+    named, place, status = _folder(option, path)
+    if status is not None and not _is_begun(place, kind):
+        raise UserError(f"{named} exists and is no {kind}; give another name")
     return place
 
 
 def begin_folder(option: str, path: str, kind: str) -> str:
-    """As :func:`working_folder`, and make the folder and its marker where they are missing."""
+    """Do as :func:`working_folder`, and make the folder and its marker where they are missing."""
     place = working_folder(option, path, kind)
     try:
         os.makedirs(place, exist_ok=True)
@@ -119,7 +119,7 @@ def begin_folder(option: str, path: str, kind: str) -> str:
 
 @contextmanager
 def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Iterator[str]:
-    """A folder beside ``place`` to write into, which gets its name at the end.
+    """Yield a folder beside ``place`` to write into, which gets its name at the end.
 
     Args:
         place: of :func:`output_folder`.
@@ -184,30 +184,30 @@ def _write_marker(folder: str, kind: str, names: list[str] | None = None) -> Non
 
 
 def _marker(folder: str, kind: str) -> dict[str, Any]:
-    """The marker of a folder; empty if it has none, or is of another kind or program."""
+    """Return the marker of a folder; empty if it has none, or is of another kind or program."""
     try:
         with open(os.path.join(folder, MARKER), encoding="utf-8") as file:
-            found = json.load(file)
+            marker = json.load(file)
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict) or found.get("program") != _PROGRAM or found.get("kind") != kind:
+    if not isinstance(marker, dict) or marker.get("program") != _PROGRAM or marker.get("kind") != kind:
         return {}
-    return found
+    return marker
 
 
 def _is_begun(folder: str, kind: str) -> bool:
-    """Whether a folder has the marker, or nothing but what a process left that was killed while it wrote that."""
+    """Return whether a folder has the marker, or nothing but what a process left that was killed as it wrote it."""
     return bool(_marker(folder, kind)) or all(map(files.is_leftover, os.listdir(folder)))
 
 
 def _why_not_replaced(folder: str, kind: str) -> str | None:
-    """The end of a sentence about a folder that may not be replaced; None for one that may."""
+    """Return the end of a sentence about a folder that may not be replaced; None for one that may."""
     marker = _marker(folder, kind)
     names = marker.get("files")
     if not isinstance(names, list):
         return f"exists and is no {kind}, which --force would replace; give another name"
     # An export's files lie in it flat: a folder in it is another's, and so is a link.
-    for entry in sorted(os.scandir(folder), key=lambda one: one.name):
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.name not in names or not entry.is_file(follow_symlinks=False):
             return f"is an {kind} with {_shown(entry.name)} in it, which is none of its files; move that elsewhere"
     return None
@@ -217,42 +217,42 @@ def _why_not_replaced(folder: str, kind: str) -> str | None:
 
 
 def _folder(option: str, path: str) -> tuple[str, str, os.stat_result | None]:
-    """How a folder is named in errors, its absolute path without a slash at the end, and what is there."""
+    """Return how a folder is named in errors, its absolute path without a slash at the end, and what is there."""
     _status(option, path, "folder")
-    said = f"{option} {_shown(path)}"
+    named = f"{option} {_shown(path)}"
     if path == "-":
-        raise UserError(f"{said} is no name of a folder here; write ./- if a folder is to be called so")
+        raise UserError(f"{named} is no name of a folder here; write ./- if a folder is to be called so")
     stripped = path.rstrip("/") or "/"
     head, tail = os.path.split(stripped)
-    named = tail not in ("", os.curdir, os.pardir)
-    place = os.path.join(os.path.realpath(head), tail) if named else os.path.realpath(stripped)
-    found = _status(option, place, "folder")
-    if found is not None and stat.S_ISLNK(found.st_mode):
-        raise UserError(f"{said} is a symbolic link, to {_shown(os.readlink(place))}; name the folder itself")
-    if found is not None and not stat.S_ISDIR(found.st_mode):
-        raise UserError(f"{said} is a file; give the name of a folder")
-    return said, place, found
+    has_name = tail not in ("", os.curdir, os.pardir)
+    place = os.path.join(os.path.realpath(head), tail) if has_name else os.path.realpath(stripped)
+    status = _status(option, place, "folder")
+    if status is not None and stat.S_ISLNK(status.st_mode):
+        raise UserError(f"{named} is a symbolic link, to {_shown(os.readlink(place))}; name the folder itself")
+    if status is not None and not stat.S_ISDIR(status.st_mode):
+        raise UserError(f"{named} is a file; give the name of a folder")
+    return named, place, status
 
 
 def _status(option: str, path: str, wanted: str) -> os.stat_result | None:
-    """What is at a path; None where there is nothing but may be something."""
+    """Return what is at a path; None where there is nothing but may be something."""
     if not path:
         raise UserError(f"{option} is empty; give the name of the {wanted} to write")
-    said = f"{option} {_shown(path)}"
+    named = f"{option} {_shown(path)}"
     parent = os.path.dirname(path.rstrip("/")) or os.curdir
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
-        found = None
+        status = None
     except OSError as error:
-        raise UserError(f"{said}: {os.strerror(error.errno or 0).lower()}") from None
+        raise UserError(f"{named}: {os.strerror(error.errno or 0).lower()}") from None
     if not os.path.isdir(parent):
-        raise UserError(f"{said}: the folder {_shown(parent)} does not exist")
+        raise UserError(f"{named}: the folder {_shown(parent)} does not exist")
     if not os.access(parent, os.W_OK | os.X_OK) and not files.is_stream(path):
-        raise UserError(f"{said}: the folder {_shown(parent)} is not writable")
-    return found
+        raise UserError(f"{named}: the folder {_shown(parent)} is not writable")
+    return status
 
 
 def _shown(path: str) -> str:
-    """A path in a sentence, on one line."""
+    """Return a path in a sentence, on one line."""
     return path if path.isprintable() else repr(path)

@@ -1,4 +1,4 @@
-"""What a process may keep and open: freed memory on a CPU, and files.
+"""What a process may keep and open, freed memory on a CPU and files, and the processor that it runs on.
 
 glibc, the C library of most Linux distributions, maps every large block anew and unmaps it when it is freed, and the
 system clears each of its pages when it is first touched. A step of training or of a beam search frees and allocates
@@ -11,6 +11,7 @@ import ctypes
 import errno
 import logging
 import os
+import resource
 from functools import cache
 
 #: mallopt's parameters, from glibc's malloc.h, and the largest value: it takes an int.
@@ -36,15 +37,21 @@ def keep_freed_memory() -> bool:
     return all(mallopt(parameter, _LARGEST) == 1 for parameter in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
 
 
+def processor_facts() -> dict[str, str]:
+    """Return what Linux says of the first processor, such as ``model name`` and ``flags``; empty elsewhere."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            fields = (line.partition(":") for line in file.read().partition("\n\n")[0].splitlines())
+            return {name.strip(): value.strip() for name, _, value in fields}
+    except OSError:
+        return {}
+
+
 logger = logging.getLogger(__name__)
 
 
 def allow_more_open_files() -> None:
     """Raise this process's soft limit to its hard one, if half of what it allows is in use."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # The system gives the lowest free number; the one that a file has just freed may be free.
     if soft in (hard, resource.RLIM_INFINITY) or not any(_is_open(soft // 2 + more) for more in (0, 1)):
@@ -65,7 +72,7 @@ def _is_open(number: int) -> bool:
 
 
 def explain_too_many_open_files(error: BaseException) -> str | None:
-    """One sentence where the limit is the reason of an error, None elsewhere.
+    """Return one sentence where the limit is the reason of an error, None elsewhere.
 
     Of an error in a process that reads ahead only the text arrives, and not even that if it could not send it.
     """
@@ -77,18 +84,9 @@ def explain_too_many_open_files(error: BaseException) -> str | None:
         return None
     name = getattr(error, "filename", None)
     undamaged = "no file is damaged" if name is None else f"{os.fsdecode(name)} is not damaged"
-    allowed = _allowed()
+    allowed = max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # negative where there is no limit
     return (
         f"too many open files: {undamaged}, but a process may have {allowed or 'only so many'} open at a time, and "
         f"data of many languages needs more; `ulimit -n {max(8192, 4 * allowed)}` before the command allows that, as "
         "far as `ulimit -Hn` goes, which an administrator can raise"
     )
-
-
-def _allowed() -> int:
-    """The hard limit; 0 where the system has none or does not say."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    return max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1])

@@ -42,7 +42,7 @@ LOWEST_TORCH: tuple[tuple[str, str], ...] = (
 
 
 def lowest_torch(python: tuple[int, int, int]) -> str:
-    """The lowest PyTorch for an interpreter; the same as :data:`LOWEST_TORCH` says to pip."""
+    """Return the lowest PyTorch for an interpreter; the same as :data:`LOWEST_TORCH` says to pip."""
     if python < (3, 13, 0):
         return "2.4"
     return "2.6" if python == (3, 13, 0) else "2.5"
@@ -64,7 +64,7 @@ SUPPORTED: tuple[Supported, ...] = (
 
 
 def installed_version(distribution: str) -> str | None:
-    """The installed version of a distribution, or None."""
+    """Return the installed version of a distribution, or None."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -72,25 +72,25 @@ def installed_version(distribution: str) -> str | None:
 
 
 def python_version() -> str:
-    """The running interpreter's version, as ``3.12.1``."""
+    """Return the running interpreter's version, as ``3.12.1``."""
     return ".".join(str(part) for part in sys.version_info[:3])
 
 
 def recorded_versions() -> dict[str, str]:
-    """What a checkpoint says of the software that wrote it: name -> version, without what is not installed."""
-    found = {name: installed_version(name) for name in ("fairseq-depthwise", "fairseq", "torch", "numpy")}
-    return {**{name: version for name, version in found.items() if version is not None}, "python": python_version()}
+    """Return what a checkpoint says of the software that wrote it: name -> version, without what is not installed."""
+    known = {name: installed_version(name) for name in ("fairseq-depthwise", "fairseq", "torch", "numpy")}
+    return {**{name: version for name, version in known.items() if version is not None}, "python": python_version()}
 
 
 def fairseq_problem() -> str | None:
-    """One sentence, with the command that fixes it, if fairseq or another requirement is missing or another release."""
+    """Return what is wrong with fairseq or another requirement, with the command that fixes it; or None."""
     for needed in SUPPORTED:
         if installed_version(needed.distribution) is None:
             return f"{needed.distribution} is not installed and is required: pip install '{needed.requirement}'"
-    found = installed_version("fairseq")
-    if found == FAIRSEQ_VERSION:
+    installed = installed_version("fairseq")
+    if installed == FAIRSEQ_VERSION:
         return None
-    state = "fairseq is not installed" if found is None else f"fairseq {found} is installed"
+    state = "fairseq is not installed" if installed is None else f"fairseq {installed} is installed"
     return f"{state}, and this plugin works with fairseq {FAIRSEQ_VERSION}: {INSTALL_FAIRSEQ}"
 
 

@@ -9,6 +9,8 @@ Importing this package registers, under their names on fairseq's command line:
 - optimizers: ``fused_adam``;
 - tokenizers: ``moses_normalized``;
 - tasks: ``translation_layer_growth``, ``translation_multi_simple_epoch_layer_growth``.
+
+Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``.
 """
 
 import sys
@@ -32,6 +34,9 @@ if _problem is None:
     from fairseq_depthwise import models as models
     from fairseq_depthwise import optim as optim
     from fairseq_depthwise import tasks as tasks
+    from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer as DepthwiseLSTMTransformer
+    from fairseq_depthwise.models.mute.model import MuteTransformer as MuteTransformer
+    from fairseq_depthwise.models.sdt.model import SDTTransformer as SDTTransformer
     from fairseq_depthwise.serving import moses_normalized as moses_normalized
 elif "fairseq" in sys.modules:
     # Some other fairseq is importing its --user-dir. Without fairseq only `fairseq-depthwise doctor` gets this far, and

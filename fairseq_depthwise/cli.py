@@ -50,7 +50,7 @@ COMMANDS = (
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all subcommands."""
+    """Build the parser of all subcommands."""
     parser = argparse.ArgumentParser(
         prog="fairseq-depthwise",
         description="Train deep and wide Transformers with fairseq, and look at what comes out.",
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     # fairseq's own options follow these three; argparse would take the first of them for ours.
-    if given and given[0] in fairseq_commands.COMMANDS and given[1:] not in (["-h"], ["--help"]):
+    if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
         run, options = fairseq_commands.run, argparse.Namespace(command=given[0], arguments=given[1:])
     else:
         options = build_parser().parse_args(given)
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _names_nothing(error: Exception) -> bool:
-    """Whether this is about a socket, of a process that loads data for example: only its traceback says of which."""
+    """Return whether this is about a socket, as of a process that loads data: only its traceback says of which."""
     if not isinstance(error, (FileNotFoundError, ConnectionError)):
         return False
     return error.errno is not None and error.filename is None

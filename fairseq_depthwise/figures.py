@@ -59,13 +59,7 @@ def require_matplotlib(option: str) -> None:
 
 
 def write_figure(path: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> None:
-    """Draw a figure and write it atomically, in the format given by the file's suffix.
-
-    Args:
-        path: of :func:`figure_path`, or of a figure that is replaced.
-        size: width and height in inches.
-        draw: called with the empty figure.
-    """
+    """Draw a figure and write it atomically, in the format given by the file's suffix."""
     with atomic_write(path) as file:
         save_figure(file, _suffix(path), size, draw)
 

@@ -13,7 +13,7 @@ from fairseq_compat import UserError
 
 
 def lines_of(path: str) -> Iterator[str]:
-    """The lines of a file one after the other, as soon as each is there; ``-`` is stdin.
+    """Yield the lines of a file, as soon as each is there; ``-`` is stdin.
 
     Raises:
         UserError: the file is a folder, or a line is not UTF-8.

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from step import run_step, say  # the folder is on the path by the line above
+from recipe_step import run_step, say  # the folder is on the path by the line above
 from sweep_page import write_tables
 from sweep_plan import SIZES, SYSTEMS, Record, Run, all_runs
 from sweep_training import RECIPE_FOLDERS, Training, train_and_score
@@ -230,25 +230,22 @@ def about(gpu: int | None, extra: Sequence[str]) -> dict[str, Any]:
     """Return what a training ran on, and with which version of this repository."""
     import torch
 
+    from fairseq_compat.process import processor_facts
     from fairseq_compat.versions import recorded_versions
 
     commit = "unknown"
     described = ["git", "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):  # no git, or no repository
         commit = subprocess.check_output(described, cwd=RECIPE_FOLDERS, stderr=subprocess.DEVNULL, text=True).strip()
-    named = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith(("model name", "flags"))
-    ]
-    found = {
+    processor = processor_facts()
+    facts = {
         "commit": commit,
-        "processor": (named or ["unknown"])[0] if gpu is None else torch.cuda.get_device_name(gpu),
-        "amx_bf16": any("amx_bf16" in line.split() for line in named),
+        "processor": processor.get("model name", "unknown") if gpu is None else torch.cuda.get_device_name(gpu),
+        "amx_bf16": "amx_bf16" in processor.get("flags", "").split(),
         "versions": recorded_versions(),
         "ended": datetime.now().isoformat(timespec="seconds"),
     }
-    return found | ({"options": list(extra)} if extra else {})
+    return facts | ({"options": list(extra)} if extra else {})
 
 
 def status(runs: Sequence[Run], records: dict[str, Record], work: Path, jobs: int) -> str:
@@ -273,15 +270,15 @@ def status(runs: Sequence[Run], records: dict[str, Record], work: Path, jobs: in
 
 def _seconds_per_update(records: dict[str, Record]) -> dict[tuple[str, str] | None, float]:
     """Return the processor's seconds per update by recipe and system, and under None the mean of all."""
-    found: dict[tuple[str, str] | None, float] = {}
+    seconds: dict[tuple[str, str] | None, float] = {}
     for recipe, record in records.items():
         for name, result in record.content["runs"].items():
             if result.get("updates") and result.get("cpu_seconds"):
                 system = name.split("-")[0]
-                found[recipe, system] = result["cpu_seconds"] / result["updates"]
-    if found:
-        found[None] = sum(found.values()) / len(found)
-    return found
+                seconds[recipe, system] = result["cpu_seconds"] / result["updates"]
+    if seconds:
+        seconds[None] = sum(seconds.values()) / len(seconds)
+    return seconds
 
 
 def _updates_behind(folder: Path) -> int:
@@ -300,7 +297,7 @@ def _updates_behind(folder: Path) -> int:
 def _in_words(result: dict[str, Any]) -> str:
     if "failed" in result:
         return f"failed: {result['failed']}"
-    scores = ", ".join(f"{name} {one['score']:.2f}" for name, one in result.get("metrics", {}).items())
+    scores = ", ".join(f"{name} {metric['score']:.2f}" for name, metric in result.get("metrics", {}).items())
     minutes = result["cpu_seconds"] / 60
     return f"{result['updates']:,} updates, loss {result['loss']:.3f}, {minutes:.0f} min" + (
         f", {scores}" * bool(scores)

@@ -13,4 +13,4 @@ if [ -n "${SLURM_JOB_NODELIST:-}" ] && [ -z "${MASTER_ADDR:-}" ] && command -v s
   MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
   export MASTER_ADDR
 fi
-exec "$PYTHON" "$LIB/train.py" "$@"
+exec "$PYTHON" "$LIB/train_system.py" "$@"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -12,6 +13,9 @@ from forked_python import ForkedPython
 # Before anything imports PyTorch: each of xdist's processes has a core to itself, and with two threads in each they
 # wait for one another, which took four times as long. It also keeps the order of additions, on which bits depend.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, which whatever they start would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -87,13 +87,3 @@ def test_the_overview_names_files_that_are_there() -> None:
     folders = (ROOT, ROOT / "fairseq_depthwise")
     missing = {name for name in names if not any((folder / name).exists() for folder in folders)}
     assert sorted(name for name in missing if name.rstrip("/") not in bare) == []
-
-
-def test_the_figure_of_the_layers_differs_in_colors_only() -> None:
-    light, dark = (
-        re.sub(
-            "<style>.*?</style>", "", (ROOT / f"docs/figures/{name}.svg").read_text(encoding="utf-8"), flags=re.DOTALL
-        )
-        for name in ("layers", "layers_dark")
-    )
-    assert light == dark

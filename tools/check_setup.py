@@ -14,17 +14,17 @@ FIRST, END = (3, 10), (3, 14)
 
 
 def problem(venv, same_python):  # type: ignore[no-untyped-def]
-    """What is in the way, or None; with ``same_python`` also an existing ``venv`` of another version."""
+    """Return what is in the way, or None; with ``same_python`` also an existing ``venv`` of another version."""
     version = sys.version_info[:2]
     if not FIRST <= version < END:
         return "{} is Python {}.{}; use 3.10 to 3.13: make setup PYTHON=python3.12".format(sys.executable, *version)
     existing = os.path.join(venv, "bin", "python")
     if same_python and os.path.exists(existing):
         asked = [existing, "-c", "import sys; print('{}.{}'.format(*sys.version_info))"]
-        found = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
-        if found and found != "{}.{}".format(*version):
+        existing_version = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+        if existing_version and existing_version != "{}.{}".format(*version):
             return "{} is made with Python {}, and PYTHON is {}.{}; make clean, then again".format(
-                venv, found, *version
+                venv, existing_version, *version
             )
     if not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
         return "Python's headers are missing, and fairseq has compiled parts; install python{}.{}-dev".format(*version)

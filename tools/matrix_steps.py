@@ -79,28 +79,28 @@ class StepError(Exception):
 
 
 def without_places(text: str) -> str:
-    """The text without addresses, host names and folders, which say where it was run and nothing else."""
+    """Return the text without addresses, host names and folders, which say where it was run and nothing else."""
     text = re.sub(r"\b[a-z][a-z0-9+]*://[^\s'\"<>]+", "(address)", text)
     text = re.sub(r"host='[^']*'", "host=(host)", text)
     return re.sub(r"(?<![\w.<)])~?/(?:[^\s/'\":,;()]+/)+", "", text)
 
 
 def error_line(output: str) -> str:
-    """The line of a command's output that says what went wrong, as far as that can be told."""
+    """Return the line of a command's output that says what went wrong, as far as that can be told."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     exceptions = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
     # pip reports the failure of a build before and after the lines with its cause.
-    said = [
+    errors = [
         line
         for line in lines
         if re.search(r"\berror:", line, re.IGNORECASE) and not re.search("subprocess-exited|Failed to build", line)
     ]
-    chosen = exceptions[-1:] or said[:1] or lines[-1:] or ["it printed nothing"]
+    chosen = exceptions[-1:] or errors[:1] or lines[-1:] or ["it printed nothing"]
     return without_places(chosen[0])[:300]
 
 
 def write_corpus(folder: Path) -> None:
-    """A copy task: source and target are the same random words."""
+    """Write a copy task: source and target are the same random words."""
     folder.mkdir()
     chance = random.Random(1)
     for split, pairs in (("train", TRAINING_PAIRS), ("valid", OTHER_PAIRS), ("test", OTHER_PAIRS)):
@@ -181,19 +181,19 @@ class Workplace:
         return Path(self.python("import sysconfig; print(sysconfig.get_path('purelib'))").strip())
 
     def versions(self) -> dict[str, str]:
-        """The exact versions of Python and of :data:`DISTRIBUTIONS`."""
+        """Return the exact versions of Python and of :data:`DISTRIBUTIONS`."""
         code = (
-            "import json, platform\nfrom importlib import metadata\nfound = {'python': platform.python_version()}\n"
+            "import json, platform\nfrom importlib import metadata\ninstalled = {'python': platform.python_version()}\n"
             f"for name in {DISTRIBUTIONS!r}:\n"
-            "    try:\n        found[name] = metadata.version(name)\n"
+            "    try:\n        installed[name] = metadata.version(name)\n"
             "    except metadata.PackageNotFoundError:\n        pass\n"
-            "print(json.dumps(found))"
+            "print(json.dumps(installed))"
         )
-        found: dict[str, str] = json.loads(self.python(code).splitlines()[-1])
-        return found
+        installed: dict[str, str] = json.loads(self.python(code).splitlines()[-1])
+        return installed
 
     def train(self, name: str, *options: str, updates: int = FIRST_UPDATES) -> str:
-        """One run of fairseq-train; its checkpoints are in the folder ``name``."""
+        """Run fairseq-train; its checkpoints are in the folder ``name``."""
         output = self.run(
             *("fairseq-train", "data-bin", "--cpu", "--save-dir", name, "--max-update", str(updates)),
             *("--optimizer", "adam", "--lr", "0.005", "--max-tokens", "400", "--share-all-embeddings"),
@@ -209,9 +209,9 @@ class Workplace:
         """Run fairseq-generate or fairseq-interactive and count the translations."""
         path = str(Path(name) / "checkpoint_last.pt")
         output = self.run(command, "data-bin", "--cpu", "--path", path, "--beam", "2", *options, stdin=stdin)
-        found = len(re.findall(r"^H-\d+\t", output, re.MULTILINE))
-        if found != expected:
-            raise StepError(f"{command} ended well and printed {found} translations of {expected}")
+        translations = len(re.findall(r"^H-\d+\t", output, re.MULTILINE))
+        if translations != expected:
+            raise StepError(f"{command} ended well and printed {translations} translations of {expected}")
 
     def user_dir(self) -> tuple[str, str]:
         return "--user-dir", str(self.site_packages() / "fairseq_depthwise")
@@ -263,13 +263,13 @@ def uninstall(place: Workplace) -> None:
     site_packages = place.site_packages()
     place.pip("uninstall", "-y", "fairseq-depthwise")
     ours = ("fairseq_compat", "fairseq_depthwise", "fairseq-depthwise")
-    left = [found.name for folder in (site_packages, place.programs) for found in folder.iterdir()]
+    left = [path.name for folder in (site_packages, place.programs) for path in folder.iterdir()]
     left = sorted(name for name in left if name.startswith(ours))
     if left:
         raise StepError(f"pip uninstall left {', '.join(left)}")
-    said = place.python("pass").strip()
-    if said:
-        raise StepError(f"Python says at its start: {error_line(said)}")
+    printed = place.python("pass").strip()
+    if printed:
+        raise StepError(f"Python says at its start: {error_line(printed)}")
 
 
 @dataclass(frozen=True)

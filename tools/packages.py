@@ -53,9 +53,8 @@ EVERYWHERE = ("figures", "tables", "text_files", COMPAT)
 #: Files whose inputs and outputs are tensors: neither they nor what they import may import fairseq.
 TENSOR_FILES = ("cell.py", "layers.py", "layer.py", "noise.py", "order.py", "attention.py", "similarity.py")
 
-#: Python files in a folder, and the folders that have more, which must not grow further.
+#: Python files in a folder.
 MOST_FILES = 15
-LARGER_FOLDERS: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,9 @@ class Packages:
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
-        self.files = {_module_name(path.relative_to(root)): path for path in _python_files(root)}
-        self.imports = {found for module in self.files for found in self._imports_of(module)}
+        paths = sorted(path for package in (PLUGIN, COMPAT) for path in (root / package).rglob("*.py"))
+        self.files = {_module_name(path.relative_to(root)): path for path in paths}
+        self.imports = {statement for module in self.files for statement in self._imports_of(module)}
 
     def _imports_of(self, module: str) -> Iterator[Import]:
         """Yield the imports of a module, those in functions included, those for type checkers left out."""
@@ -103,7 +103,7 @@ class Packages:
 
     def between_packages(self) -> set[tuple[str, str]]:
         """Return (importer, imported) for all pairs of packages of the figure."""
-        pairs = {(package_of(found.importer), package_of(found.imported)) for found in self.imports}
+        pairs = {(package_of(statement.importer), package_of(statement.imported)) for statement in self.imports}
         return {(first, second) for first, second in pairs if first != second and {first, second} <= PACKAGES.keys()}
 
     def violations(self) -> list[str]:
@@ -118,19 +118,19 @@ class Packages:
     def _circles(self) -> Iterator[str]:
         """Yield each module that imports itself by way of others, while it is imported."""
         after: dict[str, set[str]] = {module: set() for module in self.files}
-        for found in self.imports:
-            if found.at_import_time and found.imported in after:
-                after[found.importer].add(found.imported)
+        for statement in self.imports:
+            if statement.at_import_time and statement.imported in after:
+                after[statement.importer].add(statement.imported)
         for module in sorted(after):
             if module in _reachable(module, after):
                 yield f"{module} imports itself at import time"
 
     def _upward(self) -> Iterator[str]:
         rows = {name: package.row for name, package in PACKAGES.items()}
-        for found in sorted(self.imports, key=lambda found: (found.importer, found.imported)):
-            importer, imported = package_of(found.importer), package_of(found.imported)
-            against = f"{found.importer} imports {found.imported}"
-            if found.importer.startswith(COMPAT) and found.imported.startswith(PLUGIN):
+        for statement in sorted(self.imports, key=lambda statement: (statement.importer, statement.imported)):
+            importer, imported = package_of(statement.importer), package_of(statement.imported)
+            against = f"{statement.importer} imports {statement.imported}"
+            if statement.importer.startswith(COMPAT) and statement.imported.startswith(PLUGIN):
                 yield f"{against}, though {COMPAT} may know nothing of the plugin"
             if importer == imported or imported not in rows:
                 continue
@@ -139,9 +139,9 @@ class Packages:
 
     def _fairseq_in_tensor_files(self) -> Iterator[str]:
         after: dict[str, set[str]] = {module: set() for module in self.files}
-        for found in self.imports:
-            if found.importer in after:
-                after[found.importer].add(found.imported)
+        for statement in self.imports:
+            if statement.importer in after:
+                after[statement.importer].add(statement.imported)
         for module, path in sorted(self.files.items()):
             if module.startswith(f"{PLUGIN}.models.") and (path.name in TENSOR_FILES or "kernels" in path.parts):
                 for name in sorted(_reachable(module, after)):
@@ -151,9 +151,8 @@ class Packages:
     def _large(self) -> Iterator[str]:
         folders = [path.parent.relative_to(self.root).as_posix() for path in self.files.values()]
         for folder in sorted(set(folders)):
-            number, most = folders.count(folder), LARGER_FOLDERS.get(folder, MOST_FILES)
-            if number > most:
-                yield f"{folder} has {number} Python files; at most {most}"
+            if (number := folders.count(folder)) > MOST_FILES:
+                yield f"{folder} has {number} Python files; at most {MOST_FILES}"
 
 
 def package_of(module: str) -> str:
@@ -173,10 +172,6 @@ def _reachable(start: str, after: dict[str, set[str]]) -> set[str]:
             seen.add(node)
             pending += after.get(node, ())
     return seen
-
-
-def _python_files(root: Path) -> list[Path]:
-    return sorted(path for package in (PLUGIN, COMPAT) for path in (root / package).rglob("*.py"))
 
 
 def _module_name(path: Path) -> str:

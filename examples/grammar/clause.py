@@ -40,7 +40,7 @@ class Clause:
 
     @property
     def is_third_singular(self) -> bool:
-        """Whether an English verb has its *s*."""
+        """Return whether an English verb has its *s*."""
         return self.subject.person == 3 and self.subject.number == "sg"
 
     def with_front(self, words: Pair, moved: Argument = "none") -> Clause:

@@ -54,7 +54,7 @@ class Grammar(ComplexSentenceSampler):
         return statement(self.copular_clause())
 
     def _with_no(self, clause: Clause) -> Clause:
-        """Sometimes turn an indefinite subject or object into *no ...*."""
+        """Turn, now and then, an indefinite subject or object into *no ...*."""
         if clause.negated or clause.frequency or clause.modal or clause.time or clause.front or not self.chance(15):
             return clause
         subject, accusative = clause.subject, clause.accusative

@@ -107,7 +107,7 @@ class EnglishVerb:
 
     @property
     def third(self) -> str:
-        """The third person singular; the forms of *be* are in ``english_syntax``."""
+        """Return the third person singular; the forms of *be* are in ``english_syntax``."""
         return "has" if self.base == "have" else with_s(self.base, ("s", "sh", "ch", "x", "o"))
 
 
@@ -127,12 +127,12 @@ class GermanVerb:
 
     @property
     def full_infinitive(self) -> str:
-        """The infinitive with its prefix."""
+        """Return the infinitive with its prefix."""
         return self.prefix + self.infinitive
 
     @property
     def zu_infinitive(self) -> str:
-        """The infinitive with *zu*, which comes after a separable prefix."""
+        """Return the infinitive with *zu*, which comes after a separable prefix."""
         return f"{self.prefix}zu{self.infinitive}" if self.prefix else f"zu {self.infinitive}"
 
 
@@ -160,22 +160,22 @@ class Verb:
 
     @property
     def has_person(self) -> bool:
-        """Whether people do it."""
+        """Return whether people do it."""
         return "human" in self.subjects
 
     @property
     def is_deliberate(self) -> bool:
-        """Whether one can want to do it."""
+        """Return whether one can want to do it."""
         return not self.flags & {"stative", "involuntary"}
 
     @property
     def is_of_things(self) -> bool:
-        """Whether neither people nor animals do it."""
+        """Return whether neither people nor animals do it."""
         return not {"human", "animal"} & set(self.subjects)
 
     @property
     def past_is_clear(self) -> bool:
-        """Whether the English past is neither spelled as the present nor, as *lay* and *hung*, as another verb's."""
+        """Return whether the English past is neither the present's form nor, as *lay* and *hung*, another verb's."""
         return self.english.past != self.english.base and not self.is_of_things
 
 
@@ -224,10 +224,18 @@ def _classes(names: str) -> tuple[str, ...]:
     return tuple(classes)
 
 
+_GENDERS: dict[str, Gender] = {"der": "m", "die": "f", "das": "n"}
+_CASES: dict[str, Case] = {"acc": "acc", "dat": "dat"}
+
+
+def _preposition(english: str, german: str, case: str) -> Preposition:
+    return Preposition(english, german, _CASES[case])
+
+
 def _noun(english: str, german: str, classes: str = "", feminine: str = "") -> Noun:
     singular, _, english_plural = english.partition(" ")
     article, nominative, plural, *others = german.split()
-    gender: Gender = {"der": "m", "die": "f", "das": "n"}[article]  # type: ignore[assignment]  # one of the three
+    gender = _GENDERS[article]
     genitive = others[0] if others else nominative if gender == "f" else plural
     oblique = plural if gender == "m" and not others else nominative
     kinds = tuple(classes.split())
@@ -262,7 +270,7 @@ def _verb(frame: str, english: str, past: str, german: str, objects: str, option
         infinitive, values.get("first", infinitive[:-1]), third, values.get("plural", infinitive), participle, prefix,
         "sein" if mark == ["ist"] else "haben", mark == ["sich"], values.get("preterite", ""),
     )  # fmt: skip
-    governs = Preposition(*values["governs"].split("/")) if "governs" in values else None  # type: ignore[arg-type]  # tables are text
+    governs = _preposition(*values["governs"].split("/")) if "governs" in values else None
     where = tuple(values["where"].split(",")) if "where" in values else ()
     return Verb(
         EnglishVerb(base, past, particle, link.strip(")")), forms, frame,
@@ -340,7 +348,7 @@ def places(*sections: str, case: Case = "dat") -> list[PlaceRelation]:
         for english, german, nouns in (columns for own, columns in _PLACES if own == section):
             place, _, goal = english.partition("/")
             preposition, own_case = german.replace("-", case).split()
-            words = Preposition(goal if goal and case == "acc" else place, preposition, own_case)  # type: ignore[arg-type]
+            words = _preposition(goal if goal and case == "acc" else place, preposition, own_case)
             relations.append(PlaceRelation(words, [NOUNS[noun] for noun in nouns.split(", ")]))
     return relations
 

@@ -17,9 +17,12 @@ from pathlib import Path
 from grammar import Grammar
 from lexicon import Pair
 
+from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
+from fairseq_compat.outputs import output_file
 
 PARTS = ("train", "valid", "test")
+LANGUAGES = {"en": "english", "de": "german"}
 
 # A held-out sentence consists of words that training has at least so often.
 _MINIMUM_COUNT = 5
@@ -87,17 +90,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if str(options.output) == ".":
         parser.error("--output names no folder of its own; give its path")
     try:
-        for path in (options.output / f"{part}.{language}" for part in PARTS for language in ("en", "de")):
-            if path.exists() and not options.force:
-                raise FileExistsError(f"{path} exists; add --force to replace the corpus in {options.output}")
         options.output.mkdir(parents=True, exist_ok=True)
+        files = {
+            (part, language): output_file("--output", f"{options.output}/{part}.{language}", force=options.force)
+            for part in PARTS
+            for language in LANGUAGES
+        }
         corpus = make_corpus(options.seed, options.train, options.valid, options.test)
-        for part, pairs in corpus.items():
-            for language, lines in (("en", [pair.english for pair in pairs]), ("de", [pair.german for pair in pairs])):
-                with atomic_write(options.output / f"{part}.{language}") as file:
-                    file.write("".join(f"{line}\n" for line in lines).encode())
-    except OSError as error:
-        print(f"make_corpus: {error}", file=sys.stderr)
+        for (part, language), path in files.items():
+            with atomic_write(path) as file:
+                file.writelines(f"{getattr(pair, LANGUAGES[language])}\n".encode() for pair in corpus[part])
+    except (OSError, UserError) as error:
+        print(f"make_corpus: error: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -96,19 +96,19 @@ class NounPhrase:
 
     @property
     def contracts(self) -> bool:
-        """Whether a German preposition contracts with the article: *im Haus*."""
+        """Return whether a German preposition contracts with the article: *im Haus*."""
         has_article = self.determiner is DEFINITE or isinstance(self.possessor, NounPhrase)
         return has_article and self.number == "sg" and self.numeral is None and not self.postmodifier
 
     @property
     def is_indefinite(self) -> bool:
-        """Whether negation turns the German determiner into *kein*."""
+        """Return whether negation turns the German determiner into *kein*."""
         bare = self.determiner is NO_DETERMINER and self.numeral is None and self.possessor is None
         return bare or self.determiner is INDEFINITE
 
     @property
     def is_definite(self) -> bool:
-        """Whether the phrase refers to something known."""
+        """Return whether the phrase refers to something known."""
         return self.possessor is not None or self.determiner in (DEFINITE, declension.DEMONSTRATIVE, *POSSESSIVES)
 
     def belongs_to(self, *classes: str) -> bool:

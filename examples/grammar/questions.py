@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import english_syntax as en
 import german_syntax as de
 from clause import Clause, sentence
 from declension import HOW_MANY, WHICH
 from lexicon import BE, LIVE, NOTHING, VERBS, Number, Pair, Tense, Verb, nouns_of
-from nominals import I_PRONOUN, WHAT, WHO, Nominal, NounPhrase
+from nominals import I_PRONOUN, WHAT, WHO, NounPhrase
 from relative_clauses import RelativeClauseSampler
 
 # English *where* is German *wo* for a place and *wohin* for a goal.
@@ -51,21 +52,22 @@ class QuestionSampler(RelativeClauseSampler):
         """Return a clause with *where*, *when* or *why* at its front."""
         draw = self.below(100)
         if draw < 40:
-            return self._asked(self._verb_of_people(), tense).with_front(_WHY if draw < 22 else _WHEN)
+            return self._asked(self._verb_of_people(), tense=tense).with_front(_WHY if draw < 22 else _WHEN)
         if draw < 60:
             going = self.choose([entry for entry in _verbs("motion") if entry.english.base != "come"])
-            return self._asked(going, tense, complement=NOTHING).with_front(_WHERE_TO, "complement")
+            return self._asked(going, tense=tense, complement=NOTHING).with_front(_WHERE_TO, "complement")
         if draw < 75:
-            return self._asked(LIVE, tense, complement=NOTHING).with_front(_WHERE, "complement")
+            return self._asked(LIVE, tense=tense, complement=NOTHING).with_front(_WHERE, "complement")
         if draw < 90:
             subject = self.noun_phrase(("possession", "readable", "clothing", "vehicle", "kin"), "definite")
             past = self.chance(30)
             return Clause(subject, BE, tense or ("past" if past else "present")).with_front(_WHERE, "complement")
         staying = self.choose([entry for entry in VERBS if "place" in entry.flags and entry.has_person])
-        return self._asked(staying, tense).with_front(_WHERE)
+        return self._asked(staying, tense=tense).with_front(_WHERE)
 
-    def _asked(self, verb: Verb, tense: Tense | None = None, **parts: Nominal | Pair) -> Clause:
-        return self.clause(verb, tense=tense, negatable=False, brief=True, **parts)  # type: ignore[arg-type]
+    @property
+    def _asked(self) -> Callable[..., Clause]:
+        return partial(self.clause, negatable=False, brief=True)
 
     def _verb_of_people(self) -> Verb:
         return self.verb(suits=lambda entry: entry.has_person)

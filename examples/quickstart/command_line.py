@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -59,7 +59,7 @@ class CommandLine:
             writes: a file of the folder that its output goes to (``> writes`` is added); the end of the output is shown
                 unless given.
             updates: number of updates, for a command whose output is fairseq-train's JSON log: then progress is shown
-                instead of the log, which goes to ``train.log``.
+                instead, and the log goes to ``train.log``.
 
         Raises:
             CommandError: its exit status is not 0.
@@ -73,88 +73,62 @@ class CommandLine:
             script.write(typed + "\n")
 
         started = time.monotonic()
-        status, last_lines = self._train(typed, updates) if updates else self._plain(typed, writes)
-        if status != 0:
-            raise CommandError(f"this command ended with status {status}:\n  {typed}\n" + "\n".join(last_lines))
+        log, errors = self.folder / ("train.log" if updates else "output.log"), self.folder / "errors.log"
+        with log.open("wb") as output, errors.open("wb") as complaints, log.open(errors="replace") as reading:
+            process = subprocess.Popen(
+                ["sh", "-c", typed], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=complaints,
+                env=dict(os.environ, PATH=os.pathsep.join([self._programs, os.environ["PATH"]])),
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                while process.poll() is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(PROGRESS_EVERY)
+                    if updates:
+                        show_training(reading, updates, time.monotonic() - started)
+                    elif process.returncode is None:
+                        self._show_size(writes)
+            except BaseException:  # Ctrl-C, say: what the command started is ended, too
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
+                raise
+        printed, complained = (file.read_text(errors="replace").splitlines() for file in (log, errors))
+        if process.returncode != 0:
+            last_lines = (complained or printed)[-10:]
+            raise CommandError(
+                f"this command ended with status {process.returncode}:\n  {typed}\n" + "\n".join(last_lines)
+            )
+        for line in [] if updates else printed[-3:]:
+            print(f"  {line}")
         print(f"  {time.monotonic() - started:.1f} s", flush=True)
 
-    @contextmanager
-    def _running(self, typed: str, **pipes: object) -> Iterator[subprocess.Popen[str]]:
-        """Start the command; it and what it started are ended if what watches it is (Ctrl-C, say)."""
-        environment = dict(os.environ, PATH=os.pathsep.join([self._programs, os.environ["PATH"]]))
-        process = subprocess.Popen(  # type: ignore[call-overload]  # the pipes are those of two callers
-            ["sh", "-c", typed], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, text=True,
-            encoding="utf-8", start_new_session=True, **pipes,
-        )  # fmt: skip
-        try:
-            yield process
-        except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-            raise
-
-    def _plain(self, typed: str, writes: str) -> tuple[int, list[str]]:
-        output, errors = self.folder / "output.log", self.folder / "errors.log"
-        written = self.folder / writes
-        with (
-            output.open("wb") as writing,
-            errors.open("wb") as complaints,
-            self._running(typed, stdout=writing, stderr=complaints) as process,
-        ):
-            while process.poll() is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(PROGRESS_EVERY)
-                    break
-                size = written.stat().st_size if writes and written.exists() else 0
-                print(f"  ... {size / 1e6:.1f} MB of {writes}" if size else "  ...", flush=True)
-        for line in output.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]:
-            print(f"  {line}")
-        return process.returncode, errors.read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
-
-    def _train(self, typed: str, updates: int) -> tuple[int, list[str]]:
-        last_lines: list[str] = []
-        with (
-            (self.folder / "train.log").open("w", encoding="utf-8") as log,
-            self._running(typed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
-        ):
-
-            def logged() -> Iterator[str]:
-                for line in process.stdout or ():
-                    log.write(line)
-                    last_lines.append(line.rstrip("\n"))
-                    del last_lines[:-10]
-                    yield line
-
-            show_training(logged(), updates)
-            return process.wait(), last_lines
+    def _show_size(self, name: str) -> None:
+        file = self.folder / name
+        size = file.stat().st_size if name and file.exists() else 0
+        print(f"  ... {size / 1e6:.1f} MB of {name}" if size else "  ...", flush=True)
 
 
-def show_training(lines: Iterator[str], updates: int) -> None:
-    """Print a line every few seconds: where training is and how long it will still take."""
-    started = shown = time.monotonic()
-    announced = False
+def show_training(lines: Iterable[str], updates: int, seconds: float) -> None:
+    """Print what new lines of the log say: validations, where training is after ``seconds``, what it still takes."""
+    state: dict[str, str] = {}
     for line in lines:
-        head, _, values = line.rstrip("\n").rpartition(" | ")
+        head, _, values = line.rpartition(" | ")
         kind = head.rpartition(" | ")[2]
-        if kind not in ("train_inner", "valid") or not values.startswith("{"):
+        if kind not in ("train_inner", "valid") or not values.endswith("}\n"):
             continue
-        state = json.loads(values)
-        now = time.monotonic()
-        if kind == "valid":
-            update = state["valid_num_updates"]
-            print(f"  update {update}/{updates}: validation loss {state['valid_loss']}", flush=True)
-        elif now - shown >= PROGRESS_EVERY:
-            shown = now
-            done = int(state["num_updates"]) / updates
-            left = (now - started) * (1 / done - 1)
-            if not announced:
-                announced = True
-                print(f"  at this speed training takes {in_words(now - started + left)}", flush=True)
-            print(
-                f"  update {state['num_updates']}/{updates}  loss {state['loss']}  "
-                f"{float(state['wps']):,.0f} tokens/s  about {in_words(left)} left",
-                flush=True,
-            )
+        if kind == "train_inner":
+            state = json.loads(values)
+        else:
+            valid = json.loads(values)
+            print(f"  update {valid['valid_num_updates']}/{updates}: validation loss {valid['valid_loss']}", flush=True)
+    if state:
+        left = seconds * (updates / int(state["num_updates"]) - 1)
+        print(
+            f"  update {state['num_updates']}/{updates}  loss {state['loss']}  "
+            f"{float(state['wps']):,.0f} tokens/s  about {in_words(left)} left",
+            flush=True,
+        )
 
 
 def in_words(seconds: float) -> str:

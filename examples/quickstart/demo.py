@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import signal
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -59,7 +60,7 @@ MINUTES_PER_PAIR = 4e-6
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, default=HERE / "corpus", help="folder with train.XX, train.YY, ...")
+    parser.add_argument("--corpus", type=folder, default=HERE / "corpus", help="folder with train.XX, train.YY, ...")
     parser.add_argument("--source", metavar="XX", help="source language; en if the corpus has it, else the first")
     parser.add_argument("--output", type=folder, help="folder to work in; default: a new one in runs/")
     options = parser.parse_args()
@@ -216,4 +217,6 @@ def show_samples(folder: Path, source: str, target: str) -> None:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the command that runs is ended, too
+        signal.signal(number, lambda received, frame: sys.exit(128 + received))
     sys.exit(main())

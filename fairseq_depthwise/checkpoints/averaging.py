@@ -16,7 +16,7 @@ from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_e
 
 
 def last_checkpoints(folder: str, count: int) -> list[str]:
-    """The ``count`` newest checkpoints of a training folder, oldest first.
+    """Return the ``count`` newest checkpoints of a training folder, oldest first.
 
     Those saved at the end of an epoch (``checkpoint3.pt``) and those saved every so many updates
     (``checkpoint_3_1500.pt``) are one sequence in the order of training.
@@ -26,10 +26,10 @@ def last_checkpoints(folder: str, count: int) -> list[str]:
     """
 
     def position(name: str) -> tuple[int, float] | None:
-        if found := re.fullmatch(r"checkpoint(\d+)\.pt", name):
-            return int(found[1]), float("inf")
-        if found := re.fullmatch(r"checkpoint_(\d+)_(\d+)\.pt", name):
-            return int(found[1]), int(found[2])
+        if match := re.fullmatch(r"checkpoint(\d+)\.pt", name):
+            return int(match[1]), float("inf")
+        if match := re.fullmatch(r"checkpoint_(\d+)_(\d+)\.pt", name):
+            return int(match[1]), int(match[2])
         return None
 
     placed = sorted((place, name) for name in os.listdir(folder) if (place := position(name)) is not None)
@@ -40,13 +40,13 @@ def last_checkpoints(folder: str, count: int) -> list[str]:
 
 
 def best_checkpoints(folder: str, count: int) -> list[str]:
-    """The ``count`` best of the checkpoints that ``--keep-best-checkpoints`` left in a training folder, best first.
+    """Return the ``count`` best checkpoints that ``--keep-best-checkpoints`` left in a folder, best first.
 
     Raises:
         UserError: there are fewer.
     """
     pattern = re.compile(r"checkpoint\.best_(.+)_(-?\d+\.?\d*)\.pt")
-    scored = sorted((float(found[2]), name) for name in os.listdir(folder) if (found := pattern.fullmatch(name)))
+    scored = sorted((float(match[2]), name) for name in os.listdir(folder) if (match := pattern.fullmatch(name)))
     _require(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
     newest_first = checkpoints.load_checkpoint(os.path.join(folder, scored[0][1]))
     if _larger_is_better(newest_first):
@@ -54,28 +54,13 @@ def best_checkpoints(folder: str, count: int) -> list[str]:
     return [os.path.join(folder, name) for _, name in scored[:count]]
 
 
-def average(states: Sequence[StateDict], names: Sequence[str]) -> dict[str, Tensor]:
-    """The element-wise mean of state dicts of one model, in each tensor's own type.
-
-    Floating-point tensors are summed in float64; all others (counters) are those of the last state. Tensors that are
-    one in memory in every state (tied embeddings, shared gates) are one in the result.
-
-    Args:
-        states: state dicts with the same tensors.
-        names: what to call them in an error.
-
-    Raises:
-        UserError: a tensor is missing in one of them, has another shape or values that are not numbers; the message
-            names the first.
-    """
-    averager = RunningAverage()
-    for state, name in zip(states, names, strict=True):
-        averager.add(state, name)
-    return averager.result()
-
-
 class RunningAverage:
-    """Adds one state dict after the other, so that only one of them needs to be in memory."""
+    """The element-wise mean of state dicts of one model; they are added one after the other, so one is in memory.
+
+    Floating-point tensors are summed in float64, and the mean has each tensor's own type; all others (counters) are
+    those of the last state. Tensors that are one in memory in every state (tied embeddings, shared gates) are one in
+    the result.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -85,7 +70,11 @@ class RunningAverage:
         self._one_in_memory: dict[str, str] = {}
 
     def add(self, state: StateDict, name: str) -> None:
-        """Add a state dict; ``name`` is what an error calls it. Raises UserError as :func:`average`."""
+        """Add a state dict; ``name`` is what an error calls it.
+
+        Raises:
+            UserError: a tensor is missing, has another shape than before or values that are not numbers.
+        """
         require_finite(state.items(), name)
         same = first_of_each_memory(state)
         if self.count == 0:
@@ -109,7 +98,7 @@ class RunningAverage:
         self.count += 1
 
     def result(self) -> dict[str, Tensor]:
-        """The mean of what was added."""
+        """Return the mean of what was added."""
         mean: dict[str, Tensor] = {}
         for key, last in self._last.items():
             first = self._one_in_memory[key]
@@ -158,11 +147,7 @@ def require_one_depth(paths: Sequence[str], *, newest: bool = False) -> None:
 
 
 def write_average(
-    paths: Sequence[str],
-    output: str,
-    *,
-    newest: bool = False,
-    progress: Callable[[str], None] = lambda path: None,
+    paths: Sequence[str], output: str, *, newest: bool = False, progress: Callable[[str], None] = lambda path: None
 ) -> None:
     """Average checkpoints of one training run, or of several, into a checkpoint for generation.
 
@@ -206,7 +191,7 @@ def _outline(names: Iterable[str]) -> _Outline:
 
 
 def _grown_side(one: _Outline, other: _Outline) -> str | None:
-    """The side on which one model can be the other after growth; None where they differ in nothing or in more."""
+    """Return the side on which one model can be the other after growth; None if they differ in nothing or in more."""
     # A second layer may bring what a first one lacks: the depth-wise model's has no input norm.
     if not (one.kinds <= other.kinds or one.kinds >= other.kinds) or one.depths.keys() != other.depths.keys():
         return None
@@ -220,9 +205,9 @@ def _larger_is_better(state: Mapping[str, Any]) -> bool:
     return bool(getattr(state["args"], "maximize_best_checkpoint_metric", False))
 
 
-def _require(found: int, wanted: int, folder: str, what: str, option: str) -> None:
-    if found < wanted:
-        raise UserError(f"{option} {wanted}: {folder} holds {found} {what}; give at most that many")
+def _require(present: int, wanted: int, folder: str, what: str, option: str) -> None:
+    if present < wanted:
+        raise UserError(f"{option} {wanted}: {folder} holds {present} {what}; give at most that many")
 
 
 def _shape(shape: torch.Size) -> str:

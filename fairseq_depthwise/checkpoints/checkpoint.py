@@ -127,7 +127,7 @@ class Checkpoint:
 
     @contextmanager
     def _recorded_options(self) -> Iterator[None]:
-        """Within, an option that a class does not have, or of another type, is an error about the file."""
+        """Turn an option that a class does not have, or of another type, into an error about the file."""
         try:
             yield
         except OmegaConfBaseException as error:
@@ -164,7 +164,7 @@ class Checkpoint:
 
 @contextmanager
 def fairseq_warnings_only() -> Iterator[None]:
-    """Within, fairseq's log says what is wrong and nothing else."""
+    """Silence fairseq's log but for warnings and errors."""
     logger = logging.getLogger("fairseq")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -175,12 +175,12 @@ def fairseq_warnings_only() -> Iterator[None]:
 
 
 def _require_same_dictionaries(values: Mapping[str, Tensor], task: FairseqTask, data: str, path: str) -> None:
-    """A checkpoint has no dictionary, only the size of one."""
+    """Raise UserError unless the dictionaries have as many entries as the checkpoint's embedding tables."""
     for side, dictionary in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
         for table in _TABLES:
-            if (found := values.get(f"{side}.{table}")) is not None and len(found) != len(dictionary):
+            if (embedding := values.get(f"{side}.{table}")) is not None and len(embedding) != len(dictionary):
                 language = "source" if side == "encoder" else "target"
                 raise UserError(
                     f"--data {data}: the {language} dictionary has {len(dictionary):,} entries, and {path} was trained "
-                    f"with {len(found):,}; give data made with the dictionaries of the training"
+                    f"with {len(embedding):,}; give data made with the dictionaries of the training"
                 )

@@ -13,7 +13,7 @@ BEST = "checkpoint_best.pt"
 
 
 def checkpoint_files(model: str) -> list[str]:
-    """The files of a model: one, or several joined with ``:``, an ensemble; a folder stands for the best one in it.
+    """Return the files of a model: one, or several joined with ``:``, an ensemble; a folder stands for its best one.
 
     Raises:
         UserError: a file or folder does not exist, or a folder has no ``checkpoint_best.pt``.
@@ -29,7 +29,7 @@ def checkpoint_files(model: str) -> list[str]:
 
 
 def data_folder(recorded: str | None, checkpoint: str) -> str:
-    """The folder of data that a training was given, where it is now.
+    """Return the folder of data that a training was given, where it is now.
 
     Args:
         recorded: ``data`` of the training's task; of several folders joined with ``:`` the first has the dictionaries.
@@ -51,7 +51,7 @@ def data_folder(recorded: str | None, checkpoint: str) -> str:
 
 
 def moved_file(recorded: str, checkpoint: str, data: str, option: str) -> str:
-    """A file that a training was given, where it is now.
+    """Return a file that a training was given, where it is now.
 
     Args:
         recorded: its path then.
@@ -74,7 +74,7 @@ def moved_file(recorded: str, checkpoint: str, data: str, option: str) -> str:
 
 
 def _places(path: str, checkpoint: str) -> Iterator[str]:
-    """A path as it is; one that is relative also from the checkpoint's folder, and from those above."""
+    """Yield a path as it is; if relative, also from the checkpoint's folder and from those above."""
     yield path
     if os.path.isabs(path):
         return

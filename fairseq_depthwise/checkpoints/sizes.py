@@ -40,16 +40,16 @@ class ParameterCount(NamedTuple):
 
 
 def depths_in(names: Iterable[str]) -> dict[str, int]:
-    """``encoder`` and ``decoder``, where a model with these names of parameters has layers there, -> how many."""
+    """Return the number of layers of each side that has layers, by the names of a model's parameters."""
     layers: dict[str, set[str]] = {}
     for name in names:
-        if found := _LAYER.fullmatch(name):
-            layers.setdefault(found[1], set()).add(found[2])
+        if match := _LAYER.fullmatch(name):
+            layers.setdefault(match[1], set()).add(match[2])
     return {side: len(layers[side]) for side in ("encoder", "decoder") if side in layers}
 
 
 def first_of_each_memory(values: StateDict) -> dict[str, str]:
-    """Each name -> the first name whose tensor is the same piece of memory."""
+    """Return each name -> the first name whose tensor is the same piece of memory."""
     seen: dict[tuple[Any, ...], str] = {}
     return {
         name: seen.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype), name)
@@ -78,14 +78,14 @@ def count_parameters(values: StateDict, options: Mapping[str, Any]) -> Parameter
 
 
 def family_of(arch: str | None) -> type[BaseFairseqModel] | None:
-    """The class of an architecture's models; None where it is not registered."""
+    """Return the class of an architecture's models; None where it is not registered."""
     return ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
 
 
-def build_without_memory(
+def build_with_words(
     family: type[BaseFairseqModel], options: Mapping[str, Any], source_words: int, target_words: int
-) -> nn.Module:
-    """A model whose parameters have shapes and no values.
+) -> Any:
+    """Build a model for dictionaries of which only the sizes matter.
 
     Args:
         family: its class.
@@ -95,13 +95,20 @@ def build_without_memory(
     """
     source, target = placeholder_dictionary(source_words), placeholder_dictionary(target_words)
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
+    return family.build_model(SimpleNamespace(**options), task)
+
+
+def build_without_memory(
+    family: type[BaseFairseqModel], options: Mapping[str, Any], source_words: int, target_words: int
+) -> nn.Module:
+    """Build a model as :func:`build_with_words`, whose parameters have shapes and no values."""
     with torch.device("meta"):
-        model: nn.Module = family.build_model(SimpleNamespace(**options), task)
+        model: nn.Module = build_with_words(family, options, source_words, target_words)
     return model
 
 
 def _first_of_each_parameter(values: StateDict, options: Mapping[str, Any]) -> dict[str, str] | None:
-    """Each parameter's name in a checkpoint -> the first name that it has in the model; None where nobody knows."""
+    """Return a parameter's name in a checkpoint -> its first name in the model; None if that cannot be built."""
     family = family_of(options.get("_name") or options.get("arch"))
     if family is None or not (issubclass(family, StackModel) or family is TransformerModel):
         return None

@@ -57,13 +57,13 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {
 
 
 def is_unused_copy(name: str) -> bool:
-    """Whether a parameter of a stock model is a second copy of an encoder weight that fairseq keeps and never reads."""
-    found = _LAYER.fullmatch(name)
-    return found is not None and found[1] == "encoder" and found[3] in _COPIES
+    """Return whether a stock model's parameter is a second copy of an encoder weight, which fairseq never reads."""
+    match = _LAYER.fullmatch(name)
+    return match is not None and match[1] == "encoder" and match[3] in _COPIES
 
 
 def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The parameters of a stock model under our names, and remarks on what is left out.
+    """Return the parameters of a stock model under our names, and remarks on what is left out.
 
     Args:
         values: ``state["model"]`` of a stock checkpoint.
@@ -78,9 +78,9 @@ def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Te
         side, _, rest = name.partition(".")
         if is_unused_copy(name):
             copies += value.numel()
-        elif found := _LAYER.fullmatch(name):
-            parts = [_PARTS.get(part, part) for part in found[3].split(".")]
-            renamed[f"{found[1]}.layers.{found[2]}.{'.'.join(parts)}"] = value
+        elif match := _LAYER.fullmatch(name):
+            parts = [_PARTS.get(part, part) for part in match[3].split(".")]
+            renamed[f"{match[1]}.layers.{match[2]}.{'.'.join(parts)}"] = value
         elif rest in _OUTSIDE:
             renamed[f"{side}.{_OUTSIDE[rest]}"] = value
         elif rest not in ("version", "embed_positions._float_tensor"):
@@ -92,7 +92,7 @@ def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Te
 
 
 def options_of_sdt(given: Mapping[str, Any], named: str) -> dict[str, Any]:
-    """The options of ``sdt_transformer`` that describe a stock model: no relative positions, no block connections.
+    """Return the options of ``sdt_transformer`` that describe a stock model: no relative positions, no blocks.
 
     Raises:
         UserError: an option has a value that ``sdt_transformer`` does not compute.

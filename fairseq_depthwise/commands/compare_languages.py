@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 
 from tqdm import tqdm
 
@@ -32,10 +33,7 @@ def compare_languages(options: argparse.Namespace) -> None:
         documents = [
             {
                 "folder": folder,
-                "mean": summary.mean,
-                "bleu94": summary.bleu94,
-                "bleu4": summary.bleu4,
-                "win_ratio": summary.win_ratio,
+                **asdict(summary),
                 "scores": {language: score.score for language, score in scores.items()},
             }
             for (folder, scores), summary in zip(systems, summaries, strict=True)

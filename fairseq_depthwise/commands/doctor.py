@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plugin() -> Check:
-    """Whether the plugin's names are registered, and by the copy that is running."""
+    """Check that the plugin's names are registered, and by the copy that is running."""
     from fairseq.models import MODEL_REGISTRY
 
     folder = Path(fairseq_depthwise.__file__).parent

@@ -16,7 +16,7 @@ from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser
 
 #: Our name -> module of fairseq_cli, what it does, an example.
-COMMANDS = {
+FAIRSEQ_COMMANDS = {
     "train": (
         "train",
         "train a model: fairseq-train with the plugin loaded",
@@ -36,7 +36,7 @@ COMMANDS = {
 
 
 def add_to(subcommands: Any) -> None:
-    for name, (module, help, example) in COMMANDS.items():
+    for name, (module, help, example) in FAIRSEQ_COMMANDS.items():
         parser = add_parser(subcommands, name, run=run, help=help, example=example)
         parser.add_argument(
             "arguments",
@@ -50,17 +50,19 @@ def run(options: argparse.Namespace) -> int:
     """Hand over to fairseq in this process, so that ``torchrun -m fairseq_depthwise train`` works too."""
     if (problem := fairseq_problem()) is not None:
         raise UserError(problem)
-    module = COMMANDS[options.command][0]
+    module = FAIRSEQ_COMMANDS[options.command][0]
     folder = str(Path(fairseq_depthwise.__file__).parent)
     # A module of fairseq that came with the plugin has set up logging; the command is to do it in its own way.
     logging.getLogger().handlers.clear()
+    # It logs all options, seven thousand characters, where one is wrong; the sentence that follows names that one.
+    logging.getLogger("fairseq.dataclass.utils").setLevel(logging.CRITICAL)
     sys.argv = [f"fairseq-{module}", *with_user_dir(options.arguments, folder)]
     importlib.import_module(f"fairseq_cli.{module}").cli_main()
     return 0
 
 
 def with_user_dir(arguments: list[str], folder: str) -> list[str]:
-    """``arguments`` with ``--user-dir folder`` in front, unless they name that folder themselves.
+    """Return ``arguments`` with ``--user-dir folder`` in front, unless they name that folder themselves.
 
     Raises:
         UserError: they name another folder; two copies of the plugin cannot be registered in one process.

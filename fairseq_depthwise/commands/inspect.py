@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"file": path, "bytes": size, **asdict(summary)}, indent=2))
         return 0
-    lines = [("file", f"{path}, {_megabytes(size)}"), *describe(summary)]
+    lines = [("file", f"{path}, {size / 1e6:,.1f} MB"), *describe(summary)]
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
         print(f"{name:{width}}  {text}")
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe(summary: CheckpointSummary) -> list[tuple[str, str]]:
-    """The lines that are printed: what each is about, and what it says."""
+    """Return the lines that are printed: what each is about, and what it says."""
     lines = [("architecture", _architecture(summary))]
     for side in ("encoder", "decoder"):
         layers, width, heads = (
@@ -62,8 +62,8 @@ def describe(summary: CheckpointSummary) -> list[tuple[str, str]]:
         lines.append(("stage", _stage(summary)))
     if summary.metric is not None:
         scores = (("at this point", summary.val_score), ("best so far", summary.best_score))
-        said = ", ".join(f"{score:g} {when}" for when, score in scores if score is not None)
-        lines.append(("validation", f"{summary.metric} {said}"))
+        text = ", ".join(f"{score:g} {when}" for when, score in scores if score is not None)
+        lines.append(("validation", f"{summary.metric} {text}"))
     lines.append(("optimizer state", "yes" if summary.optimizer_state else "no"))
     lines.append(("moving average", "yes (EMA)" if summary.moving_average else "no"))
     if summary.averaged_from:
@@ -109,7 +109,3 @@ def _stage(summary: CheckpointSummary) -> str:
 
 def _number(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

@@ -31,7 +31,7 @@ def translation_cost(options: argparse.Namespace, precision: str, load: Callable
         UserError: text and reference differ in length, or a line of them is empty.
     """
     lines, reference = _read(options.files, options.reference)
-    full, lower = (_timed(load(one), one, lines) for one in ("fp32", precision))
+    full, lower = (_timed(load(name), name, lines) for name in ("fp32", precision))
     cost = precision_cost(full, lower, reference)
     if options.json:
         return json.dumps({**asdict(cost), "difference": cost.difference}, indent=2) + "\n"
@@ -39,7 +39,7 @@ def translation_cost(options: argparse.Namespace, precision: str, load: Callable
 
 
 def _read(files: Sequence[str], reference: str) -> tuple[list[str], list[str]]:
-    """The text and its reference."""
+    """Read the text and its reference."""
     text = {path: read_lines(path) for path in files}
     expected = read_reference(reference)
     lines = [line for path in files for line in text[path]]

@@ -16,7 +16,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.base.decoder import StackDecoder
-from fairseq_depthwise.models.base.model import StackModel, take_auxiliary_losses
+from fairseq_depthwise.models.base.model import StackModel, take_auxiliary_losses, unwrapped
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.
@@ -49,7 +49,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a batch.
+        """Compute the loss of a batch.
 
         Args:
             model: returns scores and a dictionary that may hold ``auxiliary_losses``, name -> ``AuxiliaryLoss``.
@@ -61,7 +61,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
             the loss, the sample size n, and the logging output.
         """
         # On a GPU selecting positions would wait for the device in the middle of the step.
-        selects = reduce and sample["target"].device.type == "cpu" and isinstance(_unwrapped(model), StackModel)
+        selects = reduce and sample["target"].device.type == "cpu" and isinstance(unwrapped(model), StackModel)
         scored = {"scored": self._counting(sample["target"])} if selects and _is_softmax_of_scores(model) else {}
         net_output = model(**sample["net_input"], **scored)
         auxiliary_losses = take_auxiliary_losses(net_output)
@@ -91,7 +91,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     def compute_loss(
         self, model: nn.Module, net_output: tuple[Tensor, Any], sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """The translation loss and the negative log-likelihood.
+        """Compute the translation loss and the negative log-likelihood.
 
         Returns:
             sums, or N x 1 for N target positions without ``reduce``.
@@ -106,7 +106,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     def compute_accuracy(
         self, model: nn.Module, net_output: tuple[Tensor, Any], sample: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
-        """How many target words have the highest score, and how many there are."""
+        """Count the target words that have the highest score, and all."""
         if not _is_softmax_of_scores(model):
             correct, total = super().compute_accuracy(model, net_output, sample)
             return correct, total
@@ -117,7 +117,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     def _scores_and_target(
         self, model: Any, net_output: tuple[Tensor, Any], sample: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
-        """N x V and N, without the first positions that ``--ignore-prefix-size`` leaves out."""
+        """Return N x V and N, without the first positions that ``--ignore-prefix-size`` leaves out."""
         scores, target = net_output[0], model.get_targets(sample, net_output)
         if scores.dim() == 2:
             return scores, target[self._counting(target)]
@@ -125,7 +125,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         return scores.reshape(-1, scores.size(-1)), target.reshape(-1)
 
     def _counting(self, target: Tensor) -> Tensor:
-        """The target positions (B x T) that the loss is a sum over."""
+        """Return the target positions (B x T) that the loss is a sum over."""
         counting = target.ne(self.padding_idx)
         counting[:, : self.ignore_prefix_size] = False
         return counting
@@ -140,16 +140,9 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
             metrics.log_scalar(key.removeprefix(_PREFIX), total / sample_size, sample_size, round=5)
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model within the wrappers for several processes."""
-    while isinstance(inner := getattr(model, "module", None), nn.Module):
-        model = inner
-    return model
-
-
 def _is_softmax_of_scores(model: nn.Module) -> bool:
-    """Whether neither the model nor its decoder computes probabilities in a way of its own."""
-    model = _unwrapped(model)
+    """Return whether neither the model nor its decoder computes probabilities in a way of its own."""
+    model = unwrapped(model)
     decoder = getattr(model, "decoder", None)
     return (
         getattr(decoder, "adaptive_softmax", None) is None

@@ -1,4 +1,4 @@
-"""What the maps of a linearized Transformer learn: their layers' outputs, or to translate in their layers' places.
+"""What the linear layers of a linearized Transformer learn: outputs of layers, or to translate in their places.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
 Depth-Wise LSTMs"), Section 4, Equations 11 and 12.
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.config import check_values, option
+from fairseq_depthwise.models.base.model import unwrapped
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 OBJECTIVES = ("distill", "task")
@@ -31,7 +32,9 @@ class LinearizationProbeCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig
     """Options of ``linearization_probe``; those of the label-smoothed loss are for the objective ``task``."""
 
     probe_objective: str = option(
-        "distill", "what the maps learn: the output of their layers, or to translate in their place", one_of=OBJECTIVES
+        "distill",
+        "what the linear layers learn: the output of the layers that they replace, or to translate in their place",
+        one_of=OBJECTIVES,
     )
 
 
@@ -39,7 +42,7 @@ class LinearizationProbeCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig
 class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     """``distill``: the mean squared error of the chosen layers' outputs; ``task``: the label-smoothed translation loss.
 
-    For ``distill`` all layers are fed by the intact model, so the maps do not know of each other. A position counts
+    For ``distill`` all layers are fed by the intact model, so no linear layer knows of another. A position counts
     once for each layer, and padding not at all; the sample size is the number of positions of all chosen layers. The
     loss of an update is then the mean over layers, positions and features, however the batches are cut. Each layer's
     own error is logged as ``mse_encoder.1``.
@@ -71,7 +74,7 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a batch, summed; the sample size; the logging output."""
+        """Compute the loss of a batch, summed; the sample size; the logging output."""
         _require_linearized(model)
         if self.objective == "task":
             output: tuple[Tensor, int, dict[str, Any]] = super().forward(model, sample, reduce)
@@ -80,12 +83,12 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
         logging_output: dict[str, Any] = {"ntokens": sample["ntokens"], "nsentences": sample["target"].size(0)}
         losses = []
         sample_size = 0
-        for name, (predicted, found) in extra["distilled"].items():
+        for name, (predicted, expected) in extra["distilled"].items():
             # 16 bits overflow in the square, and lose what sums up.
-            error = (predicted.float() - found.float()).square().mean(dim=-1).sum()
+            error = (predicted.float() - expected.float()).square().mean(dim=-1).sum()
             losses.append(error)
-            sample_size += len(found)
-            logging_output |= {_ERROR + name: error.data, _POSITIONS + name: len(found)}
+            sample_size += len(expected)
+            logging_output |= {_ERROR + name: error.data, _POSITIONS + name: len(expected)}
         loss = sum(losses[1:], losses[0])
         return loss, sample_size, {**logging_output, "loss": loss.data, "sample_size": sample_size}
 
@@ -106,12 +109,10 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
 
 
 def _require_linearized(model: nn.Module) -> None:
-    """``model`` may be inside fairseq's wrapper around a data parallel one, which are found by their attribute."""
-    inner = model
-    while isinstance(wrapped := getattr(inner, "module", None), nn.Module):
-        inner = wrapped
+    """Raise UserError unless ``model``, or what fairseq's data parallel wrapper holds, is a linearized one."""
+    inner = unwrapped(model)
     if not isinstance(inner, LinearizedTransformer):
         raise UserError(
-            f"--criterion linearization_probe trains the maps of --arch linearized_transformer; the model is a "
+            f"--criterion linearization_probe trains --arch linearized_transformer; the model is a "
             f"{type(inner).__name__}"
         )

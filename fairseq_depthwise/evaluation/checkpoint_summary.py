@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
 
 from fairseq_compat import UserError, checkpoints
@@ -106,7 +105,9 @@ def summarize(state: Mapping[str, Any], name: str) -> CheckpointSummary:
         **_sizes("encoder", depths, options),
         **_sizes("decoder", depths, options),
         **counted._asdict(),
-        dtype=", ".join(sorted({_name_of(one.dtype) for one in values.values() if one.is_floating_point()})),
+        dtype=", ".join(
+            sorted({str(value.dtype).removeprefix("torch.") for value in values.values() if value.is_floating_point()})
+        ),
         updates=checkpoints.updates_in(state) if state.get("optimizer_history") else None,
         epoch=last_epoch(state) if iterator else None,
         mid_epoch=bool(iterator and iterator.get("iterations_in_epoch")),
@@ -119,10 +120,6 @@ def summarize(state: Mapping[str, Any], name: str) -> CheckpointSummary:
         grown_from=extra.get("grown_from"),
         versions=extra.get("versions"),
     )
-
-
-def _name_of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _sizes(side: str, depths: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +162,7 @@ def _stage(state: Mapping[str, Any], depths: Mapping[str, int], options: Mapping
 
 
 def _has_moments(optimizer: Any) -> bool:
-    """``fairseq-depthwise grow`` leaves an optimizer without a state, average none at all."""
+    """Return whether there are moments: ``grow`` leaves an optimizer without a state, ``average`` none."""
     return bool(optimizer.get("state", optimizer)) if isinstance(optimizer, Mapping) else optimizer is not None
 
 

@@ -10,13 +10,7 @@ from fairseq_depthwise.evaluation.scores import TranslationMetric
 
 @dataclass(frozen=True)
 class TimedTranslations:
-    """Translations of a text.
-
-    Attributes:
-        precision: fp32, int8, ...
-        sentences: one for each line.
-        seconds: time of translating, without loading the model.
-    """
+    """Translations of a text."""
 
     precision: str
     sentences: Sequence[str]

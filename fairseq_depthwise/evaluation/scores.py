@@ -87,12 +87,7 @@ class TranslationMetric:
     """
 
     def __init__(
-        self,
-        name: str = "sacrebleu",
-        *,
-        tokenize: str = "13a",
-        chrf_word_order: int = 0,
-        split_all: bool = False,
+        self, name: str = "sacrebleu", *, tokenize: str = "13a", chrf_word_order: int = 0, split_all: bool = False
     ) -> None:
         self.name = name
         self.split_all = split_all
@@ -167,12 +162,7 @@ def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool
 
 
 def detokenize(sentences: Sequence[str], language: str) -> list[str]:
-    """Undo the tokenization of Moses.
-
-    Args:
-        sentences: tokens separated by spaces.
-        language: code of their language, as ``en``.
-    """
+    """Undo the tokenization of Moses."""
     from sacremoses import MosesDetokenizer
 
     detokenizer = MosesDetokenizer(lang=language)

@@ -39,14 +39,7 @@ def corpus_bleu(metric: TranslationMetric, counts: np.ndarray) -> float:
 def paired_bootstrap(
     metric: TranslationMetric, base: np.ndarray, system: np.ndarray, *, samples: int = 1000, seed: int = 12345
 ) -> float:
-    """Return the p value of sacreBLEU's paired bootstrap (Koehn, 2004) for two systems on the same test set.
-
-    Args:
-        metric: the BLEU that the counts are of.
-        base, system: arrays of :func:`count_sentences`.
-        samples: number of resamples.
-        seed: of the random numbers.
-    """
+    """Return the p value of sacreBLEU's paired bootstrap (Koehn, 2004) for two systems on the same test set."""
     difference = abs(corpus_bleu(metric, system) - corpus_bleu(metric, base))
     if difference == 0:
         return 1.0

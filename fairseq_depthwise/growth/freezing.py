@@ -34,8 +34,8 @@ class LastGrowth(NamedTuple):
     @classmethod
     def before(cls, state: Mapping[str, Any]) -> LastGrowth:
         """Read that of a checkpoint."""
-        kept = (state.get("task_state") or {}).get("last_growth") or {}
-        return cls(tuple(kept.get("new", ())), kept.get("frozen", "none"))
+        recorded = (state.get("task_state") or {}).get("last_growth") or {}
+        return cls(tuple(recorded.get("new", ())), recorded.get("frozen", "none"))
 
     def task_state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""

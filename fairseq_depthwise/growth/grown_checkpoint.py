@@ -114,7 +114,7 @@ def grow_checkpoint(
 
 
 def _grown_values(grown: nn.Module, values: Mapping[str, Tensor], names: Mapping[str, str | None]) -> dict[str, Tensor]:
-    """A value for each name of the grown model; what is one tensor there is one here, copies have their own memory."""
+    """Return the grown model's values: tied tensors are one, and copies have their own memory."""
     dtype = next(iter(values.values())).dtype
     of_memory: dict[int, Tensor] = {}
     taken: set[int] = set()
@@ -175,8 +175,8 @@ def _read_back(path: str, output: str, grown: nn.Module) -> None:
     """
     expected = {name: tensor.shape for name, tensor in grown.state_dict().items()}
     try:
-        found = checkpoints.load_checkpoint(path, mapped=True)["model"]
+        written = checkpoints.load_checkpoint(path, mapped=True)["model"]
     except UserError:
-        found = {}
-    if {name: tensor.shape for name, tensor in found.items()} != expected:
+        written = {}
+    if {name: tensor.shape for name, tensor in written.items()} != expected:
         raise UserError(f"cannot write {output}: what was read back differs from what was written; check the disk")

@@ -88,7 +88,7 @@ def grow_model(
 
 @contextmanager
 def building(sources: SourcesOfSides, seed: int, like: Tensor | None = None) -> Iterator[None]:
-    """Within it a deep model is built.
+    """Build a deep model within it.
 
     Where some layer has no source, random values are drawn from ``seed``, on the CPU and in float32 whatever the
     device, and the process's own generator stays where it is. Otherwise none are drawn, and parameters are made
@@ -151,7 +151,7 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _take_over(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """As :func:`fill`, but a parameter takes the memory of its value; only the second one to take it gets a copy."""
+    """Fill a model as :func:`fill`, but take over the memory of values; only a second parameter gets a copy."""
     taken = set()
     for name, parameter in model.named_parameters():
         value = values.get(name)

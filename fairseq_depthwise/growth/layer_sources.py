@@ -75,11 +75,11 @@ def layer_sources(
         "middle": [*range(start + growth), *range(start, depth)],
         "random": [*range(depth), *[None] * growth],
     }
-    found = sources[strategy]
+    chosen = sources[strategy]
     if init == "random":
-        new = new_layers(found)
-        return [None if index in new else source for index, source in enumerate(found)]
-    return found
+        new = new_layers(chosen)
+        return [None if index in new else source for index, source in enumerate(chosen)]
+    return chosen
 
 
 def new_layers(sources: Sequence[int | None]) -> set[int]:

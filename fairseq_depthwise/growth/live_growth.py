@@ -149,7 +149,7 @@ def require_same_on_all_processes(trainer: Trainer) -> None:
 
 
 def _keep_loss_scale(old: Any, new: Any) -> None:
-    """A scale that training has found out; AMP's scaler keeps it in a state dict, fairseq's in an attribute."""
+    """Carry over the loss scale that training has reached: AMP's is in a state dict, fairseq's in an attribute."""
     if hasattr(old, "loss_scale"):
         new.loss_scale = old.loss_scale
     else:

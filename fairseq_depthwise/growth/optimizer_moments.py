@@ -14,7 +14,7 @@ from fairseq.optim import FairseqOptimizer
 from torch import Tensor, nn
 
 
-class Moments(NamedTuple):
+class ParameterMoments(NamedTuple):
     """One parameter's part of an optimizer.
 
     Attributes:
@@ -35,21 +35,24 @@ class _Place(NamedTuple):
     span: slice | None
 
 
-def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, Moments]:
-    """Each of the model's parameters, under all its names, -> what the optimizer knows of it."""
-    result: dict[str, Moments] = {}
+def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, ParameterMoments]:
+    """Return what the optimizer knows of each of the model's parameters, under all its names."""
+    result: dict[str, ParameterMoments] = {}
     for place in _places(optimizer, model):
         state = {
-            key: _part(value, place) if _is_per_element(value, place) else value
+            key: _part(value, place) if torch.is_tensor(value) and value.shape == place.updated.shape else value
             for key, value in optimizer.optimizer.state.get(place.updated, {}).items()
         }
         master = None if place.updated is place.parameter else _part(place.updated.detach(), place)
-        result[place.name] = Moments(state, master)
+        result[place.name] = ParameterMoments(state, master)
     return result
 
 
 def give_moments(
-    optimizer: FairseqOptimizer, model: nn.Module, moments: Mapping[str, Moments], sources: Mapping[str, str | None]
+    optimizer: FairseqOptimizer,
+    model: nn.Module,
+    moments: Mapping[str, ParameterMoments],
+    sources: Mapping[str, str | None],
 ) -> None:
     """Let a fresh optimizer of a grown model go on where that of the shallow one was.
 
@@ -62,7 +65,7 @@ def give_moments(
     taken: set[int] = set()
 
     def own_memory(value: Tensor) -> Tensor:
-        """The first to take a value keeps its memory, as there may be gigabytes of them; the others get copies."""
+        """Return the value itself to the first who takes it, as there may be gigabytes, and copies to the others."""
         if value.data_ptr() in taken:
             return value.clone()
         taken.add(value.data_ptr())
@@ -104,7 +107,7 @@ def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[_Place]:
 
 
 def _updated(optimizer: FairseqOptimizer) -> Iterator[tuple[Tensor, Tensor, slice | None]]:
-    """Each parameter of the model, the tensor updated in its place, and which elements of that tensor."""
+    """Yield each parameter of the model, the tensor updated in its place, and which elements of that tensor."""
     masters: Any = getattr(optimizer, "fp32_params", None)
     if masters is None:
         for parameter in optimizer.params:
@@ -117,10 +120,6 @@ def _updated(optimizer: FairseqOptimizer) -> Iterator[tuple[Tensor, Tensor, slic
             offset += half.numel()
     else:
         yield from ((half, master, None) for half, master in zip(optimizer.fp16_params, masters, strict=True))
-
-
-def _is_per_element(value: Any, place: _Place) -> bool:
-    return torch.is_tensor(value) and value.shape == place.updated.shape
 
 
 def _part(tensor: Tensor, place: _Place) -> Tensor:

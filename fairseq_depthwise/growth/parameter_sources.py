@@ -44,18 +44,19 @@ def parameter_sources(
     result: dict[str, str | None] = {}
     for name in wanted:
         source: str | None = name
-        if (found := _LAYER.fullmatch(name)) and found["side"] in sources:
-            layers = sources[found["side"]]
-            layer = layers[int(found["index"])]
+        if (match := _LAYER.fullmatch(name)) and match["side"] in sources:
+            layers = sources[match["side"]]
+            layer = layers[int(match["index"])]
             if layer is not None:
-                stem, rest = f"{found['side']}.layers", found["rest"]
-                candidates = [layer, *range(1 + max(one for one in layers if one is not None))]
-                source = next((one for index in candidates if (one := f"{stem}.{index}.{rest}") in present), None)
+                stem, rest = f"{match['side']}.layers", match["rest"]
+                candidates = [layer, *range(1 + max(index for index in layers if index is not None))]
+                named = (f"{stem}.{index}.{rest}" for index in candidates)
+                source = next((candidate for candidate in named if candidate in present), None)
             else:
                 source = None
-        elif (found := _BLOCK_NORM.fullmatch(name)) and found["side"] in sources:
-            top = sources[found["side"]][_top_layer(found, block_size)]
-            source = None if top is None else f"{found['side']}.connection.norms.{top // block_size}.{found['rest']}"
+        elif (match := _BLOCK_NORM.fullmatch(name)) and match["side"] in sources:
+            top = sources[match["side"]][_top_layer(match, block_size)]
+            source = None if top is None else f"{match['side']}.connection.norms.{top // block_size}.{match['rest']}"
         result[name] = source if source in present else None
     return result
 
@@ -70,10 +71,10 @@ def new_parameters(
     new = {side: new_layers(layers) for side, layers in sources.items()}
     result = []
     for name in wanted:
-        if (found := _LAYER.fullmatch(name)) and found["side"] in new:
-            added = int(found["index"]) in new[found["side"]]
-        elif (found := _BLOCK_NORM.fullmatch(name)) and found["side"] in new:
-            added = _top_layer(found, block_size) in new[found["side"]]
+        if (match := _LAYER.fullmatch(name)) and match["side"] in new:
+            added = int(match["index"]) in new[match["side"]]
+        elif (match := _BLOCK_NORM.fullmatch(name)) and match["side"] in new:
+            added = _top_layer(match, block_size) in new[match["side"]]
         else:
             added = name not in present
         if added:
@@ -87,5 +88,5 @@ def _top_layer(norm: re.Match[str], block_size: int) -> int:
 
 
 def apply_parameter_map(values: Mapping[str, Value], sources: Mapping[str, str | None]) -> dict[str, Value]:
-    """What the shallow model has for each parameter, for the deep one's; new parameters are left out."""
+    """Return the shallow model's value for each parameter of the deep one; new parameters are left out."""
     return {name: values[source] for name, source in sources.items() if source is not None and source in values}

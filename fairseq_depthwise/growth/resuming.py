@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fairseq_compat import UserError, checkpoints
@@ -14,22 +13,16 @@ from fairseq_depthwise.growth.stages import GrowthPlan
 _LAST = "checkpoint_last.pt"
 
 
-@dataclass(frozen=True)
 class Restoring:
-    """The options of fairseq that decide what is restored, as ``fairseq.checkpoint_utils.load_checkpoint`` reads them.
+    """What fairseq will restore, from the options that ``fairseq.checkpoint_utils.load_checkpoint`` reads.
 
-    Attributes:
-        save_dir, restore_file, continue_once, finetune_from_model: where the checkpoint is.
-        reset_dataloader: epochs are counted anew.
-        reset_optimizer: updates are counted anew.
+    Args:
+        options: ``save_dir``, ``restore_file``, ``continue_once`` and ``finetune_from_model`` say where the checkpoint
+            is, ``reset_dataloader`` and ``reset_optimizer`` whether epochs and updates are counted anew.
     """
 
-    save_dir: str
-    restore_file: str
-    continue_once: str | None
-    finetune_from_model: str | None
-    reset_dataloader: bool
-    reset_optimizer: bool
+    def __init__(self, options: Any) -> None:
+        self.options = options
 
     @property
     def path(self) -> str | None:
@@ -38,25 +31,25 @@ class Restoring:
         Raises:
             UserError: an option names a file that does not exist, which fairseq itself may pass over in silence.
         """
-        if self.restore_file != _LAST:
-            return _existing("--restore-file", self.restore_file)
+        if self.options.restore_file != _LAST:
+            return _existing("--restore-file", self.options.restore_file)
         if self._has_own:
             return self._own
-        if self.continue_once is not None:
-            return _existing("--continue-once", self.continue_once)
-        if self.finetune_from_model is not None:
-            return _existing("--finetune-from-model", self.finetune_from_model)
+        if self.options.continue_once is not None:
+            return _existing("--continue-once", self.options.continue_once)
+        if self.options.finetune_from_model is not None:
+            return _existing("--finetune-from-model", self.options.finetune_from_model)
         return None
 
     @property
     def counts_anew(self) -> bool:
         """Whether the restored model begins the plan from its first stage."""
-        elsewhere = self.restore_file != _LAST or self._has_own or self.continue_once is not None
-        return self.finetune_from_model is not None and not elsewhere
+        elsewhere = self.options.restore_file != _LAST or self._has_own or self.options.continue_once is not None
+        return self.options.finetune_from_model is not None and not elsewhere
 
     @property
     def _own(self) -> str:
-        return os.path.join(self.save_dir, _LAST)
+        return os.path.join(self.options.save_dir, _LAST)
 
     @property
     def _has_own(self) -> bool:
@@ -77,7 +70,7 @@ def depth_to_resume(
     restoring: Restoring,
     block_size: int | None = None,
 ) -> int:
-    """Layers of the growing stack in a checkpoint.
+    """Return the number of layers of the growing stack in a checkpoint.
 
     Args:
         path: the checkpoint that will be restored.
@@ -114,7 +107,7 @@ def depth_to_resume(
 
 
 def _origin(state: Mapping[str, Any], plan: GrowthPlan) -> str:
-    """How a checkpoint came to its depth, where that is not how the plan has it."""
+    """Say how a checkpoint came to its depth, where that is not how the plan has it."""
     grown_from = (state.get("extra_state") or {}).get("grown_from")
     if grown_from:
         return f"it was grown as a file from {grown_from.partition(',')[0]}; "
@@ -125,7 +118,7 @@ def _origin(state: Mapping[str, Any], plan: GrowthPlan) -> str:
 
 
 def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """``--growth-stages``, ``-side`` and ``-strategy`` of the run that wrote a checkpoint; None for other runs."""
+    """Return ``--growth-stages``, ``-side`` and ``-strategy`` of a checkpoint's run; None for other runs."""
     given = checkpoints.options_in(state, "task")
     if not given.get("growth_stages"):
         return None
@@ -133,7 +126,7 @@ def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def last_epoch(state: Mapping[str, Any]) -> int:
-    """The epoch that the last update before a checkpoint belongs to; 0 where there was none."""
+    """Return the epoch of the last update before a checkpoint; 0 where there was none."""
     iterator = _iterator(state)
     # At an epoch's end fairseq writes the number of the next.
     return int(iterator["epoch"]) - (1 if iterator.get("iterations_in_epoch", 0) == 0 else 0)
@@ -144,10 +137,10 @@ def _iterator(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _numbers_around(state: Mapping[str, Any], plan: GrowthPlan, restoring: Restoring) -> tuple[int, int]:
-    """The plan's epoch or update before the checkpoint, 0 at the start, and after it; within an epoch the same."""
+    """Return the plan's epoch or update before (0 at the start) and after the checkpoint; within an epoch the same."""
     if restoring.counts_anew:
         return 0, 1
     if plan.in_updates:
-        updates = 0 if restoring.reset_optimizer else checkpoints.updates_in(state)
+        updates = 0 if restoring.options.reset_optimizer else checkpoints.updates_in(state)
         return updates, updates + 1
-    return (0, 1) if restoring.reset_dataloader else (last_epoch(state), int(_iterator(state)["epoch"]))
+    return (0, 1) if restoring.options.reset_dataloader else (last_epoch(state), int(_iterator(state)["epoch"]))

@@ -65,7 +65,7 @@ class GrowthPlan:
         return None if self.stages[-1].length is None else sum(stage.length or 0 for stage in self.stages)
 
     def stage_of(self, number: int) -> int:
-        """The stage that epoch or update ``number`` belongs to, both counted from 1; the last stage goes on."""
+        """Return the stage of epoch or update ``number``, counted from 1; the last stage goes on."""
         end = 0
         for index, stage in enumerate(self.stages[:-1]):
             end += stage.length or 0
@@ -74,11 +74,11 @@ class GrowthPlan:
         return len(self.stages) - 1
 
     def stage_with(self, layers: int) -> int | None:
-        """The stage of that depth, or None."""
+        """Return the stage of that depth, or None."""
         return self.depths.index(layers) if layers in self.depths else None
 
     def describe(self, index: int) -> str:
-        """A stage in words: "stage 2 of 3: 12 layers for 2 epochs, max-tokens 4096 x update-freq 2"."""
+        """Describe a stage: "stage 2 of 3: 12 layers for 2 epochs, max-tokens 4096 x update-freq 2"."""
         stage = self.stages[index]
         unit = "update" if self.in_updates else "epoch"
         plural = "" if stage.length == 1 else "s"
@@ -87,7 +87,7 @@ class GrowthPlan:
         return f"stage {index + 1} of {len(self.stages)}: {stage.layers} layers {until}{batches}"
 
     def update_freqs(self, otherwise: Sequence[int]) -> list[int] | None:
-        """``--update-freq`` for each epoch until the last stage's first, or None where no stage sets it.
+        """Return ``--update-freq`` for each epoch until the last stage's first, or None where no stage sets it.
 
         Args:
             otherwise: the value for each epoch, the last for all later ones, where a stage does not set it.
@@ -103,7 +103,7 @@ class GrowthPlan:
 
 
 def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan:
-    """The plan that ``--growth-stages`` describes.
+    """Return the plan that ``--growth-stages`` describes.
 
     Args:
         text: the option's value.
@@ -118,20 +118,20 @@ def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan
     units: set[str] = set()
     parts = [part.strip() for part in text.split(",")]
     for place, part in enumerate(parts):
-        found = _STAGE.fullmatch(part)
-        if found is None:
+        match = _STAGE.fullmatch(part)
+        if match is None:
             raise _refusal(text, f"{part!r} is not a stage; {_FORM}")
-        length = int(found["length"]) if found["length"] else None
+        length = int(match["length"]) if match["length"] else None
         if length is None and place < len(parts) - 1:
             raise _refusal(text, f"{part!r} has no end, so {parts[place + 1]!r} would never begin; give it a length")
         if length == 0:
             raise _refusal(text, f"{part!r} is over before it begins; its length must be at least 1")
-        if length is not None or found["unit"]:
-            units.add(found["unit"])
-        max_tokens, update_freq = (int(found[name]) if found[name] else None for name in ("max_tokens", "update_freq"))
+        if length is not None or match["unit"]:
+            units.add(match["unit"])
+        max_tokens, update_freq = (int(match[name]) if match[name] else None for name in ("max_tokens", "update_freq"))
         if max_tokens == 0 or update_freq == 0:
             raise _refusal(text, f"{part!r} sets an empty batch; both numbers after @ must be at least 1")
-        stages.append(Stage(int(found["layers"]), length, max_tokens, update_freq))
+        stages.append(Stage(int(match["layers"]), length, max_tokens, update_freq))
     if len(units) > 1:
         raise _refusal(text, "some stages count epochs and some updates; give all lengths in one of them")
     in_updates = "u" in units

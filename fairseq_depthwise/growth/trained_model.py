@@ -7,22 +7,17 @@ from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
-from fairseq.models import (
-    ARCH_MODEL_NAME_REGISTRY,
-    ARCH_MODEL_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-)
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_compat.finite import require_finite
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.sizes import build_with_words, family_of
 from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt, options_of_sdt
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.models.base.vocabulary import placeholder_dictionary
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,7 @@ class TrainedModel:
     remarks: tuple[str, ...] = ()
 
     def depth(self, side: str) -> int:
-        """Layers of the encoder or the decoder."""
+        """Return the number of layers of the encoder or the decoder."""
         layers: int = getattr(self.options, f"{side}_layers")
         return layers
 
@@ -64,7 +59,7 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
     checkpoint = Checkpoint(path, f"{option} {path}".strip())
     named, arch, given, values = checkpoint.named, checkpoint.architecture, checkpoint.options(), checkpoint.parameters
     updates = checkpoint.updates
-    family = ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
+    family = family_of(arch)
     require_finite(values.items(), named)
     if family is not None and issubclass(family, StackModel):
         config = options_class(arch).complete(SimpleNamespace(**given))
@@ -75,23 +70,20 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
         values, remarks = names_of_sdt(values, named)
         return TrainedModel(path, family, config, values, updates, remarks)
     # The families; not what somebody's own program registered as a variant of one.
-    ours = ", ".join(sorted(name for name, one in MODEL_REGISTRY.items() if StackModel in one.__bases__))
+    ours = ", ".join(sorted(name for name, model in MODEL_REGISTRY.items() if StackModel in model.__bases__))
     raise UserError(f"{named} holds a model of the architecture {arch}; it must be one of {ours}, or transformer")
 
 
 def options_class(arch: str | None) -> Any:
-    """The dataclass of an architecture's options, of a preset too; None where it has none."""
+    """Return the dataclass of an architecture's options, of a preset too; None where it has none."""
     return MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(arch, arch))
 
 
 def build_like(trained: TrainedModel, changes: Mapping[str, Any] | None = None) -> StackModel:
-    """A new model with the same options, except for ``changes``; its dictionaries have the sizes of the tables."""
+    """Build a new model with the same options, except for ``changes``, and dictionaries of the tables' sizes."""
     options = {**vars(trained.options), "encoder_embed_path": None, "decoder_embed_path": None, **(changes or {})}
     sizes = [trained.values[f"{side}.embedding.tokens.weight"].size(0) for side in ("encoder", "decoder")]
-    source = placeholder_dictionary(sizes[0])
-    target = placeholder_dictionary(sizes[1])
-    task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
-    model: StackModel = trained.family.build_model(SimpleNamespace(**options), task)
+    model: StackModel = build_with_words(trained.family, options, *sizes)
     return model
 
 
@@ -144,7 +136,7 @@ def require_same_shapes(trained: TrainedModel, own: Mapping[str, Tensor], source
 
 
 def _name_of(family: type[StackModel]) -> str:
-    return next(name for name, one in MODEL_REGISTRY.items() if one is family)
+    return next(name for name, model in MODEL_REGISTRY.items() if model is family)
 
 
 def _shape(tensor: Tensor) -> str:

@@ -78,6 +78,6 @@ def start_from(
 
 
 def _module_or_row(name: str) -> str:
-    """A parameter's module; for one row of a connection the row itself, as the others may be old."""
+    """Return a parameter's module, or the row itself of a connection, whose other rows may be old."""
     module, _, last = name.rpartition(".")
     return name if last.isdigit() else module

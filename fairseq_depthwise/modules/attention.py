@@ -154,7 +154,7 @@ class MultiheadAttention(nn.Module):
     # --- projections ------------------------------------------------------------------------------------------------
 
     def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq's hook before generation: lay out the weights once."""
+        """Pack the weights once, before generation (fairseq's hook)."""
         prepack(self, "output_projection")
         if self.attend_encoder:
             prepack(self, "query_projection")
@@ -162,22 +162,22 @@ class MultiheadAttention(nn.Module):
             self._joined = join(self.query_projection, self.key_projection, self.value_projection)
 
     def _project_all(self, source: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values of self-attention, T x B x C each."""
+        """Return queries, keys and values of self-attention, T x B x C each."""
         if self._joined is None:
             return self.query_projection(source), self.key_projection(source), self.value_projection(source)
         return self._joined(source).chunk(3, dim=-1)
 
     def encoder_keys(self, source: Tensor) -> KeysValues:
-        """Keys and values of the encoder's output (S x B x C), B x heads x S x head_dim each."""
+        """Return keys and values of the encoder's output (S x B x C), B x heads x S x head_dim each."""
         return KeysValues(self._split(self.key_projection(source)), self._split(self.value_projection(source)))
 
     def _split(self, projected: Tensor) -> Tensor:
-        """T x B x C to B x heads x T x head_dim."""
+        """Split T x B x C into B x heads x T x head_dim."""
         return projected.unflatten(-1, (self.heads, self.head_dim)).permute(1, 2, 0, 3)
 
 
 def _step_rows(tables: RelativePositions, cache: StepCache, device: torch.device) -> Tensor:
-    """The tables' row for the newest position of each beam and every key, k x (steps * k)."""
+    """Return the tables' row for the newest position of each beam and every key, k x (steps * k)."""
     steps = torch.arange(cache.steps, device=device)
     return tables.rows(cache.newest, steps).repeat_interleave(cache.beams, dim=1).expand(cache.beams, -1)
 
@@ -195,7 +195,7 @@ def attend(
     products: bool = False,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The sums of values, B x heads x T x head_dim, and the weights (B x heads x T x S) where wanted.
+    """Return the sums of values, B x heads x T x head_dim, and the weights (B x heads x T x S) where wanted.
 
     Args:
         queries: B x heads x T x head_dim.
@@ -206,7 +206,7 @@ def attend(
         relative_positions: the tables of relative positions.
         rows: their rows for each pair of positions, T x S; None where there are no tables.
         kernel_causal: let the fused kernel make the causal mask; only without ``mask`` and ``rows``.
-        products: go through plain products in any case; not together with ``kernel_causal``.
+        products: compute matrix multiplications instead of the fused kernel; not together with ``kernel_causal``.
         need_weights: the weights are wanted.
     """
     on_cpu = queries.device.type == "cpu"
@@ -257,7 +257,7 @@ def _attend_with_weights(
 
 
 def attention_mask(queries: Tensor, keys: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
-    """Additive mask that broadcasts to B x heads x T x S; None where everything may be seen."""
+    """Return an additive mask that broadcasts to B x heads x T x S; None where everything may be seen."""
     length, source_length = queries.size(2), keys.size(2)
     mask = None
     if causal and length > 1:

@@ -13,7 +13,7 @@ _STEPS = 2**16
 
 
 def keep_mask(shape: torch.Size, probability: float, device: torch.device) -> Tensor:
-    """A boolean mask that is False with ``probability``, drawn from torch's generator.
+    """Draw a boolean mask that is False with ``probability``, from torch's generator.
 
     On a CPU PyTorch draws Bernoulli numbers one by one, which took 5 to 8% of a training step; here every draw of 64
     bits decides four entries.
@@ -50,32 +50,28 @@ class Dropout(nn.Module):
         return 1 / (1 - self.probability)
 
     def mask(self, shape: torch.Size, device: torch.device) -> Tensor | None:
-        """The mask to apply to a tensor of that shape (True = keep), or None where nothing is dropped."""
+        """Return the mask to apply to a tensor of that shape (True = keep), or None where nothing is dropped."""
         return keep_mask(shape, self.probability, device) if self.active else None
 
     def forward(self, values: Tensor) -> Tensor:
-        """Any shape to the same shape."""
+        """Apply dropout to a tensor of any shape."""
         if not self.active:
             return values
         if values.device.type != "cpu":
             return F.dropout(values, self.probability)
         # As bytes, because a CPU takes several times as long to multiply with booleans, here and in the backward pass.
-        kept = keep_mask(values.shape, self.probability, values.device).view(torch.uint8)
-        return (values * kept).mul_(self.scale)
+        mask = keep_mask(values.shape, self.probability, values.device).view(torch.uint8)
+        return (values * mask).mul_(self.scale)
 
     def make_generation_fast_(
-        self,
-        name: str,
-        retain_dropout: bool = False,
-        retain_dropout_modules: list[str] | None = None,
-        **_: Any,
+        self, name: str, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **_: Any
     ) -> None:
-        """fairseq's hook for ``--retain-dropout``: go on dropping while generating.
+        """Go on dropping while generating, with ``--retain-dropout`` (fairseq's hook).
 
         ``--retain-dropout-modules decoder encoder.embedding`` keeps it in those modules and what is inside them.
         """
         chosen = retain_dropout_modules is None or any(
-            name == one or name.startswith(f"{one}.") for one in retain_dropout_modules
+            name == module or name.startswith(f"{module}.") for module in retain_dropout_modules
         )
         self.at_inference = retain_dropout and chosen
 

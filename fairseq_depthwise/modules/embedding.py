@@ -33,20 +33,20 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", self._vectors(padding_idx + 1 + length), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``tokens`` (B x T) to B x T x C."""
+        """Return the vectors (B x T x C) of ``tokens`` (B x T)."""
         self.reach(tokens.size(1))
         real = tokens.ne(self.padding_idx)
         return self.table[torch.cumsum(real, dim=1) * real + self.padding_idx]
 
     def at(self, position: int | Tensor) -> Tensor:
-        """The vector (1 x C) of a position, counted from 0; as a tensor, it must be one that the table reaches."""
+        """Return the vector (1 x C) of a position, counted from 0; a tensor must be one that the table reaches."""
         if torch.is_tensor(position):
             return self.table.index_select(0, self.padding_idx + 1 + position)
         self.reach(position + 1)
         return self.table.narrow(0, self.padding_idx + 1 + position, 1)
 
     def reach(self, length: int) -> None:
-        """Have a vector for so many positions."""
+        """Make vectors for so many positions."""
         if self.padding_idx + 1 + length > self.table.size(0):
             self.table = self._vectors(self.padding_idx + 1 + 2 * length).to(self.table)
 
@@ -64,7 +64,7 @@ class LearnedPositions(LearnedPositionalEmbedding):
     """fairseq's table, in which row ``padding_idx + t`` belongs to the t-th token, counted from 1."""
 
     def at(self, position: int | Tensor) -> Tensor:
-        """The vector (1 x C) of a position, counted from 0."""
+        """Return the vector (1 x C) of a position, counted from 0."""
         if torch.is_tensor(position):
             return self.weight.index_select(0, self.padding_idx + 1 + position)
         row: Tensor = self.weight.narrow(0, self.padding_idx + 1 + position, 1)
@@ -106,7 +106,7 @@ class TokenEmbedding(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, incremental_state: dict[str, Any] | None = None) -> Tensor:
-        """``tokens`` (B x T) to T x B x d.
+        """Embed ``tokens`` (B x T) as T x B x d.
 
         With ``incremental_state`` only the last position is embedded, and T is 1.
         """
@@ -118,12 +118,12 @@ class TokenEmbedding(nn.Module):
         return self.dropout(embedded).transpose(0, 1)
 
     def reach(self, length: int) -> None:
-        """Have a vector for so many positions, unless they are learned."""
+        """Make vectors for so many positions, unless they are learned."""
         if isinstance(self.positions, SinusoidalPositions):
             self.positions.reach(length)
 
     def at(self, tokens: Tensor, position: int | Tensor) -> Tensor:
-        """The ``tokens`` (N) at one position, counted from 0, to 1 x N x d."""
+        """Embed ``tokens`` (N) at one position, counted from 0, as 1 x N x d."""
         embedded = self.scale * self.tokens(tokens)
         if self.positions is not None:
             embedded = embedded + self.positions.at(position)

@@ -22,7 +22,7 @@ class FeedForward(nn.Module):
 
     Args:
         embed_dim: d.
-        hidden_dim: width between the two maps.
+        hidden_dim: width between the two layers.
         activation: a name in ``ACTIVATIONS``.
         activation_dropout: dropout after the activation.
     """
@@ -40,11 +40,11 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, values: Tensor) -> Tensor:
-        """T x B x d to T x B x d."""
+        """Compute T x B x d from T x B x d."""
         activated = getattr(F, self.activation)(self.first(values))
         output: Tensor = self.second(self.activation_dropout(activated))
         return output
 
     def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq's hook before generation: lay out the weights once."""
+        """Pack the weights once, before generation (fairseq's hook)."""
         prepack(self, "first", "second")

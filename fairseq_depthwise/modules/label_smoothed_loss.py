@@ -28,7 +28,7 @@ _LARGE_PIECE = 2**26
 
 
 def label_smoothed_loss(scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
-    """The loss of each position, and its negative log-likelihood, for which no gradient is computed.
+    """Compute the loss of each position, and its negative log-likelihood, which has no gradient.
 
     Args:
         scores: N x V, in any floating-point type.
@@ -88,21 +88,21 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _buffer(scores: Tensor, dtype: torch.dtype) -> Tensor:
-    """Memory for the scores of a piece, the same for all pieces: on a CPU it is in the cache from the first one on."""
+    """Allocate memory for a piece's scores, the same for all pieces, so that it stays in a CPU's cache."""
     return torch.empty((min(_rows(scores), scores.size(0)), scores.size(-1)), dtype=dtype, device=scores.device)
 
 
 def _into(buffer: Tensor, scores: Tensor) -> Tensor:
-    """A copy of a piece's scores in that memory."""
+    """Copy a piece's scores into that memory."""
     return buffer[: scores.size(0)].copy_(scores)
 
 
 def _rows(scores: Tensor) -> int:
-    """Positions in a piece."""
+    """Return the number of positions in a piece."""
     return max(1, _PIECE.get(scores.device.type, _LARGE_PIECE) // max(1, scores.size(-1)))
 
 
 def _pieces(scores: Tensor) -> list[slice]:
-    """Positions whose scores are computed together."""
+    """Return the positions whose scores are computed together."""
     rows = _rows(scores)
     return [slice(start, start + rows) for start in range(0, scores.size(0), rows)]

@@ -20,7 +20,7 @@ class BlockNoise:
     """Stands in for a linear layer's ``forward``.
 
     Args:
-        linear: the map; its input width must be a multiple of ``block_size``.
+        linear: its input width must be a multiple of ``block_size``.
         probability: of a block to count as zero in a training forward.
         block_size: neighboring input weights that are dropped together.
     """
@@ -31,7 +31,7 @@ class BlockNoise:
         self.block_size = block_size
 
     def __call__(self, values: Tensor) -> Tensor:
-        """``values``, ... x in, to ... x out."""
+        """Map ``values``, ... x in, to ... x out."""
         weight = self.linear.weight
         if self.linear.training:
             blocks = torch.rand(weight.size(0), weight.size(1) // self.block_size, device=weight.device)

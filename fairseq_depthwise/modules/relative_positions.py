@@ -39,21 +39,21 @@ class RelativePositions(nn.Module):
         self.key_table = nn.Parameter(torch.empty(shape))
         self.value_table = nn.Parameter(torch.empty(shape)) if value_term and not one_table else None
         for table in self.parameters():
-            for one in table.detach().view(-1, *shape[-2:]):
-                nn.init.xavier_uniform_(one)
+            for matrix in table.detach().view(-1, *shape[-2:]):
+                nn.init.xavier_uniform_(matrix)
 
     def rows(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """The tables' row for each pair, T x S, of positions T and S."""
+        """Return the tables' row for each pair, T x S, of positions T and S."""
         distances = key_positions[None, :] - query_positions[:, None]
         return distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
 
     def key_scores(self, queries: Tensor, rows: Tensor) -> Tensor:
-        """What to add to the scores, B x heads x T x S, for ``queries`` B x heads x T x head_dim and ``rows`` T x S."""
+        """Return what to add to scores, B x heads x T x S, for ``queries`` B x heads x T x head_dim, ``rows`` T x S."""
         by_distance = _times_table(queries, self.key_table.transpose(-1, -2)) * queries.size(-1) ** -0.5
         return by_distance.gather(3, rows.expand(*queries.shape[:2], *rows.shape))
 
     def value_sums(self, weights: Tensor, rows: Tensor) -> Tensor:
-        """What to add to the outputs, B x heads x T x head_dim, for ``weights`` B x heads x T x S."""
+        """Return what to add to the outputs, B x heads x T x head_dim, for ``weights`` B x heads x T x S."""
         table = self.key_table if self.value_table is None else self.value_table
         # All far keys add up in one place: in 16 bits every addition would round.
         precise = torch.promote_types(weights.dtype, torch.float32)
@@ -63,7 +63,7 @@ class RelativePositions(nn.Module):
 
 
 def _times_table(values: Tensor, table: Tensor) -> Tensor:
-    """B x heads x T x n times n x m, or times units x n x m, where each unit has as many of the B sentences."""
+    """Multiply B x heads x T x n by n x m, or by units x n x m, where each unit has as many of the B sentences."""
     table = table.to(values.dtype)
     if table.dim() == 2:
         return torch.matmul(values, table)

@@ -16,25 +16,13 @@ from fairseq_depthwise.modules.stack import EncoderLayer
 
 
 class ResidualEncoderLayer(EncoderLayer):
-    """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``.
-
-    Args:
-        embed_dim: d.
-        self_attention: the attention over the sentence.
-        feed_forward: the position-wise net.
-        dropout: dropout of each sub-layer's output.
-    """
+    """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``."""
 
     #: The linear layers whose outputs are added to the stream: with all of them 0 the layer passes on what it reads.
     branch_ends = ("self_attention.output_projection", "feed_forward.second")
 
     def __init__(
-        self,
-        *,
-        embed_dim: int,
-        self_attention: MultiheadAttention,
-        feed_forward: FeedForward,
-        dropout: float = 0.0,
+        self, *, embed_dim: int, self_attention: MultiheadAttention, feed_forward: FeedForward, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
@@ -44,7 +32,7 @@ class ResidualEncoderLayer(EncoderLayer):
         self.dropout = Dropout(dropout)
 
     def forward(self, stream: Tensor, padding: Tensor | None) -> Tensor:
-        """``stream``: T x B x d; ``padding``: B x T, True at padding. Returns T x B x d."""
+        """Compute T x B x d from ``stream``, T x B x d; ``padding``: B x T, True at padding."""
         normalized = self.self_attention_norm(stream)
         attended, _ = self.self_attention(normalized, normalized, padding=padding)
         stream = stream + self.dropout(attended)
@@ -53,22 +41,10 @@ class ResidualEncoderLayer(EncoderLayer):
 
 
 class ResidualDecoderLayer(nn.Module):
-    """Masked self-attention, cross-attention and feed-forward, each added to its input.
-
-    Args:
-        embed_dim: d.
-        self_attention: the attention over the target positions so far.
-        cross_attention: the attention over the encoder's output.
-        feed_forward: the position-wise net.
-        dropout: dropout of each sub-layer's output.
-    """
+    """Masked self-attention, cross-attention and feed-forward, each added to its input."""
 
     #: As in :class:`ResidualEncoderLayer`.
-    branch_ends = (
-        "self_attention.output_projection",
-        "cross_attention.output_projection",
-        "feed_forward.second",
-    )
+    branch_ends = ("self_attention.output_projection", "cross_attention.output_projection", "feed_forward.second")
 
     def __init__(
         self,
@@ -99,7 +75,7 @@ class ResidualDecoderLayer(nn.Module):
         cache: StepCache | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """T x B x d to T x B x d, and the cross-attention's weights (heads x B x T x S) where asked for.
+        """Compute T x B x d from T x B x d, and the cross-attention's weights (heads x B x T x S) where asked for.
 
         Args:
             stream: T x B x d.

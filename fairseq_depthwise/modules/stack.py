@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+#: The stacks of a model.
+SIDES = ("encoder", "decoder")
+
 
 class Connection(nn.Module):
     """The simplest connection: each layer reads the output of the one before; a layer norm ends the stack.
 
     With residual layers this is the pre-norm Transformer.
-
-    Args:
-        embed_dim: d.
     """
 
     def __init__(self, *, embed_dim: int) -> None:
@@ -95,10 +95,10 @@ class Stack(Protocol):
 
 def layers_to_run(stack: Stack) -> Iterator[tuple[int, nn.Module, bool]]:
     """Return number, layer and whether it runs; in training, LayerDrop (Fan et al. 2020) skips some."""
-    kept = [True] * len(stack.layers)
+    runs = [True] * len(stack.layers)
     if stack.layerdrop and stack.training:
-        kept = (torch.rand(len(stack.layers)) > stack.layerdrop).tolist()
-    return zip(range(len(stack.layers)), stack.layers, kept, strict=True)
+        runs = (torch.rand(len(stack.layers)) > stack.layerdrop).tolist()
+    return zip(range(len(stack.layers)), stack.layers, runs, strict=True)
 
 
 def run_layer(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ _MEANS = ("exp_avg", "exp_avg_sq")
 
 
 def state_as_saved(state: Mapping[str, Any]) -> dict[str, Any]:
-    """``torch.optim.AdamW.state_dict()`` as ``adam`` would have it; the means are the same tensors."""
+    """Return ``torch.optim.AdamW.state_dict()`` as ``adam`` would have it; the means are the same tensors."""
     return {
         "state": {
             number: {"step": int(of_one["step"]), **{name: of_one[name] for name in _MEANS}}
@@ -33,7 +33,7 @@ def state_as_saved(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def state_as_loaded(saved: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What ``torch.optim.AdamW.load_state_dict`` takes, from a checkpoint of any Adam.
+    """Return what ``torch.optim.AdamW.load_state_dict`` takes, from a checkpoint of any Adam.
 
     Args:
         saved: as ``adam``, ``fused_adam``, PyTorch or apex wrote it.

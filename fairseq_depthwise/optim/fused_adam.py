@@ -54,10 +54,6 @@ class FusedAdam(FairseqOptimizer):
 
     Checkpoints are those of ``adam``, and either goes on from the other's (see :mod:`.adam_state`).
 
-    Args:
-        cfg: a ``FusedAdamConfig`` that fairseq has filled.
-        params: parameters in float32, or their float32 masters.
-
     Raises:
         UserError: an option's value is not possible, or the parameters are in half precision, whose moments the
             kernels would keep in half precision too.
@@ -99,7 +95,7 @@ class FusedAdam(FairseqOptimizer):
         self._factor = self._factor * c
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """The gradients' norm; from now on they count as if it were at most ``max_norm``, unless that is 0."""
+        """Return the gradients' norm; from now on they count as if it were at most ``max_norm``, unless that is 0."""
         norm: Tensor = super().clip_grad_norm(0, aggregate_norm_fn) * self._factor
         if max_norm > 0:
             self.multiply_grads((float(max_norm) / (norm + 1e-6)).clamp(max=1))
@@ -134,13 +130,13 @@ class FusedAdam(FairseqOptimizer):
     # --- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """As ``adam`` has it."""
+        """Return the state as ``adam`` has it."""
         return state_as_saved(self.optimizer.state_dict())
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], optimizer_overrides: Mapping[str, Any] | None = None
     ) -> None:
-        """Go on from the state of any Adam; rate, betas, eps and weight decay are the state's, unless overridden.
+        """Continue from the state of any Adam; rate, betas, eps and weight decay are the state's, unless overridden.
 
         Raises:
             UserError: it is that of another optimizer.
@@ -148,7 +144,7 @@ class FusedAdam(FairseqOptimizer):
         super().load_state_dict(state_as_loaded(state_dict, self.param_groups), optimizer_overrides)
 
     def average_params(self) -> None:
-        """The mean of the processes' moments, for ``--use-bmuf``."""
+        """Average the processes' moments, for ``--use-bmuf``."""
         processes = torch.distributed.get_world_size()
         for state in self.optimizer.state.values():
             for name in ("exp_avg", "exp_avg_sq"):
@@ -161,7 +157,7 @@ FusedAdam.__name__ = FairseqAdam.__name__
 
 @functools.cache
 def is_fused_possible(device: str) -> bool:
-    """Whether the installed PyTorch updates float32 values there with its kernel; said in the log where not.
+    """Return whether this PyTorch updates float32 values there with its kernel; log it where not.
 
     CUDA has had one since PyTorch 2.0, the CPU since 2.4. A trial tells, so that no list of devices and versions has to
     be kept.
@@ -178,7 +174,7 @@ def is_fused_possible(device: str) -> bool:
 
 
 def _read_betas(given: Any) -> tuple[float, float]:
-    """Two numbers, from fairseq's text or list.
+    """Read two numbers from fairseq's text or list.
 
     Raises:
         UserError: it is anything else.

@@ -93,12 +93,12 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
         return new_rate
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: fairseq's part, the restarts done so far, the updates, a warm start's step."""
+        """Return fairseq's part, the restarts done so far, the updates, and a warm start's step."""
         own = {"start": self._start, "restarts": sorted(self._done), "updates": self._updates}
         return {**super().state_dict(), **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint, also from one of stock ``inverse_sqrt``, which has had no restarts.
+        """Continue from a checkpoint, also from one of stock ``inverse_sqrt``, which has had no restarts.
 
         What was done stays done. Of ``--restart-updates``, which may have changed since, only those count that are not
         behind the checkpoint; a restart right at it still decides the next update.

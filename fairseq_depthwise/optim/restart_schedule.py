@@ -16,7 +16,7 @@ from fairseq_compat import UserError
 
 
 def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int = 0) -> int:
-    """The schedule's step s after ``updates`` updates, the one that decides the rate of the next update.
+    """Return the schedule's step s after ``updates`` updates, the one that decides the rate of the next update.
 
     Args:
         updates: the number of updates done so far.
@@ -31,7 +31,7 @@ def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int
 
 
 def rate(step: int, peak: float, warmup: int, initial: float = 0.0) -> float:
-    """The learning rate at step s: from ``initial`` straight up to ``peak`` at s = W, then peak * sqrt(W / s).
+    """Return the learning rate at step s: from ``initial`` straight up to ``peak`` at W, then peak * sqrt(W / s).
 
     Without a warm-up (W = 0) the rate starts at its peak and decays as with W = 1.
     """
@@ -42,7 +42,7 @@ def rate(step: int, peak: float, warmup: int, initial: float = 0.0) -> float:
 
 
 def parse_restarts(text: str) -> tuple[int, ...]:
-    """The numbers of updates in ``--restart-updates``; none if it is empty.
+    """Parse the numbers of updates in ``--restart-updates``; none if it is empty.
 
     Raises:
         UserError: it is not a list of growing whole numbers above 0.

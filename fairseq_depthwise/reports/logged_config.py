@@ -32,15 +32,15 @@ def parse_config(text: str) -> dict[str, Any]:
     Nothing is executed: names other than nan and inf, and calls other than ``Namespace(...)``, stay text.
     """
     try:
-        found = _value(ast.parse(text.strip(), mode="eval").body)
+        config = _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         return {}
-    if "common" in found:
-        return found
+    if "common" in config:
+        return config
     # The Namespace of older releases has all options in one.
-    return {"model": {"_name": found["arch"], **found}} if "arch" in found else {}
+    return {"model": {"_name": config["arch"], **config}} if "arch" in config else {}
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, str]:

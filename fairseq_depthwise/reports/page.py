@@ -19,12 +19,7 @@ _ROWS = 12
 
 
 def make_page(names: Sequence[str], runs: Sequence[RunRecord]) -> str:
-    """Return the page as HTML.
-
-    Args:
-        names: of the runs, all different.
-        runs: their records.
-    """
+    """Return the page as HTML."""
     title = names[0] if len(names) == 1 else f"{len(names)} training runs"
     body = [f"<h1>{escape(title)}</h1>", _summary(names, runs), _differences(names, runs), *map(_about, names, runs)]
     if len(names) > 1:

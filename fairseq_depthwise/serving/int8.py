@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.quantization.scalar.modules import IntLinear
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_depthwise.modules.linear.batched import UnitLinear
-from fairseq_depthwise.modules.linear.prepacked import PackedLinear
+from fairseq_depthwise.modules.linear.prepacked import JoinedLinear
 from fairseq_depthwise.modules.linear.quantized import QuantizedLinear, QuantizedUnitLinear
 
 _Product = QuantizedLinear | QuantizedUnitLinear
@@ -53,34 +53,39 @@ def quantize(models: Iterable[BaseFairseqModel]) -> Quantization:
     """
     modules = list(dict.fromkeys(module for model in models for module in model.modules()))
     before = _parameter_bytes(modules)
-    # 1. Products that were to be laid out for inference: of several maps, and of one that is in no other product.
-    products: list[_Product] = []
-    done: set[nn.Module] = set()
-    laid_out = [(vars(module), *item) for module in modules for item in vars(module).items()]
-    found = [(owner, name, value) for owner, name, value in laid_out if isinstance(value, PackedLinear)]
-    for owner, name, packed in sorted(found, key=lambda one: -len(one[2].maps)):
-        if len(packed.maps) == 1 and packed.maps[0] in done:
-            del owner[name]
-            continue
-        owner[name] = QuantizedLinear.of(packed.maps)
-        products.append(owner[name])
-        done.update(packed.maps)
-    # 2. All other maps.
+    linears = [
+        module
+        for module in modules
+        if type(module).__name__.endswith("Linear") and not isinstance(module, JoinedLinear)
+    ]
+    products: dict[nn.Module, _Product] = {}
+    # 1. Linear layers of one input, as the one product that they are at inference.
+    done: set[Tensor] = set()
     for module in modules:
-        if module not in done and (product := _product_of(module)) is not None:
-            vars(module)["forward"] = product  # of this object only, beside the class's
-            products.append(product)
-            done.add(module)
-    # 3. Their own weights.
+        if isinstance(module, JoinedLinear):
+            products[module] = QuantizedLinear(module.weight, module.bias)
+            done.update(linear.weight for linear in module.linears)
+    # 2. All others.
+    for linear in linears:
+        if not _is_in(linear, done) and (product := _product_of(linear)) is not None:
+            products[linear] = product
+    # 3. Each in the place of what it stands for, whose weights go.
+    quantized = [linear for linear in linears if linear in products or _is_in(linear, done)]
     for module in modules:
-        if module in done:
-            module.register_parameter("weight", None)
-            module.register_parameter("bias", None)
-        elif isinstance(module, MultiheadAttention):
-            module.skip_embed_dim_check = True  # fairseq's: or it reads the weights of its maps, and calls none
-    maps = sum(type(module).__name__.endswith("Linear") for module in modules)
-    after = _parameter_bytes(modules) + sum(product.bytes for product in products)
-    return Quantization(maps, len(done), before, after)
+        for name, child in list(module.named_children()):
+            if child in products:
+                setattr(module, name, products[child])
+        if isinstance(module, MultiheadAttention):
+            module.skip_embed_dim_check = True  # fairseq's: or it reads the weights of its layers, and calls none
+    for linear in quantized:
+        linear.register_parameter("weight", None)
+        linear.register_parameter("bias", None)
+    after = _parameter_bytes(modules) + sum(product.bytes for product in products.values())
+    return Quantization(len(linears), len(quantized), before, after)
+
+
+def _is_in(linear: nn.Module, done: set[Tensor]) -> bool:
+    return getattr(linear, "weight", None) in done
 
 
 def _product_of(module: nn.Module) -> _Product | None:

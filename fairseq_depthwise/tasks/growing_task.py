@@ -96,7 +96,7 @@ class GrowingTask(FairseqTask):
     # --- the model, before training -----------------------------------------------------------------------------------
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """The model at the depth it has when training starts or goes on; at its own depth ``from_checkpoint``.
+        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own.
 
         Raises:
             UserError: the stages are wrong or contradict the model, what is restored, or what is grown from.
@@ -117,13 +117,14 @@ class GrowingTask(FairseqTask):
         self.plan = parse_stages(given.growth_stages, strategy=given.growth_strategy, block_size=self.block_size)
         for side in self.sides:
             self._require_no_other_depth(cfg, side)
-        path = self._restoring.path
+        restoring = Restoring(given)
+        path = restoring.path
         depth = self.plan.depths[0]
         if path is not None:
             blocks = getattr(cfg, "encoder_block_size", None)
             state = checkpoints.load_checkpoint(path, mapped=True)
-            depth = depth_to_resume(path, state, self.sides[0], self.plan, self._restoring, blocks)
-            if not self._restoring.counts_anew:
+            depth = depth_to_resume(path, state, self.sides[0], self.plan, restoring, blocks)
+            if not restoring.counts_anew:
                 there = LastGrowth.before(state)
                 if not given.reset_optimizer:
                     require_same_freezing(path, there, given.growth_freeze)
@@ -155,20 +156,8 @@ class GrowingTask(FairseqTask):
         """Return what a checkpoint keeps of the task: also the last growth, which decides what is frozen."""
         return {**super().state_dict(), **self._last_growth.task_state()}
 
-    @property
-    def _restoring(self) -> Restoring:
-        options = self.growth_options
-        return Restoring(
-            options.save_dir,
-            options.restore_file,
-            options.continue_once,
-            options.finetune_from_model,
-            options.reset_dataloader,
-            options.reset_optimizer,
-        )
-
     def _require_no_other_depth(self, cfg: DictConfig, side: str) -> None:
-        """A depth that is neither the architecture's own nor the first or last of the stages was given by hand."""
+        """Refuse a depth given by hand: neither the architecture's own nor the first or last of the stages."""
         assert self.plan is not None
         given = cfg[f"{side}_layers"]
         if given not in (_depth_of_architecture(cfg._name, side), self.plan.depths[0], self.plan.depths[-1]):
@@ -180,7 +169,7 @@ class GrowingTask(FairseqTask):
     # --- the trainer, before training ---------------------------------------------------------------------------------
 
     def set_trainer(self, trainer: Trainer) -> None:
-        """Called once, by a new trainer: give fairseq the lengths and the batches of the stages.
+        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once.
 
         Raises:
             UserError: training would not end, or an option cannot be used with a model that grows.
@@ -215,7 +204,7 @@ class GrowingTask(FairseqTask):
         frequencies = plan.update_freqs(optimization.update_freq)
         if frequencies is not None:
             if common.fp16_scale_window is None:
-                # What fairseq takes for one frequency; for several it wants to be told.
+                # What fairseq takes for one frequency; for several it asks for one.
                 world = trainer.cfg.distributed_training.distributed_world_size
                 common.fp16_scale_window = int(2**14 / world / frequencies[0])
             optimization.update_freq = frequencies
@@ -242,7 +231,7 @@ class GrowingTask(FairseqTask):
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False,
         **options: Any,
     ) -> Any:  # fmt: skip
-        """Forward and backward; grow before, where a stage begins with this update."""
+        """Compute forward and backward; grow before, where a stage begins with this update."""
         trainer, plan = self._trainer, self.plan
         if trainer is not None and plan is not None:
             if plan.in_updates and self._enter(plan.stage_of(update_num + 1)):
@@ -308,7 +297,7 @@ class GrowingTask(FairseqTask):
         max_positions: Any = None,
         **options: Any,
     ) -> Any:
-        """Batches of the size that the epoch's stage sets, in training; fairseq keeps them for the next epoch."""
+        """Return batches of the size that the epoch's stage sets; fairseq keeps them for the next epoch."""
         if self.plan is not None and dataset is self.datasets.get(self.growth_options.train_subset):
             stage: Stage = self.plan.stages[0 if self.plan.in_updates else self.plan.stage_of(options.get("epoch", 1))]
             if stage.max_tokens is not None:
@@ -326,7 +315,7 @@ class GrowingTask(FairseqTask):
 
 
 def _depth_of_architecture(arch: str, side: str) -> int:
-    """The depth that an architecture has unless an option says otherwise."""
+    """Return the depth that an architecture has unless an option says otherwise."""
     defaults = DictConfig({})
     ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(defaults)
     own = defaults.get(f"{side}_layers")
@@ -334,7 +323,7 @@ def _depth_of_architecture(arch: str, side: str) -> int:
 
 
 def give_tasks_their_trainer() -> None:
-    """From now on a new trainer calls ``task.set_trainer(trainer)`` of a task that has such a method."""
+    """Let a new trainer call ``task.set_trainer(trainer)`` of a task that has such a method."""
     original = Trainer.__init__
     if hasattr(original, "__wrapped__"):
         return

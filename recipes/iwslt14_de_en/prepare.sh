@@ -22,10 +22,10 @@ text talks --clean --keep-equal --tokenize moses-lower --longest "$MAX_WORDS" --
 # Every 23rd pair is for validation.
 for language in de en; do
   made "$TEXT/held-out.$language" && continue
-  awk 'NR % 23 != 0' "$TEXT/talks.$language" >"$TEXT/left.$language.tmp"
-  mv "$TEXT/left.$language.tmp" "$TEXT/left.$language"
-  awk 'NR % 23 == 0' "$TEXT/talks.$language" >"$TEXT/held-out.$language.tmp"
-  mv "$TEXT/held-out.$language.tmp" "$TEXT/held-out.$language"
+  awk 'NR % 23 != 0' "$TEXT/talks.$language" >"$SCRATCH/left"
+  finish "$SCRATCH/left" "$TEXT/left.$language"
+  awk 'NR % 23 == 0' "$TEXT/talks.$language" >"$SCRATCH/held-out"
+  finish "$SCRATCH/held-out" "$TEXT/held-out.$language"
 done
 PAIRS=(--pair "$TEXT/left.de" "$TEXT/left.en")
 train_text --keep-equal --tokenize none

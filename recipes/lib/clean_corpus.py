@@ -20,7 +20,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from parallel_lines import map_in_order
-from step import run_step, say
+from recipe_step import output_name, run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError
@@ -31,7 +31,7 @@ _BETWEEN_CHINESE = re.compile(rf"(?<={_CHINESE}) +(?={_CHINESE})")
 
 
 class Limits(NamedTuple):
-    """Which pairs are kept.
+    """Which pairs are count.
 
     Attributes:
         longest: tokens of either side; 0 for any number.
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
     unequal: bool = False
 
     def fault(self, source: str, target: str) -> str | None:
-        """Why a tokenized pair is left out, or None."""
+        """Return why a tokenized pair is left out, or None."""
         lengths = (len(source.split()), len(target.split()))
         if min(lengths) == 0:
             return "one side is empty"
@@ -61,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     parser.add_argument("--pair", nargs=2, action="append", required=True, metavar="TEXT")
-    parser.add_argument("--output", required=True, metavar="PREFIX")
+    parser.add_argument("--output", type=output_name, required=True, metavar="PREFIX")
     parser.add_argument("--tokenize", choices=("none", "unsegmented", "moses", "moses-lower"), default="none")
     parser.add_argument("--clean", action="store_true", help="leave pairs out; without it, all lines stay")
     parser.add_argument("--keep-equal", action="store_true", help="keep pairs whose sides are the same")
@@ -86,13 +86,13 @@ def clean_corpus(
     raw: bool,
     jobs: int,
 ) -> None:
-    """See the head of this file; without ``limits`` all lines stay, even empty ones.
+    """Clean and tokenize, as the head of this file says; without ``limits`` all lines stay, even empty ones.
 
     Raises:
         UserError: a text cannot be read, or two sides have different numbers of lines; then no file is written.
     """
     left_out: Counter[str] = Counter()
-    read = kept = 0
+    read = count = 0
     with ExitStack() as stack:
         files = [stack.enter_context(atomic_write(f"{output}.{language}")) for language in languages]
         raws = [stack.enter_context(atomic_write(f"{output}.raw.{language}")) for language in languages] if raw else []
@@ -105,17 +105,17 @@ def clean_corpus(
                 else:
                     left_out[fault] += 1
             read += len(chunk)
-            kept += len(chosen)
+            count += len(chosen)
             for side, file in enumerate(files):
                 file.write("".join(f"{tokens[side]}\n" for _, tokens in chosen).encode())
             for side, file in enumerate(raws):
                 file.write("".join(f"{pair[side]}\n" for pair, _ in chosen).encode())
             if read // 1_000_000 > (read - len(chunk)) // 1_000_000:
-                say(f"{output}: {read:,} pairs read, {kept:,} kept")
-        if kept == 0:
+                say(f"{output}: {read:,} pairs read, {count:,} kept")
+        if count == 0:
             raise UserError(f"no pair of {', '.join(' and '.join(pair) for pair in pairs)} is left for {output}")
         report = stack.enter_context(atomic_write(f"{output}.report.txt"))
-        lines = [f"{read:,} pairs read, {kept:,} kept"]
+        lines = [f"{read:,} pairs read, {count:,} kept"]
         lines += [f"{number:,} left out: {reason}" for reason, number in left_out.most_common()]
         report.write("".join(f"{line}\n" for line in lines).encode())
     say(f"{output}: " + "; ".join(lines))
@@ -162,7 +162,7 @@ def tokenizer(kind: str, language: str) -> Callable[[str], str]:
 
 
 def _all_pairs(names: list[list[str]]) -> Iterator[tuple[str, str]]:
-    """The lines of all texts, source and target together.
+    """Yield the lines of all texts, source and target together.
 
     Raises:
         UserError: one side ends before the other.

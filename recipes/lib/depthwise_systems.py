@@ -20,7 +20,7 @@ _BIG_DROPOUT = replace(_DROPOUT, residual=0.3)
 
 
 def _training(width: int, updates: int, average: int, max_tokens: int, dropout: Dropout = _DROPOUT) -> Training:
-    """Section 3.1; steps and dropout are those of Vaswani et al., whom the paper follows."""
+    """Return the settings of Section 3.1; steps and dropout are those of Vaswani et al., whom the paper follows."""
     return Training(
         batch_tokens=25_000,
         updates=updates,
@@ -49,7 +49,7 @@ _ODE = replace(
 
 
 def _row(table: str, **scores: float) -> dict[str, tuple[Published, ...]]:
-    """Tokenized BLEU by recipe."""
+    """Return tokenized BLEU by recipe."""
     return {recipe: (Published("tokenized", score, table),) for recipe, score in scores.items()}
 
 
@@ -71,7 +71,7 @@ def _depthwise(
 
 
 def _big(system: System) -> System:
-    """A Big model: outside of English-German with the dropout of all others."""
+    """Return a Big model: outside of English-German with the dropout of all others."""
     plain = {"training": replace(system.training, dropout=_DROPOUT)}
     return replace(system, for_recipe={recipe: {**system.for_recipe.get(recipe, {}), **plain} for recipe in (_FR, _CS)})
 
@@ -169,7 +169,7 @@ SYSTEMS: dict[str, System] = {
 
 
 def many_languages(scheduler: str) -> Training:
-    """Section 3.5 follows Zhang et al. (2020), whose program says: 500,000 updates, the last 5 saved ones averaged."""
+    """Return the systems of Section 3.5, which follows Zhang et al. (2020): 500,000 updates, the last 5 averaged."""
     return replace(
         _training(512, 500_000, 5, 12_500),
         options=(*adam("(0.9, 0.98)", "1e-8", noam(512, 4000), 4000, scheduler), *SMOOTHED),

@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from recipe_step import run_step, say, whole_number
 from run_folder import languages_of, run_folder, seeds_of
-from step import run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError, checkpoints
@@ -57,23 +57,23 @@ def main() -> None:
             file.write((json.dumps(scores, indent=2) + "\n").encode())
         settings = f"{test}, beam {recipe.beam}, lenpen {recipe.length_penalty}"
         print(f"{options.recipe}, {name}: {system.about}; {settings}\n")
-        published = [one for one in system.published.get(options.recipe, ()) if one.test in ("", test)]
+        published = [score for score in system.published.get(options.recipe, ()) if score.test in ("", test)]
         print(report(scores, published))
 
 
 def with_average(system: System) -> System:
-    """The system with as many averaged checkpoints as ``AVERAGE`` says."""
+    """Return the system with as many averaged checkpoints as ``AVERAGE`` says."""
     average = whole_number(os.environ, "AVERAGE", system.training.average, lowest=0)
     return replace(system, training=replace(system.training, average=average))
 
 
 def averaged_name() -> str:
-    """What the names of results have in addition where ``AVERAGE`` is given."""
+    """Return what the names of results have in addition where ``AVERAGE`` is given."""
     return f"-average{int(average)}" if (average := os.environ.get("AVERAGE")) else ""
 
 
 def results_of(folder: Path) -> Path:
-    """Where a run's translations are."""
+    """Return where a run's translations are."""
     return folder / f"evaluation{averaged_name()}"
 
 
@@ -110,7 +110,7 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
 
 
 def checkpoint_of(system: System, folder: Path) -> Path:
-    """What evaluation translates with: the mean of the last checkpoints, or the best."""
+    """Return what evaluation translates with: the mean of the last checkpoints, or the best."""
     if system.training.average:
         return average_of(system.training.average, folder, up_to_best=system.training.up_to_best)
     best = folder / "checkpoints" / "checkpoint_best.pt"
@@ -187,7 +187,7 @@ def _on_cpu() -> tuple[str, ...]:
 
 
 def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, seeds: Sequence[str]) -> dict[str, Any]:
-    """Every metric of every seed, and the nearest baseline that has been evaluated with the same seed."""
+    """Return every metric of every seed, and the nearest baseline that has been evaluated with the same seed."""
     _, target = languages_of(work / "data-bin")
     document: dict[str, Any] = {"recipe": recipe, "system": name, "test": test, "seeds": list(seeds), "metrics": {}}
     for metric_name in RECIPES[recipe].metrics:
@@ -212,7 +212,7 @@ def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, s
 
 
 def baselines_of(recipe: str, system: System) -> Iterator[str]:
-    """The system's baseline, that one's own baseline, and so on."""
+    """Yield the system's baseline, that one's own baseline, and so on."""
     while system.baseline is not None:
         yield system.baseline
         system = system_of(recipe, system.baseline)
@@ -229,10 +229,10 @@ def forms(work: Path, test: str, target: str, metric: TranslationMetric) -> tupl
 
 
 def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
-    """The scores as a table, and what the columns mean."""
+    """Return the scores as a table, and what the columns mean."""
     rows = [["metric", "seed", "score", "published", "baseline", "p", "signature"]]
     for name, runs in scores["metrics"].items():
-        numbers = "; ".join(one.text for one in published if one.metric == name)
+        numbers = "; ".join(score.text for score in published if score.metric == name)
         for run in runs:
             base = f"{run['baseline']} {run['baseline_score']:.2f}" if "baseline" in run else "-"
             chance = f"{run['p']:.3f}" if "p" in run else "-"
@@ -243,8 +243,8 @@ def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
                 [name, "mean", f"{all_of_them.mean:.2f} +- {all_of_them.deviation:.2f}", numbers or "-"] + ["-"] * 3
             )
     # Columns that say nothing here: no paper has a number, or there is no baseline.
-    told = [column for column in zip(*rows, strict=True) if set(column[1:]) != {"-"}]
-    rows = [list(row) for row in zip(*told, strict=True)]
+    columns = [column for column in zip(*rows, strict=True) if set(column[1:]) != {"-"}]
+    rows = [list(row) for row in zip(*columns, strict=True)]
     return tables.aligned(rows) + (
         "\np: how often chance alone gives a difference from the baseline as large as this one (paired bootstrap)\n"
         if any("p" in run for runs in scores["metrics"].values() for run in runs)

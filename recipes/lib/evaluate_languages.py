@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluate import checkpoint_of, results_of, with_average
+from recipe_step import run_step, say, whole_number
 from run_folder import run_folder
-from step import run_step, say, whole_number
 from systems import Published
 
 from fairseq_compat import UserError
@@ -42,6 +42,10 @@ BEAM, LENGTH_PENALTY = RECIPES[RECIPE].beam, RECIPES[RECIPE].length_penalty
 #: Published scores by language; the column that the paper's win ratio is against.
 PUBLISHED = Path(__file__).parent.parent / "opus100" / "zhang2020.tsv"
 PUBLISHED_BASE = "laln_lalt"
+
+
+#: Group -> name of the direction -> its score.
+Scores = dict[str, dict[str, LanguageScore]]
 
 
 class Direction(NamedTuple):
@@ -89,35 +93,41 @@ def main() -> None:
         if not (path := direction.translations(folder)).exists() or path.stat().st_mtime < newest
     ]
     translate_all(str(checkpoint), str(work / "data-bin"), folder, todo)
-    scores = {group: {one.name: one.score(folder) for one in directions if one.group == group} for group in GROUPS}
+    scores = _scores(directions, folder)
     base = _baseline(system.baseline, directions)
     print(f"{RECIPE}, {options.system}: {system.about}; beam {BEAM}, lenpen {LENGTH_PENALTY}, sacreBLEU\n")
     print(report(scores, base, system.baseline, system.published.get(RECIPE, ())))
     with atomic_write(folder / "scores.json") as file:
-        document = {group: {name: one._asdict() for name, one in found.items()} for group, found in scores.items()}
+        document = {
+            group: {name: score._asdict() for name, score in by_name.items()} for group, by_name in scores.items()
+        }
         file.write((json.dumps(document, indent=2) + "\n").encode())
 
 
+def _scores(directions: Sequence[Direction], folder: Path) -> Scores:
+    return {group: {each.name: each.score(folder) for each in directions if each.group == group} for group in GROUPS}
+
+
 def directions_of(text: Path) -> list[Direction]:
-    """Every direction with a test set.
+    """Return every direction with a test set.
 
     Raises:
         UserError: there is none.
     """
-    found = []
+    directions = []
     for path in sorted(text.glob("test.en-*.en")):
         language = path.name.split(".")[1].removeprefix("en-")
         prefix = str(path.with_suffix(""))
-        found.append(Direction("en-xx", language, "en", language, prefix))
-        found.append(Direction("xx-en", language, language, "en", prefix))
+        directions.append(Direction("en-xx", language, "en", language, prefix))
+        directions.append(Direction("xx-en", language, language, "en", prefix))
     for report_file in sorted(text.glob("zero-shot/*-*.report.txt")):
         prefix = str(report_file).removesuffix(".report.txt")
         first, second = Path(prefix).name.split("-")
         for source, target in ((first, second), (second, first)):
-            found.append(Direction("zero-shot", f"{source}-{target}", source, target, prefix))
-    if not found:
+            directions.append(Direction("zero-shot", f"{source}-{target}", source, target, prefix))
+    if not directions:
         raise UserError(f"{text} has no test sets; run prepare.sh first")
-    return found
+    return directions
 
 
 def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence[Direction]) -> None:
@@ -185,18 +195,18 @@ def _translate(direction: Direction, folder: str) -> None:
         file.writelines(f"{line}\n".encode() for line in translated)
 
 
-def _baseline(name: str | None, directions: Sequence[Direction]) -> dict[str, dict[str, LanguageScore]] | None:
+def _baseline(name: str | None, directions: Sequence[Direction]) -> Scores | None:
     """The scores of the baseline, if it was evaluated in all of these directions."""
     if name is None:
         return None
     folder = run_folder(os.environ, name) / "evaluation"
-    if not all(one.translations(folder).exists() for one in directions):
+    if not all(direction.translations(folder).exists() for direction in directions):
         say(f"no win ratio over {name}: it has not been evaluated in all of these directions")
         return None
-    return {group: {one.name: one.score(folder) for one in directions if one.group == group} for group in GROUPS}
+    return _scores(directions, folder)
 
 
-def published_scores(column: str) -> dict[str, dict[str, LanguageScore]]:
+def published_scores(column: str) -> Scores:
     """Return group -> language -> score of a column of ``PUBLISHED``."""
     header, *rows = (line.split("\t") for line in read_lines(str(PUBLISHED)) if not line.startswith("#"))
     return {
@@ -208,12 +218,12 @@ def published_scores(column: str) -> dict[str, dict[str, LanguageScore]]:
 
 
 def report(
-    scores: dict[str, dict[str, LanguageScore]],
-    base: dict[str, dict[str, LanguageScore]] | None,
+    scores: Scores,
+    base: Scores | None,
     baseline: str | None,
     published: Sequence[Published],
 ) -> str:
-    """Every direction, and the means with the published ones.
+    """Return every direction, and the means with the published ones.
 
     Args:
         scores: by group and language.
@@ -221,27 +231,27 @@ def report(
         baseline: the system's baseline.
         published: of the system.
     """
-    numbers = {one.metric: one.text for one in published}
+    numbers = {score.metric: score.text for score in published}
     rows, notes = [["direction", "score", "published"]], []
-    for group, found in scores.items():
-        if not found:
+    for group, by_name in scores.items():
+        if not by_name:
             continue
-        rows += [[f"{group} {name}", f"{one.score:.2f}", "-"] for name, one in found.items()]
-        summary = summarize(found, base[group] if base else None)
-        rows.append([f"{group} mean over {len(found)}", f"{summary.mean:.2f}", "-"])
+        rows += [[f"{group} {name}", f"{score.score:.2f}", "-"] for name, score in by_name.items()]
+        summary = summarize(by_name, base[group] if base else None)
+        rows.append([f"{group} mean over {len(by_name)}", f"{summary.mean:.2f}", "-"])
         if group == "zero-shot":
             continue
-        wins = summarize(found, published_scores(PUBLISHED_BASE)[group]).win_ratio
+        wins = summarize(by_name, published_scores(PUBLISHED_BASE)[group]).win_ratio
         for name, value in (("bleu94", summary.bleu94), ("bleu4", summary.bleu4), ("win_ratio", wins)):
             label = f"{group} {name}"
             rows.append([label, "-" if value is None else f"{value:.2f}", numbers.get(label, "-")])
         if summary.win_ratio is not None:
             rows.append([f"{group} win_ratio over {baseline}", f"{summary.win_ratio:.2f}", "-"])
-        for name, reason in (("bleu94", why_no_bleu94(found)), ("bleu4", why_no_bleu4(found))):
+        for name, reason in (("bleu94", why_no_bleu94(by_name)), ("bleu4", why_no_bleu4(by_name))):
             if reason:
                 notes.append(f"no {group} {name}: {reason}")
     notes.append("win_ratio: against the published scores of LALN + LALT (Zhang et al., 2020)")
-    signature = next(one.signature for found in scores.values() for one in found.values())
+    signature = next(score.signature for by_name in scores.values() for score in by_name.values())
     return tables.aligned(rows) + "\n" + "".join(f"{line}\n" for line in (*notes, signature))
 
 

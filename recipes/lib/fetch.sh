@@ -1,7 +1,7 @@
 # Archives, sourced by prepare.sh: resumed where a download stopped, checked, and under their names only when whole.
 #
 # Environment: MIRROR            a folder or URL that has the archives (default: their public homes)
-#              IGNORE_CHECKSUMS  1 takes archives that are not the published ones
+#              IGNORE_CHECKSUMS  1 takes archives that are not the published ones, if they can be read to their end
 # shellcheck shell=bash
 
 # fetch NAME CHECKSUM URL...: one archive into DOWNLOADS; NAME alone is looked up in archives.txt.
@@ -20,32 +20,35 @@ fetch() {
   done
   (
     # Two that fetch into one folder would write the same file.
-    if command -v flock >/dev/null && ! flock -n 8; then
+    if ! lock 8; then
       say "waiting for another process that fetches into $DOWNLOADS"
-      flock 8 || true # some file systems have no locks
+      lock 8 wait
     fi
     is_checked && exit
     local part=$file fault remedy="Put a whole one into $DOWNLOADS, or remove it to have it fetched"
     if [ ! -e "$file" ]; then
-      part=$DOWNLOADS/.$name.part remedy="It was removed; run the same command again to fetch it anew"
+      part=$DOWNLOADS/.$name.fairseq-unfinished remedy="It was removed; run the same command again to fetch it anew"
       get "$part" "${@:3}"
     fi
     fault=$(fault_of "$part")
-    if [ -n "$fault" ] && [ "${IGNORE_CHECKSUMS:-}" != 1 ]; then
+    if [ -n "$fault" ]; then
       [ "$part" = "$file" ] || rm -f "$part"
       [ "$checksum" = none ] || remedy+=", with IGNORE_CHECKSUMS=1 if its owners have replaced it"
       die "$name is not what it should be: $fault. $remedy"
     fi
-    [ "$part" = "$file" ] || mv "$part" "$file"
-    echo "$checksum $(size "$file")" >"$file.checked"
+    [ "$part" = "$file" ] || finish "$part" "$file"
+    seal >"$file.checked"
   ) 8<"$DOWNLOADS"
 }
 
 # is_checked: the file is there, and was compared with this checksum.
 is_checked() {
   [ -e "$file" ] && [ -e "$file.checked" ] && [ ! "$file" -nt "$file.checked" ] &&
-    [ "$(cat "$file.checked")" = "$checksum $(size "$file")" ]
+    [ "$(cat "$file.checked")" = "$(seal)" ]
 }
+
+# seal: what tells the file that was checked from one that took its place.
+seal() { echo "$checksum $(size "$file") $(date -r "$file" +%s)"; }
 
 # get PART URL...: from MIRROR, or from the first URL that has it.
 get() {
@@ -53,7 +56,7 @@ get() {
   if [ -n "${MIRROR:-}" ] && [[ $MIRROR != *://* ]]; then
     [ -f "$MIRROR/$name" ] || die "MIRROR=$MIRROR has no file $name"
     say "copying $MIRROR/$name"
-    cp -f "$MIRROR/$name" "$1" || die "cannot write $1"
+    cp -f -- "$MIRROR/$name" "$1" || die "cannot write $1"
     return
   fi
   [ -z "${MIRROR:-}" ] || set -- "$1" "${MIRROR%/}/$name"
@@ -90,11 +93,11 @@ download() {
 
 # fault_of FILE: what is wrong with it, if its checksum is not the published one or it cannot be read to its end.
 fault_of() {
-  local found kind=${checksum%%:*} published=${checksum#*:}
-  if [ "$kind" != none ]; then
-    found=$("${kind}sum" <"$1")
-    found=${found%% *}
-    [ "$found" = "$(tr A-F a-f <<<"$published")" ] || echo "it has the $kind $found, and $published was published"
+  local digest kind=${checksum%%:*} published=${checksum#*:}
+  if [ "$kind" != none ] && [ "${IGNORE_CHECKSUMS:-}" != 1 ]; then
+    digest=$("${kind}sum" <"$1")
+    digest=${digest%% *}
+    [ "$digest" = "$(tr A-F a-f <<<"$published")" ] || echo "it has the $kind $digest, and $published was published"
   elif ! is_readable "$1" 2>/dev/null; then
     echo "it is damaged or incomplete"
   fi

@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 
 def batch(tokens: int, processes: int, most: int) -> Batch:
-    """The batch whose tokens, processes and repetitions multiply to ``tokens``, rounded up to whole ones.
+    """Return the batch whose tokens, processes and repetitions multiply to ``tokens``, rounded up to whole ones.
 
     Args:
         tokens: of an update.
@@ -60,7 +60,7 @@ def batch(tokens: int, processes: int, most: int) -> Batch:
 
 
 def growth_stages(stages: Sequence[Stage], tokens: int, processes: int, most: int) -> str:
-    """``--growth-stages`` with the batch of each stage: deeper models fit fewer tokens at a time.
+    """Return ``--growth-stages`` with the batch of each stage: deeper models fit fewer tokens at a time.
 
     Stages in updates have no batches of their own; fairseq begins another batch size with an epoch only.
     """

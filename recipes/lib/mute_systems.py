@@ -22,12 +22,12 @@ NIST_TESTS = ("mt06", "mt02", "mt03", "mt04", "mt08")
 
 
 def _dropout(probability: float) -> Dropout:
-    """Appendix A names one; the authors' program has it inside the feed-forward nets as well, and none of attention."""
+    """Return the dropouts: Appendix A names one; the authors' program has it in feed-forward nets, not in attention."""
     return Dropout(probability, attention=0, activation=probability)
 
 
 def _selected(*options: str) -> tuple[str, ...]:
-    """Options that make ``checkpoint_best.pt`` the one with the highest BLEU, decoded as the test set is."""
+    """Return options that make ``checkpoint_best.pt`` the one with the highest BLEU, decoded as the test set is."""
     return (
         *("--eval-bleu", "--eval-bleu-args", '{"beam": 4, "lenpen": 0.6}', *options),
         *("--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"),
@@ -44,7 +44,7 @@ _OPTIONS = {
 
 
 def _training(width: int, max_tokens: int) -> Training:
-    """Section 4 and Appendix A: 4 GPUs with 4096 tokens each; the best checkpoint on the validation set is scored."""
+    """Return the settings of Section 4 and Appendix A: 4 GPUs, 4096 tokens each; the best checkpoint is scored."""
     return Training(
         batch_tokens=16_384,
         updates=300_000,
@@ -57,7 +57,7 @@ def _training(width: int, max_tokens: int) -> Training:
 
 
 def _for_recipes(training: Training) -> dict[str, dict[str, Training]]:
-    """WMT18 and NIST: other dropouts, and for NIST two GPUs and half as many updates."""
+    """Return what WMT18 and NIST have instead: other dropouts, and for NIST two GPUs and half as many updates."""
     common = training.options[: -len(_OPTIONS[_DE])]
     chinese = replace(training, dropout=_dropout(0.1), options=(*common, *_OPTIONS[_ZH]))
     nist = replace(
@@ -69,17 +69,17 @@ def _for_recipes(training: Training) -> dict[str, dict[str, Training]]:
 def _row(
     german: float | None = None, chinese: float | None = None, nist: tuple[float, ...] = ()
 ) -> dict[str, tuple[Published, ...]]:
-    """Tables 1 to 3; of NIST either all test sets, or for Table 4 the first."""
-    found: dict[str, tuple[Published, ...]] = {}
+    """Return a row of Tables 1 to 3; of NIST either all test sets, or for Table 4 the first."""
+    published: dict[str, tuple[Published, ...]] = {}
     if german is not None:
-        found[_DE] = (Published("tokenized", german, "Table 2", digits=1),)
+        published[_DE] = (Published("tokenized", german, "Table 2", digits=1),)
     if chinese is not None:
-        found[_ZH] = (Published("sacrebleu", chinese, "Table 3", digits=1),)
+        published[_ZH] = (Published("sacrebleu", chinese, "Table 3", digits=1),)
     if nist:
         table = "Table 1" if len(nist) == len(NIST_TESTS) else "Table 4"
         pairs = zip(NIST_TESTS, nist, strict=False)
-        found[_NIST] = tuple(Published("tokenized-lc", score, table, test=test) for test, score in pairs)
-    return found
+        published[_NIST] = tuple(Published("tokenized-lc", score, table, test=test) for test, score in pairs)
+    return published
 
 
 def _system(

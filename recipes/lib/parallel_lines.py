@@ -23,7 +23,7 @@ CHUNK = 2000
 
 
 def in_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
-    """Lists of at most ``size`` items."""
+    """Yield lists of at most ``size`` items."""
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
@@ -32,7 +32,7 @@ def in_chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
 def map_in_order(
     function: Callable[[list[Item]], Result], items: Iterable[Item], jobs: int, prepare: Callable[[], None]
 ) -> Iterator[Result]:
-    """``function`` of each chunk of ``items``, in their order.
+    """Yield ``function`` of each chunk of ``items``, in their order.
 
     Args:
         function: must be importable by another process.
@@ -69,7 +69,7 @@ def map_in_order(
 
 
 def _follow_parent() -> None:
-    """In a worker: Ctrl-C is the parent's, and when the parent ends, be it by SIGKILL, nobody waits for work here.
+    """Leave Ctrl-C to the parent, and end this worker when the parent ends, be it by SIGKILL.
 
     A worker that stayed would keep its memory, and what its parent had locked.
     """

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import sentencepiece
-from step import run_step, say
+from recipe_step import output_name, run_step, say
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write, copied_whole
@@ -31,13 +31,13 @@ def main() -> None:
     learning.add_argument("texts", nargs="+")
     learning.add_argument("--size", type=int, required=True, help="entries of the vocabulary")
     learning.add_argument("--sample", type=int, default=10_000_000, help="sentences to learn from, at most")
-    learning.add_argument("--output", required=True, metavar="PREFIX")
+    learning.add_argument("--output", type=output_name, required=True, metavar="PREFIX")
     learning.set_defaults(run=lambda options: learn(options.texts, options.size, options.sample, options.output))
     applying = commands.add_parser("apply")
     applying.add_argument("models", nargs="+", help="a model for both sides, or one each")
     applying.add_argument("--input", required=True, metavar="PREFIX")
     applying.add_argument("--languages", nargs=2, required=True, metavar="LANG")
-    applying.add_argument("--output", required=True, metavar="PREFIX")
+    applying.add_argument("--output", type=output_name, required=True, metavar="PREFIX")
     applying.add_argument("--longest", type=int, default=0, help="leave out pairs with a side of more subwords")
     applying.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="threads")
     applying.set_defaults(
@@ -104,7 +104,7 @@ def apply(models: list[str], prefix: str, languages: list[str], output: str, lon
     """
     splitters = [_load(model) for model in (models if len(models) > 1 else models * 2)]
     names = [f"{prefix}.{language}" for language in languages]
-    read = kept = 0
+    read = count = 0
     with ExitStack() as stack:
         texts = [stack.enter_context(open(name, encoding="utf-8", newline="\n")) for name in names]
         files = [stack.enter_context(atomic_write(f"{output}.{language}")) for language in languages]
@@ -117,12 +117,12 @@ def apply(models: list[str], prefix: str, languages: list[str], output: str, lon
             read += len(pairs)
             if longest:
                 pairs = [pair for pair in pairs if max(map(len, pair)) <= longest]
-            kept += len(pairs)
+            count += len(pairs)
             for side, file in enumerate(files):
                 file.write("".join(f"{' '.join(pair[side])}\n" for pair in pairs).encode())
-        if kept == 0:
+        if count == 0:
             raise UserError(f"no pair of {' and '.join(names)} has at most {longest} subwords")
-    say(f"{output}: {kept:,} pairs" + (f", {read - kept:,} left out: more than {longest} subwords" * (read > kept)))
+    say(f"{output}: {count:,} pairs" + (f", {read - count:,} left out: more than {longest} subwords" * (read > count)))
 
 
 def _load(model: str) -> sentencepiece.SentencePieceProcessor:

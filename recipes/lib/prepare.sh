@@ -5,17 +5,16 @@
 #              DOWNLOADS  where archives are kept (default: WORK/downloads); one folder can serve all recipes
 # shellcheck shell=bash
 DOWNLOADS=${DOWNLOADS:-$WORK/downloads}
+case $DOWNLOADS in -*) DOWNLOADS=./$DOWNLOADS ;; esac
 TEXT=$WORK/text
 DATA=$WORK/data-bin
 UNFINISHED=$WORK/.data-bin.fairseq-unfinished  # a name that no user gives
 SCRATCH=$WORK/.text.fairseq-unfinished
-mkdir -p "$TEXT" "$DOWNLOADS"
+mkdir -p "$TEXT" "$DOWNLOADS" || die "WORK=$WORK and DOWNLOADS=$DOWNLOADS must be folders that can be written"
 
 # Two at once would write the same files.
-if command -v flock >/dev/null; then
-  exec 9>"$WORK/.preparing"
-  flock -n 9 || die "WORK=$WORK is being prepared by another process; wait for it, or give another WORK"
-fi
+exec 9>>"$WORK/.preparing"
+lock 9 || die "WORK=$WORK is being prepared by another process; wait for it, or give another WORK"
 
 rm -rf "$SCRATCH"
 mkdir "$SCRATCH"
@@ -39,8 +38,11 @@ settings() {
   if [ -e "$TEXT/settings" ]; then
     [ "$now" = "$(cat "$TEXT/settings")"$'\n' ] || die "WORK=$WORK was prepared with" \
       "$(tr '\n' ' ' <"$TEXT/settings")and not with $(tr '\n' ' ' <<<"$now"): give another WORK, or remove this one"
+  elif [ -e "$DATA" ] || [ -n "$(ls -A "$TEXT")" ]; then
+    die "WORK=$WORK has a folder text or data-bin that prepare.sh did not make; give another WORK"
   else
-    printf %s "$now" >"$TEXT/settings.tmp" && mv "$TEXT/settings.tmp" "$TEXT/settings"
+    printf %s "$now" >"$SCRATCH/settings"
+    finish "$SCRATCH/settings" "$TEXT/settings"
   fi
 }
 
@@ -97,8 +99,7 @@ joint_bpe() {
     subword_nmt -c 'from subword_nmt.subword_nmt import main; main()' learn-joint-bpe-and-vocab \
       --input "$TEXT/train.$SOURCE" "$TEXT/train.$TARGET" --symbols "$MERGES" \
       --output "$SCRATCH/bpe.codes" --write-vocabulary "$SCRATCH/bpe.vocab.$SOURCE" "$SCRATCH/bpe.vocab.$TARGET"
-    mv "$SCRATCH/bpe.vocab.$SOURCE" "$SCRATCH/bpe.vocab.$TARGET" "$TEXT/"
-    mv "$SCRATCH/bpe.codes" "$TEXT/bpe.codes"
+    for part in "vocab.$SOURCE" "vocab.$TARGET" codes; do finish "$SCRATCH/bpe.$part" "$TEXT/bpe.$part"; done
   fi
   for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do
     made "$TEXT/bpe.$part.$SOURCE" "$TEXT/bpe.$part.$TARGET" && continue
@@ -117,7 +118,7 @@ joint_bpe() {
       PAIRS=(--pair "$SCRATCH/train.$SOURCE" "$SCRATCH/train.$TARGET")
       text bpe.train --clean --keep-equal --longest "$LONGEST"
     else
-      for language in "$SOURCE" "$TARGET"; do mv "$SCRATCH/$part.$language" "$TEXT/bpe.$part.$language"; done
+      for language in "$SOURCE" "$TARGET"; do finish "$SCRATCH/$part.$language" "$TEXT/bpe.$part.$language"; done
     fi
   done
 }
@@ -165,6 +166,6 @@ binarize() {
 $(tail -n 3 "$TEXT/preprocess.log")"
   cp "${models[@]}" "$UNFINISHED/"
   printf '%s\n' "${TESTS[@]}" >"$UNFINISHED/tests.txt"
-  mv "$UNFINISHED" "$DATA"
+  finish "$UNFINISHED" "$DATA"
   say "done: $DATA"
 }

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from step import run_step
+from recipe_step import run_step
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def table(recipe: str) -> str:
-    """The systems of a recipe as Markdown."""
+    """Return the systems of a recipe as Markdown."""
     published = any(recipe in system.published for system in RECIPES[recipe].systems.values())
     rows = [["system", "what it is", "updates", "batch, tokens", "dropout", *(["published"] if published else [])]]
     differences = []
@@ -53,9 +53,9 @@ def table(recipe: str) -> str:
         system = system_of(recipe, name)
         training = system.training
         if system.stages:
-            layers = _listed([str(one.layers) for one in system.stages])
-            unit = "updates" if any(one.updates for one in system.stages) else "epochs"
-            lengths = _listed([f"{one.updates or one.epochs or 'all further'}" for one in system.stages])
+            layers = _listed([str(stage.layers) for stage in system.stages])
+            unit = "updates" if any(stage.updates for stage in system.stages) else "epochs"
+            lengths = _listed([f"{stage.updates or stage.epochs or 'all further'}" for stage in system.stages])
             length = f"{layers} layers for {lengths} {unit}"
         elif training.updates:
             length = f"{training.updates:,}"
@@ -66,7 +66,7 @@ def table(recipe: str) -> str:
         row = [f"`{name}`", system.about, length, batch]
         row.append(f"{dropout.residual:g}, {dropout.attention:g}, {dropout.activation:g}")
         if published:
-            numbers = "; ".join(f"{one.name} {one.text}" for one in system.published.get(recipe, ()))
+            numbers = "; ".join(f"{score.name} {score.text}" for score in system.published.get(recipe, ()))
             row.append(f"{system.paper}: {numbers}" if numbers else "-")
         rows.append(row)
         differences += [

@@ -15,6 +15,24 @@ die() {
 
 say() { echo "$RECIPE: $*" >&2; }
 
+# lock DESCRIPTOR [wait]: fails if another process holds it. Python has what not every system's shell has; where the
+# file system knows no locks, there are none.
+lock() {
+  "$PYTHON" -c 'import fcntl, sys
+try:
+    fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX | (0 if sys.argv[2:] else fcntl.LOCK_NB))
+except BlockingIOError:
+    sys.exit(1)
+except OSError:
+    pass' "$@" 2>/dev/null
+}
+
+# finish FROM TO: a file or folder gets its name when it is on the disk.
+finish() {
+  find "$1" -type f -exec sync {} + 2>/dev/null || sync
+  mv "$1" "$2"
+}
+
 case $RECIPE in
   '' | -* | */*) known=no ;;
   *) known=$([ -e "$LIB/../$RECIPE/README.md" ] && echo yes || echo no) ;;
@@ -28,6 +46,7 @@ fi
 
 JOBS=${JOBS:-$(getconf _NPROCESSORS_ONLN)}
 WORK=${WORK:-runs/$RECIPE}
+case $WORK in -*) WORK=./$WORK ;; esac  # no option of a command
 if [ -z "${PYTHON:-}" ]; then
   PYTHON=$LIB/../../.venv/bin/python
   [ -x "$PYTHON" ] || PYTHON=python3

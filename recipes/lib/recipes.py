@@ -52,14 +52,14 @@ _GERMAN = ("tokenized", "compound-split", "sacrebleu")
 
 
 def _published_in(recipe: str, systems: dict[str, System]) -> dict[str, System]:
-    """The systems with numbers for a recipe, and their baselines."""
+    """Return the systems with numbers for a recipe, and their baselines."""
     names = {name for name, system in systems.items() if recipe in system.published}
     names |= {baseline for name in names if (baseline := systems[name].baseline)}
     return {name: system for name, system in systems.items() if name in names}
 
 
 def _many_languages() -> dict[str, System]:
-    """OPUS-100: Zhang et al. (2020) trained the baseline, 500,000 updates with a warm-up of 4000."""
+    """Return the systems of OPUS-100: the baseline of Zhang et al. (2020), 500,000 updates with a warm-up of 4000."""
     growing = replace(
         _SDT["sdt_rpr_24l"],
         stages=sdt_systems.stages((6, 1), (12, 1), (18, 1), (24, None)),
@@ -138,7 +138,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def system_of(recipe: str, name: str) -> System:
-    """The system as it is in a recipe.
+    """Return the system as it is in a recipe.
 
     Raises:
         UserError: the recipe has no such system.

@@ -13,7 +13,7 @@ FINISHED = "finished"
 
 
 def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
-    """``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1; ``RUN`` in the environment names another.
+    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1; ``RUN`` in the environment names another.
 
     Raises:
         UserError: ``SEED`` is no number.
@@ -26,15 +26,15 @@ def run_folder(environment: Mapping[str, str], system: str, seed: str | None = N
 
 
 def seeds_of(work: Path, system: str) -> list[str]:
-    """The seeds that a system was trained with, in order."""
+    """Return the seeds that a system was trained with, in order."""
     folder = work / "systems"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    found = [re.fullmatch(re.escape(system) + r"(?:-seed(\d+))?", name) for name in names]
-    return sorted((match[1] or "1" for match in found if match), key=int)
+    matches = [re.fullmatch(re.escape(system) + r"(?:-seed(\d+))?", name) for name in names]
+    return sorted((match[1] or "1" for match in matches if match), key=int)
 
 
 def languages_of(data: Path) -> tuple[str, str]:
-    """Source and target language of binarized data.
+    """Return source and target language of binarized data.
 
     Raises:
         UserError: the folder has no training data of one pair.

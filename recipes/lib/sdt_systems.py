@@ -50,7 +50,7 @@ def _share(layers: int) -> float:
 
 
 def stages(*lengths: tuple[int, int | None]) -> tuple[Stage, ...]:
-    """Layers and epochs of each stage."""
+    """Return layers and epochs of each stage."""
     return tuple(Stage(layers, epochs, _share(layers)) for layers, epochs in lengths)
 
 
@@ -75,15 +75,18 @@ def _german_french(
     german: tuple[float, float], french: tuple[float, float] | None = None, table: str = "Table 1"
 ) -> dict[str, tuple[Published, ...]]:
     """Return a row with tokenized BLEU and sacreBLEU."""
-    found = {}
+    published = {}
     for recipe, metric, scores in ((_DE, "compound-split", german), (_FR, "tokenized", french)):
         if scores:
-            found[recipe] = (Published(metric, scores[0], table), Published("sacrebleu", scores[1], table, digits=1))
-    return found
+            published[recipe] = (
+                Published(metric, scores[0], table),
+                Published("sacrebleu", scores[1], table, digits=1),
+            )
+    return published
 
 
 def _german(score: float, table: str) -> dict[str, tuple[Published, ...]]:
-    """A row with one number."""
+    """Return a row with one number."""
     return {_DE: (Published("compound-split", score, table),)}
 
 
@@ -101,7 +104,7 @@ def _baseline(
     dropout: Dropout = _DROPOUT,
     baseline: str | None = None,
 ) -> System:
-    """Trained at full depth from the start."""
+    """Return a system that is trained at full depth from the start."""
     training = _training(16_000, tokens, updates, dropout=dropout)
     return System(
         arch,
@@ -152,7 +155,7 @@ def _ablation(
     plan: tuple[Stage, ...] = _STAGES_48,
     scheduler: str = "inverse_sqrt_restart",
 ) -> System:
-    """Sdt-RPR-48L with one thing changed."""
+    """Return Sdt-RPR-48L with one thing changed."""
     return _grown("48l", about, plan, "sdt_rpr_48l", _german(score, table), *options, scheduler=scheduler)
 
 

@@ -42,7 +42,7 @@ _RELATIVE = ("--max-relative-positions", "8", "--relative-position-terms", "key"
 
 
 def stages(updates: int) -> tuple[Stage, ...]:
-    """Grow to full depth in thirds of it, over the first half of the updates."""
+    """Return stages that grow to full depth in thirds of it, over the first half of the updates."""
     quarter = updates // 4
     third = DEEP // 3
     return (Stage(third, updates=quarter), Stage(2 * third, updates=quarter), Stage(DEEP))

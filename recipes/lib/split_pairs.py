@@ -15,7 +15,7 @@ import re
 from itertools import zip_longest
 from pathlib import Path
 
-from step import run_step, say
+from recipe_step import output_name, run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--pair", nargs=2, required=True, metavar="TEXT")
     parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     parser.add_argument("--held-out", type=int, required=True, metavar="N", help="sentences of each of the two sets")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--output", type=output_name, required=True, metavar="FOLDER")
     options = parser.parse_args()
     pairs = list(dict.fromkeys(zip_longest(*map(read_text, options.pair))))
     if any(source is None or target is None for source, target in pairs):
@@ -38,22 +38,23 @@ def main() -> None:
     parts = split(pairs, options.held_out)
     if not parts["train"] or len(parts["valid"]) < options.held_out:
         raise UserError(f"{len(pairs):,} pairs are too few to hold out {options.held_out:,} sentences twice")
-    options.output.mkdir(exist_ok=True)
+    output = Path(options.output)
+    output.mkdir(exist_ok=True)
     for name, part in reversed(parts.items()):
         for side, language in enumerate(options.languages):
-            with atomic_write(options.output / f"{name}.{language}") as file:
+            with atomic_write(output / f"{name}.{language}") as file:
                 file.writelines(f"{pair[side]}\n".encode() for pair in part)
     say(", ".join(f"{len(part):,} pairs of {name}" for name, part in parts.items()))
 
 
 def split(pairs: list[tuple[str, str]], held_out: int) -> dict[str, list[tuple[str, str]]]:
-    """Pairs to ``train``, ``valid`` and ``test``, each in the order of their hashes."""
+    """Split pairs into ``train``, ``valid`` and ``test``, each in the order of their hashes."""
     by_target: dict[str, tuple[str, str]] = {}
     for source, target in sorted(pairs):
         if len(target.split()) >= SHORTEST:
             by_target.setdefault(plain(target), (source, target))
     chosen = sorted(by_target, key=_hash)[: 2 * held_out]
-    test, valid = ([by_target[one] for one in part] for part in (chosen[:held_out], chosen[held_out:]))
+    test, valid = ([by_target[sentence] for sentence in part] for part in (chosen[:held_out], chosen[held_out:]))
     sources = {plain(source) for source, _ in (*test, *valid)}
     targets = set(chosen)
     train = [pair for pair in pairs if plain(pair[0]) not in sources and plain(pair[1]) not in targets]
@@ -61,7 +62,7 @@ def split(pairs: list[tuple[str, str]], held_out: int) -> dict[str, list[tuple[s
 
 
 def plain(sentence: str) -> str:
-    """A sentence without case and punctuation."""
+    """Return a sentence without case and punctuation."""
     return " ".join(re.sub(r"[\W_]+", " ", sentence.casefold()).split())
 
 

@@ -33,10 +33,10 @@ def write_tables(page: Path, records: Sequence[Record]) -> None:
     for record in records:
         recipe = record.content["recipe"]
         begin, end = f"<!-- sweep {recipe} -->\n", f"<!-- end of sweep {recipe} -->\n"
-        head, found, rest = text.partition(begin)
+        head, opened, rest = text.partition(begin)
         _, closed, tail = rest.partition(end)
-        if not found or not closed:
-            raise UserError(f"--page {page} lacks the comment {(end if found else begin).strip()}")
+        if not opened or not closed:
+            raise UserError(f"--page {page} lacks the comment {(end if opened else begin).strip()}")
         text = head + begin + "\n" + "\n".join(section(record)).rstrip() + "\n\n" + end + tail
     with atomic_write(page) as file:
         file.write(text.encode())
@@ -46,17 +46,19 @@ def section(record: Record) -> Iterator[str]:
     """Yield the lines of a recipe's tables."""
     recipe = record.content["recipe"]
     runs = [result for result in record.content["runs"].values() if "failed" not in result]
-    found = {system: _seeds(record, system) for system in SYSTEMS}
-    found = {system: seeds for system, seeds in found.items() if seeds}
+    by_system = {system: _seeds(record, system) for system in SYSTEMS}
+    by_system = {system: seeds for system, seeds in by_system.items() if seeds}
     if not runs:
         yield "Being made: no training has ended yet."
         return
-    if found:
-        yield tables.markdown([_HEAD + list(RECIPES[recipe].metrics), *(_row(recipe, *one) for one in found.items())])
+    if by_system:
+        yield tables.markdown(
+            [_HEAD + list(RECIPES[recipe].metrics), *(_row(recipe, *item) for item in by_system.items())]
+        )
         yield "Mean and standard deviation over seeds; loss: the lowest on the validation set, in bits a token without"
         yield "smoothing; minutes: of one core, which with a GPU is the time that starting its work took."
         yield ""
-        yield from _comparisons(record, found)
+        yield from _comparisons(record, by_system)
     yield "Peak rates: validation loss at the end of the short trainings with seed 1."
     yield ""
     rows = [["system", *(f"{rate:g}" for rate in RATES), "taken"]]
@@ -70,15 +72,17 @@ def section(record: Record) -> Iterator[str]:
     if any("edge" in row[-1] for row in rows):
         yield "Edge: the lowest or highest of the rates was the best, and one beyond it might be better still."
         yield ""
-    missing = [system for system in SYSTEMS if system not in found]
+    missing = [system for system in SYSTEMS if system not in by_system]
     if missing:
         yield f"Still to be trained: {', '.join(f'`{system}`' for system in missing)}."
         yield ""
     for what in ("processor", "commit"):
         yield f"- {what.capitalize()}: {', '.join(sorted({str(result[what]) for result in runs}))}."
-    versions = sorted({", ".join(f"{name} {one}" for name, one in result["versions"].items()) for result in runs})
+    versions = sorted({", ".join(map(" ".join, result["versions"].items())) for result in runs})
     yield f"- Versions: {'; or '.join(versions)}."
-    yield from sorted({f"- {name}: `{one['signature']}`." for result in runs for name, one in _metrics(result).items()})
+    yield from sorted(
+        {f"- {name}: `{metric['signature']}`." for result in runs for name, metric in _metrics(result).items()}
+    )
     yield f"- All numbers: [records/sweep_{recipe}.json](records/sweep_{recipe}.json)."
 
 
@@ -107,22 +111,22 @@ def _row(recipe: str, system: str, seeds: dict[int, dict[str, Any]]) -> list[str
     ]
 
 
-def _comparisons(record: Record, found: dict[str, dict[int, dict[str, Any]]]) -> Iterator[str]:
+def _comparisons(record: Record, by_system: dict[str, dict[int, dict[str, Any]]]) -> Iterator[str]:
     """Yield the table of differences, each system's from every baseline of it that was trained with the same seed."""
     recipe = record.content["recipe"]
     name = RECIPES[recipe].metrics[0]
     metric = TranslationMetric(name)
     rows = [["system", "baseline", "seeds", f"difference in {name}", "p, of each seed"]]
-    for system, seeds in found.items():
+    for system, seeds in by_system.items():
         for baseline in baselines_of(recipe, system_of(recipe, system)):
-            both = [seed for seed in seeds if seed in found.get(baseline, {})]
+            both = [seed for seed in seeds if seed in by_system.get(baseline, {})]
             if not both:
                 continue
             differences, chances = [], []
             for seed in both:
-                ours, theirs = (found[one][seed]["metrics"][name] for one in (system, baseline))
+                ours, theirs = (by_system[each][seed]["metrics"][name] for each in (system, baseline))
                 differences.append(ours["score"] - theirs["score"])
-                chances.append(paired_bootstrap(metric, *(from_text(one["sentences"]) for one in (theirs, ours))))
+                chances.append(paired_bootstrap(metric, *(from_text(scored["sentences"]) for scored in (theirs, ours))))
             rows.append(
                 [
                     f"`{system}`",

@@ -102,20 +102,20 @@ class Record:
         self.content: dict[str, Any] = {"recipe": recipe, "protocol": protocol, "runs": {}}
         if path.exists():
             try:
-                found = json.loads(path.read_text(encoding="utf-8"))
+                content = json.loads(path.read_text(encoding="utf-8"))
                 same = (
-                    found["recipe"] == recipe
-                    and found["protocol"] == protocol
-                    and all(isinstance(one, dict) for one in found["runs"].values())
+                    content["recipe"] == recipe
+                    and content["protocol"] == protocol
+                    and all(isinstance(run, dict) for run in content["runs"].values())
                 )
             except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
                 raise UserError(f"{path} is not a record of a sweep; give another folder with --records") from error
             if not same:
                 raise UserError(
-                    f"{path} is of another protocol, {found['recipe']} with {found['protocol']}, and this one is "
+                    f"{path} is of another protocol, {content['recipe']} with {content['protocol']}, and this one is "
                     f"{recipe} with {protocol}; give another folder with --records"
                 )
-            self.content = found
+            self.content = content
 
     def require_text(self, report: list[str]) -> None:
         """Raise UserError if the trainings so far had another training text, so that nothing can be compared."""
@@ -128,8 +128,8 @@ class Record:
 
     def of(self, run: Run) -> dict[str, Any] | None:
         """Return what is known of a training, None before it has ended."""
-        found: dict[str, Any] | None = self.content["runs"].get(run.name)
-        return found
+        result: dict[str, Any] | None = self.content["runs"].get(run.name)
+        return result
 
     def add(self, run: Run, result: Mapping[str, Any]) -> None:
         """Keep what came of a training, in the file as well."""

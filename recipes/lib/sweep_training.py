@@ -56,11 +56,11 @@ class Training:
 
     @property
     def log(self) -> Path:
-        """What its commands print."""
+        """Return what its commands print."""
         return self.folder / "sweep.log"
 
     def is_foreign(self) -> bool:
-        """Whether there are files in the folder already and none of a sweep's."""
+        """Return whether there are files in the folder already and none of a sweep's."""
         return self.folder.exists() and not self.log.exists() and any(self.folder.iterdir())
 
     def stop(self) -> None:
@@ -80,11 +80,11 @@ class Training:
                 start_new_session=True, pass_fds=(self.lock,),
             )  # fmt: skip
         lower_priority(self.process.pid)
-        kept = self.folder / f"{name}.seconds"
-        before, now = _seconds(kept), 0.0
+        record = self.folder / f"{name}.seconds"
+        before, now = _seconds(record), 0.0
         while (status := self.process.poll()) is None:
             now = max(now, group_seconds(self.process.pid))
-            with atomic_write(kept) as file:
+            with atomic_write(record) as file:
                 file.write(f"{before + now:.1f}\n".encode())
             time.sleep(LOOK if now > LOOK else 0.1)
         if self.stopping:

@@ -34,7 +34,7 @@ class Published:
 
     @property
     def name(self) -> str:
-        """The metric, with the test set where there are several."""
+        """Return the metric, with the test set where there are several."""
         return f"{self.test} {self.metric}" if self.test else self.metric
 
 
@@ -132,12 +132,12 @@ class System:
     paper: str = ""
 
     def within(self, recipe: str) -> System:
-        """The system as it is in a recipe."""
+        """Return the system as it is in a recipe."""
         return replace(self, **self.for_recipe.get(recipe, {}))
 
 
 def adam(betas: str, epsilon: str, rate: float, warm_up: int, scheduler: str = "inverse_sqrt") -> tuple[str, ...]:
-    """Options of Adam and of a rate that rises linearly and falls with the inverse square root."""
+    """Return options of Adam and of a rate that rises linearly and falls with the inverse square root."""
     return (
         *("--optimizer", "adam", "--adam-betas", betas, "--adam-eps", epsilon, "--clip-norm", "0.0"),
         *("--lr-scheduler", scheduler, "--lr", f"{rate:.6g}", "--warmup-updates", str(warm_up)),
@@ -146,7 +146,7 @@ def adam(betas: str, epsilon: str, rate: float, warm_up: int, scheduler: str = "
 
 
 def noam(width: int, warm_up: int) -> float:
-    """The peak of "noam", width^-0.5 min(t^-0.5, t warm_up^-1.5), which is reached at t = warm_up."""
+    """Return the peak of "noam", width^-0.5 min(t^-0.5, t warm_up^-1.5), which is reached at t = warm_up."""
     return float((width * warm_up) ** -0.5)
 
 

@@ -30,7 +30,7 @@ _BREAKS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]+")
 
 
 def read_text(name: str) -> Iterator[str]:
-    """The lines of a text, each in one piece: characters that some programs take for line ends become spaces.
+    """Yield the lines of a text, each in one piece: characters that some programs take for line ends become spaces.
 
     Raises:
         UserError: there is no such archive or member, it is damaged, or not UTF-8.
@@ -54,14 +54,14 @@ def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
         with open(archive, "rb") as file:
             yield archive, file
         return
-    found = False
+    matched = False
     for name, stream in _zip_members(archive) if archive.endswith(".zip") else _tar_members(archive):
         if fnmatch.fnmatchcase(name.removeprefix("./"), pattern):
-            found = True
+            matched = True
             yield f"{archive}!{name}", stream
             if "*" not in pattern:
                 return
-    if not found:
+    if not matched:
         raise UserError(f"{archive} has no member {pattern}")
 
 
@@ -96,7 +96,7 @@ def _zip_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _by_number(name: str) -> list[str | int]:
-    """Book2 before Book10: both sides of a corpus in several members come in the same order."""
+    """Sort Book2 before Book10: both sides of a corpus in several members come in the same order."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
@@ -124,15 +124,15 @@ def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
 
 
 def _segments(name: str, stream: IO[bytes]) -> Iterator[str]:
-    """The text of a test set in SGML or XML: what stands in its ``<seg>`` elements, as sacreBLEU reads it too.
+    """Yield the text of a test set in SGML or XML: what stands in its ``<seg>`` elements, as sacreBLEU reads it too.
 
     The XML files are IWSLT's; like fairseq's scripts, this writes their typographic apostrophe as the plain one.
     """
     text = _decode(name, 0, stream.read())
     if name.endswith(".xml"):
         text = text.replace("\u2019", "'")
-    for found in _SEGMENT.finditer(text):
-        yield one_line(found[1])
+    for segment in _SEGMENT.finditer(text):
+        yield one_line(segment[1])
 
 
 def _decode(name: str, number: int, line: bytes) -> str:
@@ -144,5 +144,5 @@ def _decode(name: str, number: int, line: bytes) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without line ends, control characters and surplus white space."""
+    """Return a text without line ends, control characters and surplus white space."""
     return " ".join(_BREAKS.sub(" ", text).split())

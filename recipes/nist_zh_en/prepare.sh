@@ -36,8 +36,8 @@ for set in "${sets[@]}"; do
   for name in "test.$set" "test.$set".ref{1,2,3}; do
     for form in zh en raw.zh raw.en; do
       made "$TEXT/$name.$form" && continue
-      awk -v start="$start" -v count="$count" 'NR > start && NR <= start + count' "$TEXT/sets.$form" >"$TEXT/$name.tmp"
-      mv "$TEXT/$name.tmp" "$TEXT/$name.$form"
+      awk -v start="$start" -v count="$count" 'NR > start && NR <= start + count' "$TEXT/sets.$form" >"$SCRATCH/part"
+      finish "$SCRATCH/part" "$TEXT/$name.$form"
     done
     start=$((start + ${count:-0}))
   done

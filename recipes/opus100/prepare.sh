@@ -87,9 +87,9 @@ binarize_pair() {
     tail -n 3 "$TEXT/binarized/en-$language.log" >&2
     return 1
   }
-  mv "$TEXT/binarized/en-$language.tmp" "$TEXT/binarized/en-$language"
+  finish "$TEXT/binarized/en-$language.tmp" "$TEXT/binarized/en-$language"
 }
-export -f binarize_pair
+export -f binarize_pair finish
 say "splitting into subwords and binarizing"
 cut -d ' ' -f 1 <<<"$chosen" | xargs -P "$JOBS" -I '{}' bash -c 'binarize_pair {}' || die "a pair could not be binarized"
 
@@ -103,5 +103,5 @@ cp "$TEXT/pieces.dict.txt" "$UNFINISHED/dict.en.txt"
 cp "$TEXT/pieces.model" "$UNFINISHED/"
 { echo en && cut -d ' ' -f 1 <<<"$chosen"; } >"$UNFINISHED/languages.txt"
 cut -d ' ' -f 1 <<<"$chosen" | sed 's/.*/en-&,&-en/' | paste -s -d , - >"$UNFINISHED/pairs.txt"
-mv "$UNFINISHED" "$DATA"
+finish "$UNFINISHED" "$DATA"
 say "done: $DATA"

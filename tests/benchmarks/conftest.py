@@ -43,5 +43,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = [(f"the {a} sees {b} cats", f"das {a} sieht {b} Katzen") for a in "abcdefghij" for b in "klmnopqrst"]
     for part, chosen in (("train", pairs), ("valid", pairs[:9]), ("test", pairs[::11])):
         for language, sentences in zip(("en", "de"), zip(*chosen, strict=True), strict=True):
-            (folder / f"{part}.{language}").write_text("".join(f"{one}.\n" for one in sentences), encoding="utf-8")
+            (folder / f"{part}.{language}").write_text(
+                "".join(f"{sentence}.\n" for sentence in sentences), encoding="utf-8"
+            )
     return folder

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import bench
 import pytest
 import torch
 from bench_rows import FAMILIES, INT8, LARGE, QUICK, ROWS, UNITS, groups
-
-RunBenchmark = Callable[..., subprocess.CompletedProcess[str]]
+from turns import Remote
 
 #: With three layers there are no blocks of six: sdt cannot be built.
 TINY = [
@@ -27,12 +27,14 @@ pytestmark = pytest.mark.xdist_group("bench")
 
 
 @pytest.fixture(scope="module")
-def measured(run_benchmark: RunBenchmark, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """What a run printed, and its record."""
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """What a run printed, and its record; its processes are forks, which start at once."""
+    importlib.import_module("torch._dynamo")  # the first optimizer of a process does it: here, and not in every fork
     records = tmp_path_factory.mktemp("bench") / "records"
-    done = run_benchmark("bench.py", *TINY, f"--records={records}", forked=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout, json.loads((records / "bench_cpu_tiny.json").read_text(encoding="utf-8"))
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(Remote, "start_method", "fork")
+        assert bench.main([*TINY, f"--records={records}"]) == 0
+    return printed.getvalue(), json.loads((records / "bench_cpu_tiny.json").read_text(encoding="utf-8"))
 
 
 class TestRun:
@@ -83,11 +85,11 @@ class TestRun:
 
 
 class TestNothingMeasured:
-    def test_too_little_memory(self, run_benchmark: RunBenchmark, tmp_path: Path) -> None:
+    def test_too_little_memory(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """In a real process, of which nothing is imported before."""
         arguments = ["--size=base", "--rows=stock 6", "--parts=decoding", "--starts=1", "--memory=0.01"]
-        done = run_benchmark("bench.py", *arguments, f"--records={tmp_path}", forked=False)
-        assert done.returncode == 1
-        assert "nothing could be measured: stock 6: too little memory" in done.stderr.splitlines()[-1]
+        assert bench.main([*arguments, f"--records={tmp_path}"]) == 1
+        assert "nothing could be measured: stock 6: too little memory" in capsys.readouterr().err.splitlines()[-1]
 
     def test_no_such_device(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from record import write_record
 from render import diverged, main, render_page, tables_of
 
 from fairseq_compat import UserError
@@ -168,3 +169,10 @@ def test_records_of_the_docs_have_tables(path: Path) -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
     assert {"program", "command", "machine", "versions"} <= set(record["setup"])
     assert len(tables_of(record)) > 1
+
+
+def test_a_file_that_is_no_record_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "probe.json").write_text("[1]")
+    with pytest.raises(UserError, match=r"probe\.json is not a record"):
+        write_record(tmp_path, "probe", {"setup": SETUP})
+    assert (tmp_path / "probe.json").read_text() == "[1]"

@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from stepwise import StepwiseTraining
 from turns import Remote, WorkFailedError, quartiles, ratios, reason_of, take_turns
+from workplace import StepwiseTraining
 
 from fairseq_compat import UserError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.checkpoints import averaging
 
 NAMES = ("first.pt", "second.pt", "third.pt")
+
+
+def average_of(states: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> dict[str, Tensor]:
+    averager = averaging.RunningAverage()
+    for state, name in zip(states, names, strict=True):
+        averager.add(state, name)
+    return averager.result()
 
 
 def random_states(dtype: torch.dtype = torch.float32, count: int = 3, scale: float = 1.0) -> list[dict[str, Tensor]]:
@@ -56,7 +64,7 @@ def save(folder: Path, name: str, model: dict[str, Tensor], *, maximize: bool = 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_mean_is_the_naive_one_rounded_once(dtype: torch.dtype, count: int) -> None:
     states = random_states(dtype, count)
-    mean = averaging.average(states, [str(number) for number in range(count)])
+    mean = average_of(states, [str(number) for number in range(count)])
     assert list(mean) == list(states[0])
     for name, tensor in mean.items():
         expected = torch.from_numpy(naive_mean(states, name)).to(dtype)
@@ -78,14 +86,14 @@ def test_mean_is_the_naive_one_rounded_once(dtype: torch.dtype, count: int) -> N
 )
 def test_short_types_are_summed_in_a_wider_one(dtype: torch.dtype, values: list[float]) -> None:
     states = [{"weight": torch.tensor([value]).to(dtype)} for value in values]
-    mean = averaging.average(states, [str(value) for value in values])
+    mean = average_of(states, [str(value) for value in values])
     assert mean["weight"].item() == torch.tensor(sum(values) / len(values)).to(dtype).item()
 
 
 def test_states_are_left_as_they_were() -> None:
     states = random_states(torch.float64)
     before = [{name: tensor.clone() for name, tensor in state.items()} for state in states]
-    averaging.average(states, NAMES)
+    average_of(states, NAMES)
     for state, copy in zip(states, before, strict=True):
         assert all(torch.equal(state[name], copy[name]) for name in state)
 
@@ -95,7 +103,7 @@ def test_counters_and_masks_are_those_of_the_last() -> None:
         {"weight": torch.tensor([value]), "version": torch.tensor([int(value)]), "mask": torch.tensor([value > 1])}
         for value in (1.0, 2.0, 6.0)
     ]
-    mean = averaging.average(states, NAMES)
+    mean = average_of(states, NAMES)
     assert mean["weight"].item() == 3.0
     assert mean["version"].tolist() == [6]
     assert mean["version"].dtype == torch.int64
@@ -123,7 +131,7 @@ def test_tie_that_only_some_have_is_none() -> None:
     table = torch.ones(2)
     states = [{"a": table, "b": table}, {"a": torch.zeros(2), "b": torch.full((2,), 4.0)}]
     for given in (states, states[::-1]):
-        mean = averaging.average(given, NAMES[:2])
+        mean = average_of(given, NAMES[:2])
         assert mean["a"].tolist() == [0.5, 0.5]
         assert mean["b"].tolist() == [2.5, 2.5]
 
@@ -132,7 +140,7 @@ def test_tie_within_a_larger_tie_is_kept() -> None:
     """a = b = c in the first, only b = c in the second."""
     first, second, third = torch.ones(1), torch.full((1,), 3.0), torch.full((1,), 5.0)
     states = [{"a": first, "b": first, "c": first}, {"a": second, "b": third, "c": third}]
-    mean = averaging.average(states, NAMES[:2])
+    mean = average_of(states, NAMES[:2])
     assert {name: tensor.item() for name, tensor in mean.items()} == {"a": 2.0, "b": 3.0, "c": 3.0}
     assert mean["b"].data_ptr() == mean["c"].data_ptr()
 
@@ -144,15 +152,15 @@ def test_first_tensor_of_another_shape_is_named() -> None:
     states = [{"same": torch.ones(1), "wide": torch.ones(2, 3), "deep": torch.ones(1)}] * 2
     states.append({"same": torch.ones(1), "wide": torch.ones(2, 4), "deep": torch.ones(5)})
     with pytest.raises(UserError, match=r"wide has shape 2x4 in third\.pt and 2x3 in first\.pt"):
-        averaging.average(states, NAMES)
+        average_of(states, NAMES)
 
 
 def test_missing_and_additional_tensors_are_named() -> None:
     small, large = {"a": torch.ones(1)}, {"a": torch.ones(1), "b": torch.ones(1)}
     with pytest.raises(UserError, match=r"second\.pt has no tensor b, which first\.pt has"):
-        averaging.average([large, small], NAMES[:2])
+        average_of([large, small], NAMES[:2])
     with pytest.raises(UserError, match=r"second\.pt has a tensor b, which first\.pt lacks"):
-        averaging.average([small, large], NAMES[:2])
+        average_of([small, large], NAMES[:2])
 
 
 # Models that grew between two checkpoints.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -57,34 +56,6 @@ def test_every_line(inspect: Callable[..., dict[str, str]], tmp_path: Path) -> N
     assert lines.keys() == expected.keys()
     for name, values in expected.items():
         assert all(value in lines[name] for value in values), lines[name]
-
-
-def test_what_is_missing_takes_no_line(inspect: Callable[..., dict[str, str]]) -> None:
-    state, _ = tiny_checkpoint()
-    lines = inspect({"cfg": {"model": state["cfg"]["model"]}, "model": state["model"]})
-    assert lines["updates"] == lines["versions"] == "not recorded"
-    assert lines["optimizer state"] == lines["moving average"] == "no"
-    assert lines.keys().isdisjoint({"learning rate", "stage", "validation", "averaged from", "grown from"})
-
-
-def test_a_depth_of_no_stage_the_end_of_an_epoch_and_a_preset(inspect: Callable[..., dict[str, str]]) -> None:
-    position = {"train_iterator": {"epoch": 3, "iterations_in_epoch": 0}}
-    state, _ = tiny_checkpoint(extra=position, parts={"task": GROWING}, encoder_layers=8)
-    state["cfg"]["model"]["_name"] = "sdt_transformer_wmt_en_de"
-    lines = inspect(state)
-    assert "none has 8 layers" in lines["stage"]
-    assert "end of epoch 2" in lines["updates"]
-    assert lines["architecture"] == "sdt_transformer_wmt_en_de (sdt_transformer)"
-
-
-def test_another_plugins_checkpoint_of_the_older_style(inspect: Callable[..., dict[str, str]]) -> None:
-    """With copies of encoder weights, as stock fairseq has them."""
-    values = {"encoder.layers.0.fc1.weight": torch.ones(4), "encoder.layers.0.fc1_weight": torch.zeros(4)}
-    lines = inspect({"args": Namespace(arch="theirs"), "model": values})
-    assert lines["architecture"].startswith("theirs, ")
-    assert lines["encoder"] == "1 layer"
-    assert lines["parameters"].startswith("4, float32")
-    assert "4 in copies" in lines["parameters"]
 
 
 @pytest.mark.parametrize("zipped", [True, False])

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from lexicon import VERBS
 from make_corpus import main, word_forms
 
 CORPUS = Path(__file__).parents[2] / "examples" / "quickstart" / "corpus"
@@ -46,20 +45,6 @@ def test_spelling_and_length(language: str) -> None:
         assert 3 <= len(line.split()) <= 16, line
 
 
-def test_participles_are_at_the_end_of_main_clauses() -> None:
-    participles = {entry.german.participle for entry in VERBS if not entry.german.preterite}
-    ambiguous = {form for entry in VERBS for form in (entry.german.third, entry.german.infinitive)}
-    for line in lines("train", "de"):
-        if "," not in line and " und " not in line:
-            assert not (participles - ambiguous) & set(line.split()[:-1]), line
-
-
-def test_no_contraction_is_missing() -> None:
-    # At the start of a clause it is a relative pronoun: "das Kind, an das ich denke".
-    missing = re.compile(r"[^,] (in das|zu dem|zu der|an das|von dem) ")
-    assert not [line for line in lines("train", "de") if missing.search(line)]
-
-
 def test_refuses_to_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     existing = tmp_path / "valid.de"
     existing.write_text("mine\n", encoding="utf-8")
@@ -67,6 +52,11 @@ def test_refuses_to_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "valid.de" in capsys.readouterr().err
     assert existing.read_text(encoding="utf-8") == "mine\n"
     assert list(tmp_path.iterdir()) == [existing]
+    # With --force a file is replaced, and a link to one elsewhere is not.
+    existing.rename(tmp_path / "elsewhere")
+    existing.symlink_to("elsewhere")
+    assert main(["--output", str(tmp_path), "--train", "4000", "--force"]) == 1
+    assert "symbolic link" in capsys.readouterr().err
 
 
 def test_force_overwrites_and_sizes_and_seed_count(tmp_path: Path) -> None:

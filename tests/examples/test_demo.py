@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -111,33 +113,39 @@ def test_a_used_folder_and_an_unknown_language_are_refused(
         assert f"{option} {value}" in errors
 
 
+def test_sigterm_ends_the_command_that_runs(small_corpus: Path, tmp_path: Path) -> None:
+    waiting = small_corpus / "train.en"
+    (small_corpus / "train.en.gz").unlink()
+    os.mkfifo(waiting)  # reading it takes until somebody writes
+    options = ("--corpus", small_corpus, "--output", tmp_path / "run")
+    command = [sys.executable, QUICKSTART / "demo.py", *options]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        reader = os.open(waiting, os.O_WRONLY)  # returns as soon as it is read
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    with pytest.raises(BrokenPipeError):
+        os.write(reader, b"a line\n")
+    os.close(reader)
+
+
 def test_english_is_the_source_unless_another_is_given(demo: ModuleType, small_corpus: Path) -> None:
     assert demo.find_languages(small_corpus, None) == ("en", "de")
     assert demo.find_languages(small_corpus, "de") == ("de", "en")
 
 
-def test_progress_is_read_from_the_log(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_read_from_the_log(demo: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     import command_line
 
-    clock = iter(range(0, 1000, 10))
-    monkeypatch.setattr(command_line.time, "monotonic", lambda: float(next(clock)))
+    def line(kind: str, **state: object) -> str:
+        return f"2026-01-01 00:00:00 | INFO | {kind} | {json.dumps(state)}\n"
 
-    def log() -> Iterator[str]:
-        yield "2026-01-01 00:00:00 | INFO | fairseq_cli.train | {'_name': None}\n"
-        for update in (10, 20):
-            state = {"epoch": 1, "num_updates": str(update), "loss": "5.5", "wps": "1234.5"}
-            yield f"2026-01-01 00:00:00 | INFO | train_inner | {json.dumps(state)}\n"
-        state = {"epoch": 1, "valid_num_updates": "20", "valid_loss": "4.4"}
-        yield f"2026-01-01 00:00:00 | INFO | valid | {json.dumps(state)}\n"
-
-    command_line.show_training(log(), 100)
+    log = ["2026-01-01 00:00:00 | INFO | fairseq_cli.train | {'_name': None}\n"]
+    log += [line("train_inner", num_updates=str(update), loss="5.5", wps="1234.5") for update in (10, 20)]
+    log += [line("valid", valid_num_updates="20", valid_loss="4.4"), line("train_inner", num_updates="30")[:-3]]
+    command_line.show_training(log, 100, seconds=20)
     assert capsys.readouterr().out.splitlines() == [
-        "  at this speed training takes 2 minutes",  # 10 of 100 updates in 10 s
-        "  update 10/100  loss 5.5  1,234 tokens/s  about 2 minutes left",
-        "  update 20/100  loss 5.5  1,234 tokens/s  about 80 s left",
         "  update 20/100: validation loss 4.4",
+        "  update 20/100  loss 5.5  1,234 tokens/s  about 80 s left",
     ]
 
 

@@ -94,14 +94,3 @@ def test_numerals() -> None:
         77: "seventy-seven siebenundsiebzig", 99: "ninety-nine neunundneunzig",
     }  # fmt: skip
     assert {value: f"{numeral(value).english} {numeral(value).german}" for value in expected} == expected
-
-
-def test_genders() -> None:
-    expected = {
-        "m": "Schlüssel Koffer Löffel Teller Rock Schuh Mantel Käse Reis Saft Turm Fluss See Haken",
-        "f": "Kartoffel Karotte Wand Insel Brücke Fabrik Bibliothek Maus Kuh Tür Pause",
-        "n": "Messer Hemd Kleid Büro Zimmer Schloss Dach Dorf Krankenhaus Fenster Regal Sofa Boot Bett",
-    }
-    genders = {entry.german: entry.gender for entry in NOUNS.values()}
-    for gender, words in expected.items():
-        assert {word: genders[word] for word in words.split()} == dict.fromkeys(words.split(), gender)

@@ -112,24 +112,6 @@ def test_depth_and_rate_of_every_update() -> None:
     assert trainer.lr_scheduler.state_dict()["restarts"] == [2, 4]
 
 
-def test_stages_in_epochs() -> None:
-    trainer = trainer_of(task__growth_stages="1:1,2:2,4:", optimization__max_update=0, optimization__max_epoch=9)
-    depths = []
-    for epoch in range(1, 6):
-        trainer.begin_epoch(epoch)
-        depths.append(train(trainer, 1)[0][0])
-    assert depths == [1, 2, 2, 4, 4]
-
-
-def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    trainer = trainer_of(task__growth_stages="1:1u,2:")
-    with caplog.at_level(logging.INFO):
-        train(trainer, 2)
-    (line,) = [record.getMessage() for record in caplog.records if "live_growth" in record.name]
-    # The warm-up is unfinished and goes on.
-    assert re.search(r"encoder from 1 to 2 layers after 1 updates .* learning rate 0\.005", line)
-
-
 def test_another_schedule_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     scheduler = {"_name": "inverse_sqrt", "warmup_updates": WARMUP, "warmup_init_lr": -1, "lr": [PEAK]}
     trainer = trainer_of(lr_scheduler=scheduler, task__growth_stages="1:3u,2:")

@@ -27,7 +27,7 @@ def restoring(save_dir: Path, **options: Any) -> Restoring:
         "reset_dataloader": False,
         "reset_optimizer": False,
     }
-    return Restoring(str(save_dir), **(given | options))
+    return Restoring(SimpleNamespace(save_dir=str(save_dir), **(given | options)))
 
 
 # --- which checkpoint ------------------------------------------------------------------------------------------------

@@ -43,20 +43,6 @@ def test_every_form(text: str, stages: list[Stage], in_updates: bool, length: in
     assert plan.depths == tuple(stage.layers for stage in stages)
 
 
-#: The 48 layers of the authors' program, whose epochs and batches are published.
-PAPER = "6:2@4096x2,12:2@4096x2,18:2@4096x2,24:2@4096x2,30:2@2731x3,36:3@2731x3,42:3@2048x4,48:5@2048x4"
-
-
-def test_the_48_layers_of_the_paper() -> None:
-    plan = plan_of(PAPER, block_size=6)
-    epochs = [plan.depths[plan.stage_of(epoch)] for epoch in range(1, 22)]
-    assert epochs == [6, 6, 12, 12, 18, 18, 24, 24, 30, 30, 36, 36, 36, 42, 42, 42, 48, 48, 48, 48, 48]
-    assert plan.length == 21
-    assert plan.update_freqs([1]) == [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 4]
-    batches = [plan.stages[plan.stage_of(epoch)].max_tokens for epoch in range(1, 22)]
-    assert batches == [4096] * 8 + [2731] * 5 + [2048] * 8
-
-
 # --- which stage -----------------------------------------------------------------------------------------------------
 
 

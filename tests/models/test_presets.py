@@ -1,4 +1,4 @@
-"""Presets of all families: registered, the rows of the papers' tables, nothing but defaults; their parameters."""
+"""Presets of all families: registered, the rows of the papers' tables, nothing but defaults; first values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
 from tiny_models import FAMILIES, task_of
-from torch import nn
 
 from fairseq_depthwise.growth.trained_model import options_class
 from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS as DEPTHWISE_PRESETS
@@ -157,10 +156,6 @@ def tasks(vocabulary: int) -> SimpleNamespace:
     return task_of(vocabulary, vocabulary)
 
 
-def count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_presets_are_registered(family: str) -> None:
     assert set(PRESETS[family]) == set(EXPECTED[family])
@@ -182,59 +177,6 @@ def test_options_that_are_given_stay(family: str, preset: str) -> None:
     given = {"dropout": 0.25, "encoder_layers": 12, "max_relative_positions": 3, "attention_dropout": 0.15}
     config = completed(family, preset, **given)
     assert {name: getattr(config, name) for name in given} == given
-
-
-# --- parameters ------------------------------------------------------------------------------------------------------
-
-#: Of base width: the projections of an attention, its table of so many distances, the feed-forward net and a norm.
-ATTENTION, NET, NORM = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 2 * 512
-S_TABLE, M_TABLE = 17 * 64, 33 * 64
-UNIT = ATTENTION + M_TABLE + NET + NORM
-
-
-def test_parameters_of_shallow_to_deep_layers() -> None:
-    base = build(SDT, "wmt_en_de")
-    assert {count(layer) for layer in base.encoder.layers} == {ATTENTION + NET + 2 * NORM + S_TABLE}
-    assert {count(layer) for layer in base.decoder.layers} == {2 * ATTENTION + NET + 3 * NORM + S_TABLE}
-    plain = build(SDT, "wmt_en_de_pre_norm").encoder.layers
-    assert {count(layer) for layer in plain} == {ATTENTION + NET + 2 * NORM}
-
-
-@pytest.mark.parametrize(("preset", "blocks"), [("wmt_en_de_48l", 8), ("wmt_en_de_30l_dlcl", 30), ("wmt_en_de", 1)])
-def test_connections_add_a_triangle_and_a_norm_for_each_block(preset: str, blocks: int) -> None:
-    added = count(build(SDT, preset)) - count(build(SDT, preset, encoder_block_size=0))
-    assert added == (blocks + 1) * (blocks + 2) // 2 + NORM * blocks
-
-
-def test_parameters_of_layers_of_units() -> None:
-    for units in (1, 2, 3, 5, 6):
-        # The layer's own norm, and a weight for each unit.
-        layers = build(MUTE, f"{units}u").encoder.layers
-        assert {count(layer) for layer in layers} == {units * UNIT + NORM + units}
-    layers = build(MUTE, "wmt_en_de").decoder.layers
-    assert {count(layer) for layer in layers} == {2 * ATTENTION + M_TABLE + NET + 3 * NORM}
-
-
-@pytest.mark.parametrize(
-    ("preset", "than", "more"),
-    [
-        ("wmt_en_de", "wmt_en_de_relative", 18 * UNIT + 18),
-        ("wmt_en_de", "shared_attention", 18 * (ATTENTION + M_TABLE)),
-        ("wmt_en_de", "shared_ffn", 18 * (NET + NORM)),
-        ("biased", "wmt_en_de", 6 * 512),  # the mask vectors
-        ("sequential", "biased", 6 * 4 * 4),
-        ("sequential_no_identity", "sequential_no_mask", 6 * 512),
-        ("sequential", "sequential_no_swap", 6 * (UNIT + 1 + 16 - 9)),
-    ],
-)
-def test_what_options_of_units_add(preset: str, than: str, more: int) -> None:
-    assert count(build(MUTE, preset)) - count(build(MUTE, than)) == more
-
-
-def test_one_table_holds_key_and_value_terms() -> None:
-    """One for each unit of the encoder, one for each layer of the decoder; none without relative positions."""
-    assert count(build(MUTE, "wmt_en_de")) - count(build(MUTE, "wmt_en_de", max_relative_positions=0)) == 30 * M_TABLE
-    assert count(build(MUTE, "wmt_en_de")) == count(build(MUTE, "wmt_en_de", relative_position_terms="key"))
 
 
 # --- first values ----------------------------------------------------------------------------------------------------

@@ -97,15 +97,6 @@ def test_the_first_update_after_a_restart_has_exactly_the_peak(peak: float, warm
     assert one.step_update(10_002) < peak
 
 
-def test_the_published_schedule_of_48_layers() -> None:
-    """Where each stage's step begins and ends, counted with the authors' program for 2381 updates an epoch."""
-    ends = [2381 * epochs for epochs in (2, 4, 6, 8, 10, 13, 16, 21)]
-    first = [schedule_step(border, ends, 8000) for border in (0, *ends[:-1])]
-    last = [schedule_step(end - 1, ends, 8000) + 1 for end in ends]
-    assert first == [0, 4762, *[8000] * 6]
-    assert last == [4762, 9524, *[12762] * 3, *[15143] * 2, 19905]
-
-
 @pytest.mark.parametrize("warmup", [1, 4, 100])
 @pytest.mark.parametrize("initial", [-1, 0, 1e-4])
 def test_without_restarts_it_is_inverse_sqrt(warmup: int, initial: float) -> None:

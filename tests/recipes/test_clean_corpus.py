@@ -111,10 +111,13 @@ def test_sides_of_different_length(source: int, target: int, jobs: str, tmp_path
 
 def test_nothing_is_left(tmp_path: Path) -> None:
     empty, same = pair(tmp_path, "", ""), pair(tmp_path, "a\n", "a\n", "same")
-    for names, said in ((empty, f"{empty[0]} and {empty[1]} are empty"), (same, f"no pair of {same[0]} and {same[1]}")):
+    for names, message in (
+        (empty, f"{empty[0]} and {empty[1]} are empty"),
+        (same, f"no pair of {same[0]} and {same[1]}"),
+    ):
         result = run(tmp_path, "--clean", pairs=[names])
         assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-        assert said in result.stderr
+        assert message in result.stderr
         assert left(tmp_path) == []
 
 

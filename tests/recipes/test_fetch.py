@@ -53,10 +53,10 @@ def start(to: Path, *arguments: str, before: str = "", **environment: str) -> su
 
 def ended(process: subprocess.Popen[str]) -> str:
     """Return the error of a command, or nothing if it ended well."""
-    said = process.communicate(timeout=60)[1].rstrip().rpartition("\n")[2]
+    message = process.communicate(timeout=60)[1].rstrip().rpartition("\n")[2]
     assert process.returncode in (0, 1)
-    assert not process.returncode or said.startswith("multi30k: error: ")
-    return said if process.returncode else ""
+    assert not process.returncode or message.startswith("multi30k: error: ")
+    return message if process.returncode else ""
 
 
 def fetched(mirror: MirrorServer, to: Path, checksum: str = SUM, before: str = "", **environment: str) -> str:
@@ -75,7 +75,7 @@ def wait_for(there: Callable[[], bool]) -> None:
 
 
 def part_of(to: Path) -> bytes:
-    path = to / ".data.bin.part"
+    path = to / ".data.bin.fairseq-unfinished"
     return path.read_bytes() if path.exists() else b""
 
 
@@ -120,7 +120,7 @@ def test_killed(mirror: MirrorServer, to: Path) -> None:
     assert fetched(mirror, to) == ""
     assert mirror.requests[-1] == ("data.bin", f"bytes={have}-")
     assert (to / "data.bin").read_bytes() == CONTENT
-    (to / "data.bin").rename(to / ".data.bin.part")
+    (to / "data.bin").rename(to / ".data.bin.fairseq-unfinished")
     assert fetched(mirror, to) == ""
     assert (to / "data.bin").read_bytes() == CONTENT
 
@@ -151,9 +151,9 @@ def test_wrong_checksum(kind: str, mirror: MirrorServer, to: Path) -> None:
     published = hashlib.new(kind, CONTENT).hexdigest()
     wrong = hashlib.new(kind, bytes(byte ^ 255 for byte in CONTENT)).hexdigest()
     mirror.faults["data.bin"] = Fault(wrong_bytes=True)
-    said = fetched(mirror, to, f"{kind}:{published}")
-    assert f"it has the {kind} {wrong}, and {published} was published. It was removed" in said
-    assert "IGNORE_CHECKSUMS=1" in said
+    message = fetched(mirror, to, f"{kind}:{published}")
+    assert f"it has the {kind} {wrong}, and {published} was published. It was removed" in message
+    assert "IGNORE_CHECKSUMS=1" in message
     assert left(to) == []
     assert fetched(mirror, to, f"{kind}:{published}", IGNORE_CHECKSUMS="1") == ""
     (to / "data.bin").unlink()
@@ -168,6 +168,13 @@ def test_a_file_that_somebody_put_there_is_theirs_to_remove(mirror: MirrorServer
     assert f"Put a whole one into {to}" in fetched(mirror, to)
     assert (to / "data.bin").read_bytes() == CONTENT[::-1]
     assert fetched(mirror, to, "sha256:" + hashlib.sha256(CONTENT[::-1]).hexdigest()) == ""
+
+
+def test_an_older_file_of_the_same_size_is_checked(mirror: MirrorServer, to: Path) -> None:
+    assert fetched(mirror, to) == ""
+    (to / "data.bin").write_bytes(CONTENT[::-1])
+    os.utime(to / "data.bin", (1, 1))
+    assert "data.bin is not what it should be" in fetched(mirror, to)
 
 
 def tar_of(mode: str) -> bytes:
@@ -208,6 +215,7 @@ def test_no_published_checksum(name: str, make: Callable[[], bytes], ends: tuple
         (public / name).write_bytes(some)
         assert "it is damaged or incomplete. It was removed" in ended(start(to, name, "none", MIRROR=str(public)))
         assert left(to) == []
+    assert "it is damaged" in ended(start(to, name, SUM, MIRROR=str(public), IGNORE_CHECKSUMS="1"))
     (public / name).write_bytes(content)
     assert ended(start(to, name, "none", MIRROR=str(public))) == ""
     assert (to / name).read_bytes() == content
@@ -232,7 +240,8 @@ def test_by_hand(mirror: MirrorServer, to: Path) -> None:
 
 def test_disk_full_on_the_way(mirror: MirrorServer, to: Path) -> None:
     """A limit for the size of files fails a write in the same way."""
-    assert f"cannot write {to}/.data.bin.part" in fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
+    message = fetched(mirror, to, before="trap '' XFSZ; ulimit -f 100; ")
+    assert f"cannot write {to}/.data.bin.fairseq-unfinished" in message
     have = len(part_of(to))
     assert 0 < have < len(CONTENT)
     assert fetched(mirror, to) == ""

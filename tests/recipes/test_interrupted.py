@@ -69,7 +69,7 @@ def test_killed_at_every_step(
 
     mirror.faults["large/train.de.gz"] = Fault(hang_after=5000, times=1)
     steps: list[tuple[str, Callable[[], bool]]] = [
-        ("fetching", lambda: (downloads / ".train.de.gz.part").exists()),
+        ("fetching", lambda: (downloads / ".train.de.gz.fairseq-unfinished").exists()),
         ("cleaning", lambda: partly("train.en")),
         ("learning", lambda: (scratch / "bpe.codes").exists()),
         ("splitting", lambda: (scratch / "train.en").exists()),
@@ -93,7 +93,7 @@ def test_two_at_once(new_work: Callable[..., Work], large_mirror: str, mirror: M
     work = new_work("multi30k", forked=False, MIRROR=large_mirror)
     mirror.faults["large/train.en.gz"] = Fault(hang_after=5000, times=1)
     first = work.start("prepare")
-    wait_for(lambda: (work.folder / "downloads" / ".train.en.gz.part").exists(), work, "fetching")
+    wait_for(lambda: (work.folder / "downloads" / ".train.en.gz.fairseq-unfinished").exists(), work, "fetching")
     second = work.run("prepare", status=1)
     assert f"WORK={work.folder} is being prepared by another process" in second.stderr
     kill(first)

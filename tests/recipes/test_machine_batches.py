@@ -11,7 +11,7 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
 from machine_batches import FEWEST_TOKENS, batch, growth_stages, target_share
 from systems import Stage
-from train import printed_command
+from train_system import printed_command
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.stages import parse_stages

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from recipe_runs import SMALL_BATCH, Work, ended, kill, small
-from train import Machine, find_machine, launcher
+from train_system import Machine, find_machine, launcher
 
 from fairseq_compat import checkpoints
 
@@ -98,17 +98,17 @@ def test_a_killed_process_ends_both_nodes_and_the_run_goes_on(prepared: Callable
     resumed = [ended(agent) for agent in start_nodes(nodes)]
     assert "Loaded checkpoint" in resumed[0].stdout + resumed[0].stderr
     reference.train("depthwise_lstm", *OPTIONS, GPUS=0, PROCESSES=2, MASTER_PORT=free_port())
-    one, two = (
+    first, second = (
         checkpoints.load_checkpoint(
             str(work.folder / "systems" / "depthwise_lstm" / "checkpoints" / "checkpoint_last.pt")
         )
         for work in (reference, nodes)
     )
-    assert one["optimizer_history"][-1]["num_updates"] == two["optimizer_history"][-1]["num_updates"] == UPDATES
-    assert one["model"].keys() == two["model"].keys()
-    for name, tensor in one["model"].items():
+    assert first["optimizer_history"][-1]["num_updates"] == second["optimizer_history"][-1]["num_updates"] == UPDATES
+    assert first["model"].keys() == second["model"].keys()
+    for name, tensor in first["model"].items():
         # Adam turns the sign of a gradient near 0 into a step of full size, so sums in another order may show.
-        torch.testing.assert_close(two["model"][name], tensor, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(second["model"][name], tensor, rtol=1e-3, atol=1e-3)
     commands = (nodes.folder / "systems" / "depthwise_lstm" / "commands.sh").read_text()
     assert commands.count("--nnodes 2 --node_rank 1") == 2
 
@@ -118,7 +118,7 @@ def test_slurm_says_which_node_this_is(tmp_path: Path, monkeypatch: pytest.Monke
     scripts = {
         "scontrol": 'test "$*" = "show hostnames node[07-09]" && printf "node07\\nnode08\\nnode09\\n"',
         # What the script hands on.
-        "python": 'case "$*" in *train.py*) echo "$MASTER_ADDR $*" ;; esac',
+        "python": 'case "$*" in *train_system.py*) echo "$MASTER_ADDR $*" ;; esac',
     }
     for name, text in scripts.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")

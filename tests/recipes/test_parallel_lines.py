@@ -23,7 +23,7 @@ SLEEPER = """
 import os, sys, time
 from pathlib import Path
 from parallel_lines import map_in_order
-from step import run_step
+from recipe_step import run_step
 
 def sleep(chunk):
     Path(sys.argv[1], str(os.getpid())).touch()
@@ -80,7 +80,7 @@ def test_reads_no_further_than_needed() -> None:
 def test_no_process_stays_behind(number: signal.Signals, tmp_path: Path) -> None:
     """Killed, it takes its processes with it; Ctrl-C, which all of a terminal's processes get, ends it in one line."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SLEEPER, tmp_path, "60" if number == signal.SIGKILL else "0.2"],
+        [sys.executable, "-c", SLEEPER, tmp_path, "60" if number == signal.SIGKILL else "1"],
         env={**os.environ, "PYTHONPATH": str(LIB)},
         stderr=subprocess.PIPE,
         text=True,
@@ -95,7 +95,7 @@ def test_no_process_stays_behind(number: signal.Signals, tmp_path: Path) -> None
             process.kill()
         else:
             os.killpg(process.pid, number)
-        said = process.communicate(timeout=20)[1]
+        message = process.communicate(timeout=20)[1]
         while alive := [worker for worker in workers if Path(f"/proc/{worker}").exists()]:
             assert time.monotonic() < deadline, f"{alive} are still there"
             time.sleep(0.01)
@@ -105,4 +105,4 @@ def test_no_process_stays_behind(number: signal.Signals, tmp_path: Path) -> None
                 os.kill(worker, signal.SIGKILL)
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert said == "-c: interrupted; run the same command again to go on\n"
+        assert message == "-c: interrupted; run the same command again to go on\n"

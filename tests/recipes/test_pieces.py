@@ -53,9 +53,9 @@ def test_longest(text: Path, model: Path, tmp_path: Path) -> None:
     sizes = sorted(max(len(side.split()) for side in pair) for pair in pairs)
     for longest in (sizes[200], sizes[-1]):
         subwords.apply([str(model)], str(text / "train"), LANGUAGES, str(tmp_path / "out"), longest, 2)
-        kept = [pair for pair in pairs if max(len(side.split()) for side in pair) <= longest]
-        assert list(zip(*(lines(tmp_path / f"out.{language}") for language in LANGUAGES), strict=True)) == kept
-        assert (len(kept) < 400) == (longest < sizes[-1])
+        short = [pair for pair in pairs if max(len(side.split()) for side in pair) <= longest]
+        assert list(zip(*(lines(tmp_path / f"out.{language}") for language in LANGUAGES), strict=True)) == short
+        assert (len(short) < 400) == (longest < sizes[-1])
     with pytest.raises(UserError, match=r"no pair of .*train.en and .*train.de has at most 1 subwords"):
         subwords.apply([str(model)], str(text / "train"), LANGUAGES, str(tmp_path / "none"), 1, 1)
     assert not list(tmp_path.glob("none*"))
@@ -104,18 +104,18 @@ def test_samples_are_spread_evenly(text: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "size", "said"),
+    ("content", "size", "message"),
     [
         ("a b c\n", "1000", "Vocabulary size too high (1000)"),
         ("a b c\n", "3", "Vocabulary size is smaller than required_chars"),
         ("", "100", "there is no text"),
     ],
 )
-def test_text_too_small_for_so_many_pieces(content: str, size: str, said: str, tmp_path: Path) -> None:
+def test_text_too_small_for_so_many_pieces(content: str, size: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_text(content)
     result = command("learn", tmp_path / "text", "--size", size, "--output", tmp_path / "out")
     assert result.returncode == 1
-    assert f"SentencePiece cannot learn {int(size):,} entries from {tmp_path}/text: {said}" in result.stderr
+    assert f"SentencePiece cannot learn {int(size):,} entries from {tmp_path}/text: {message}" in result.stderr
     assert result.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 

@@ -54,10 +54,10 @@ def test_prepared_data(prepared: Prepared, recipe: str) -> None:
     assert f"{expected.read} pairs read" in report
     for reason, number in left_out.items():
         assert found[reason] == number
-    kept = expected.read - sum(found.values())
+    remaining = expected.read - sum(found.values())
     for language in (expected.source, expected.target):
-        assert len(lines(work.folder / "text" / f"train.{language}")) == kept
-        assert len(lines(work.folder / "text" / f"bpe.train.{language}")) == kept
+        assert len(lines(work.folder / "text" / f"train.{language}")) == remaining
+        assert len(lines(work.folder / "text" / f"bpe.train.{language}")) == remaining
     pairs = OwnTexts().pairs(expected.source, expected.target, expected.test_start, 12)
     assert_test_set(work.folder, expected.test, (expected.source, expected.target), pairs)
     data = work.folder / "data-bin"
@@ -128,13 +128,13 @@ def test_longest_and_processes(prepared: Prepared, new_work: Callable[..., Work]
     """Two processes split as one does, and pairs of more subwords than LONGEST are not trained on."""
     work = new_work("multi30k", LONGEST="40", JOBS="2")
     work.run("prepare")
-    one, two = (
+    first, second = (
         list(zip(*(lines(folder / "text" / f"bpe.train.{language}") for language in ("en", "de")), strict=True))
         for folder in (prepared("multi30k").folder, work.folder)
     )
-    kept = [pair for pair in one if max(len(side.split()) for side in pair) <= 40]
-    assert two == [tuple(" ".join(side.split()) for side in pair) for pair in kept]
-    assert 0 < len(two) < len(one)
+    short = [pair for pair in first if max(len(side.split()) for side in pair) <= 40]
+    assert second == [tuple(" ".join(side.split()) for side in pair) for pair in short]
+    assert 0 < len(second) < len(first)
 
 
 def test_every_line_stays_beside_its_translation(prepared: Prepared) -> None:

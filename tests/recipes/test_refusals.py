@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recipe_runs import Work
+from recipe_runs import RECIPES, Work
 
 pytestmark = pytest.mark.xdist_group("recipes")
 
@@ -22,11 +24,11 @@ def refusal(work: Work, script: str, *arguments: object, **environment: object) 
 
 def test_other_settings(prepared: Callable[[str], Work]) -> None:
     work = prepared("multi30k")
-    said = refusal(work, "prepare", MERGES=151)
-    assert f"WORK={work.folder} was prepared with" in said
-    assert "MERGES=150" in said
-    assert "MERGES=151" in said
-    assert said.endswith("give another WORK, or remove this one")
+    message = refusal(work, "prepare", MERGES=151)
+    assert f"WORK={work.folder} was prepared with" in message
+    assert "MERGES=150" in message
+    assert "MERGES=151" in message
+    assert message.endswith("give another WORK, or remove this one")
     assert "TARGET=de" in refusal(work, "prepare", TARGET="fr")
 
 
@@ -48,22 +50,42 @@ def test_prepare(new_work: Callable[..., Work], recipe: str, environment: dict[s
     assert words in refusal(new_work(recipe), "prepare", **environment)
 
 
+@pytest.mark.parametrize("name", ["text", "data-bin"])
+def test_a_folder_that_prepare_did_not_make(new_work: Callable[..., Work], name: str) -> None:
+    work = new_work("multi30k")
+    (work.folder / name).mkdir(parents=True)
+    (work.folder / name / "train.en").write_text("mine\n")
+    assert f"WORK={work.folder} has a folder" in refusal(work, "prepare")
+    assert (work.folder / name / "train.en").read_text() == "mine\n"
+
+
+def test_odd_names_of_folders(new_work: Callable[..., Work], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert "WORK=file" in refusal(new_work("multi30k"), "prepare", WORK="file").splitlines()[-1]
+    # Neither may be taken for an option.
+    refusal(new_work("multi30k"), "prepare", WORK="-w x", DOWNLOADS="-d x", DISK=10**7)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["-d x", "-w x", "file"]
+
+
 def test_too_little_space(new_work: Callable[..., Work], tmp_path: Path) -> None:
     """Before anything is fetched; a ``df`` that comes first in PATH says so."""
     df = tmp_path / "df"
     df.write_text("#!/bin/sh\necho Filesystem 1024-blocks Used Available Capacity Mounted\necho x 9 9 3000000 9% /\n")
     df.chmod(0o755)
     work = new_work("wmt14_en_de")
-    said = refusal(work, "prepare", PATH=f"{tmp_path}:/usr/bin:/bin", DISK="")
-    assert said.startswith(f"wmt14_en_de: error: about 15 GB are needed in {work.folder}, and 3 GB are free there; set")
+    message = refusal(work, "prepare", PATH=f"{tmp_path}:/usr/bin:/bin", DISK="")
+    assert message.startswith(
+        f"wmt14_en_de: error: about 15 GB are needed in {work.folder}, and 3 GB are free there; set"
+    )
     assert not any((work.folder / "downloads").iterdir())
 
 
 def test_an_archive_that_is_another(new_work: Callable[..., Work]) -> None:
     """Checksums are compared unless that is switched off."""
-    said = refusal(new_work("multi30k"), "prepare", IGNORE_CHECKSUMS=0)
-    assert "train.en.gz is not what it should be: it has the md5" in said
-    assert "0065d13af80720a55ca8153d126e6627 was published" in said
+    message = refusal(new_work("multi30k"), "prepare", IGNORE_CHECKSUMS=0)
+    assert "train.en.gz is not what it should be: it has the md5" in message
+    assert "0065d13af80720a55ca8153d126e6627 was published" in message
 
 
 def test_train_before_prepare(new_work: Callable[..., Work]) -> None:
@@ -96,9 +118,9 @@ def test_train(prepared: Callable[[str], Work], arguments: list[str], environmen
 def test_no_gpu_for_a_large_system(prepared: Callable[[str], Work]) -> None:
     """How long it would take, and what to do; without a GPU visible even where there is one."""
     work = prepared("wmt14_en_de")
-    said = refusal(work, "train", "depthwise_lstm_base", CUDA_VISIBLE_DEVICES="")
-    assert "this machine has no GPU that PyTorch can use" in said
-    assert "days. CPU=1 starts it all the same" in said
+    message = refusal(work, "train", "depthwise_lstm_base", CUDA_VISIBLE_DEVICES="")
+    assert "this machine has no GPU that PyTorch can use" in message
+    assert "days. CPU=1 starts it all the same" in message
 
 
 def test_evaluate_before_anything_was_saved(prepared: Callable[[str], Work]) -> None:
@@ -128,9 +150,9 @@ def test_print_needs_nothing_and_leaves_nothing(new_work: Callable[..., Work], t
 @pytest.mark.parametrize("recipe", ["multi30", "lib", "../recipes/multi30k", "", "--list"])
 @pytest.mark.parametrize("script", ["train", "evaluate"])
 def test_unknown_recipe(script: str, recipe: str, tmp_path: Path) -> None:
-    said = refusal(Work(recipe, tmp_path), script, "transformer")
-    assert recipe in said
-    assert "iwslt14_de_en multi30k nist_zh_en" in said
+    message = refusal(Work(recipe, tmp_path), script, "transformer")
+    assert recipe in message
+    assert "iwslt14_de_en multi30k nist_zh_en" in message
 
 
 def test_list_of_systems(prepared: Callable[[str], Work]) -> None:
@@ -138,3 +160,21 @@ def test_list_of_systems(prepared: Callable[[str], Work]) -> None:
     assert "  depthwise_lstm_base " in listed
     assert "depth-wise LSTM, tokenized 28.53 (Table 1)" in listed
     assert "mute_sequential" in listed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "clean_corpus --languages en de --pair a b",
+        "pieces learn text --size 100",
+        "pieces apply model --input a --languages en de",
+        "split_pairs --languages en de --pair a b --held-out 1",
+    ],
+)
+def test_empty_output(words: str, tmp_path: Path) -> None:
+    program, *options = words.split()
+    command = [sys.executable, RECIPES / "lib" / f"{program}.py", *options, "--output", ""]
+    result = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 2
+    assert "--output" in result.stderr
+    assert not list(tmp_path.iterdir())

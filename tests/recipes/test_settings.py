@@ -17,7 +17,7 @@ from evaluate import baselines_of
 from fairseq import options
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from systems import System
-from train import all_commands, printed_command
+from train_system import all_commands, printed_command
 
 import fairseq_depthwise  # noqa: F401  # registers architectures and options
 from fairseq_compat import UserError

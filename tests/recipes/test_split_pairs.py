@@ -115,16 +115,16 @@ def test_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("english", "held_out", "said"),
+    ("english", "held_out", "message"),
     [
         # Three sentences are long enough to be held out, so there is no second set of two.
         ([*(f"one two three {n}" for n in range(3)), "yes", "no"], 2, "5 pairs are too few to hold out 2 sentences"),
         (["one two three 1"], 1, "have different numbers of lines"),
     ],
 )
-def test_what_cannot_be_split(english: list[str], held_out: int, said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_split(english: list[str], held_out: int, message: str, tmp_path: Path) -> None:
     german = [*(f"eins zwei drei {n}" for n in range(3)), "ja", "nein"]
     status, error = run(tmp_path, (german, english), held_out)
     assert status == 1
-    assert said in error
+    assert message in error
     assert not (tmp_path / "split").exists()

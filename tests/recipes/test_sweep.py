@@ -22,7 +22,7 @@ from forked_python import ForkedPython
 from recipe_runs import RECIPES, SMALL_TEXT, Work, small
 from sweep_page import write_tables
 from sweep_plan import RATES, SIZES, SYSTEMS, Record, Run, all_runs
-from train import Machine, training_options
+from train_system import Machine, training_options
 
 from fairseq_compat import UserError
 from recipes import RECIPES as ALL_RECIPES
@@ -95,7 +95,7 @@ def test_the_best_rate_is_taken_and_a_failed_one_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("no JSON", "not a record"),
         ("[]", "not a record"),
@@ -103,10 +103,10 @@ def test_the_best_rate_is_taken_and_a_failed_one_is_not(tmp_path: Path) -> None:
         ('{"recipe": "tatoeba_de_en", "protocol": {}, "runs": {}}', "another protocol"),
     ],
 )
-def test_a_foreign_record_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_a_foreign_record_is_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         Record(path, "multi30k")
     assert path.read_text() == text
 
@@ -139,17 +139,17 @@ def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"# Something else\n", "lacks the comment <!-- sweep multi30k -->"),
         (PAGE.replace("\n", "\r\n").encode(), "lacks the comment"),
         (b"\xff" + PAGE.encode(), "not text in UTF-8"),
     ],
 )
-def test_another_page_is_left_as_it_is(content: bytes, said: str, tmp_path: Path) -> None:
+def test_another_page_is_left_as_it_is(content: bytes, message: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_bytes(content)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         write_tables(page, [Record(tmp_path / "record.json", "multi30k")])
     assert page.read_bytes() == content
 

@@ -47,8 +47,10 @@ def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
         [row] = [line.split() for line in printed.split("\n") if line.split()[:2] == [metric, "mean"]]
         assert row[2] == f"{mean:.2f}"
         assert row[3] == "+-"
-    one, two = (trained.folder / "systems" / name / "evaluation" for name in ("depthwise_lstm", "depthwise_lstm-seed2"))
-    assert lines(one / f"{TEST}.txt") != lines(two / f"{TEST}.txt")
+    first, second = (
+        trained.folder / "systems" / name / "evaluation" for name in ("depthwise_lstm", "depthwise_lstm-seed2")
+    )
+    assert lines(first / f"{TEST}.txt") != lines(second / f"{TEST}.txt")
     alone = trained.run("evaluate", "depthwise_lstm", SEED=2).stdout
     assert " mean " not in alone
 

@@ -11,13 +11,13 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_server import CommandServer
+from forked_python import PLUGGED, STOCK, ForkedPython
 
 #: Seconds after which a command is killed and its test fails.
 TIMEOUT = 240
@@ -30,26 +30,29 @@ SYMBOLS = [f"w{number}" for number in range(20)]
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
 
-_server = CommandServer()
+@pytest.fixture(scope="session")
+def run_command(forked_python: ForkedPython) -> RunCommand:
+    """``run_command(*args, stdin=None, env=None, check=True, cwd=None)`` runs a command of this environment.
 
+    The first argument is a name in the environment's folder of programs (``fairseq-train``, ``python``), the others
+    are turned into text. ``env`` is added to this process's environment. With ``check`` a status other than 0 is a
+    failure that shows what was printed. The result's ``stdout`` and ``stderr`` are text. Without ``env``, which may be
+    read while Python or fairseq start, a command is run in a fork (``forked_python.py``).
+    """
 
-def _run_command(
-    *args: object,
-    stdin: str | None = None,
-    env: Mapping[str, str] | None = None,
-    check: bool = True,
-    cwd: Path | None = None,
-) -> subprocess.CompletedProcess[str]:
-    name, *options = (str(argument) for argument in args)
-    program = Path(sys.executable).parent / name
-    # No `stdin` means end of file at once, never the terminal of whoever runs the tests.
-    given = stdin or ""
-    if name.startswith("fairseq") and not env:
-        result = _server.run(program, options, stdin=given, folder=cwd or Path.cwd(), seconds=TIMEOUT)
-    else:
+    def call(
+        *args: object,
+        stdin: str | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+        cwd: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        name, *options = map(str, args)
+        forked = name in ("python", *STOCK, *PLUGGED) and not env
+        folder = forked_python.folder if forked else Path(sys.executable).parent
         result = subprocess.run(
-            [str(program), *options],
-            input=given,
+            [str(folder / name), *options],
+            input=stdin or "",  # end of file at once, never the terminal of whoever runs the tests
             env={**os.environ, **(env or {})},
             capture_output=True,
             text=True,
@@ -57,25 +60,14 @@ def _run_command(
             check=False,
             cwd=cwd,
         )
-    if check and result.returncode != 0:
-        raise AssertionError(
-            f"{name} {' '.join(options)}\nended with status {result.returncode}\n"
-            f"--- stdout\n{result.stdout[-4000:]}\n--- stderr\n{result.stderr[-4000:]}"
-        )
-    return result
+        if check and result.returncode != 0:
+            raise AssertionError(
+                f"{name} {' '.join(options)}\nended with status {result.returncode}\n"
+                f"--- stdout\n{result.stdout[-4000:]}\n--- stderr\n{result.stderr[-4000:]}"
+            )
+        return result
 
-
-@pytest.fixture(scope="session")
-def run_command() -> Iterator[RunCommand]:
-    """``run_command(*args, stdin=None, env=None, check=True, cwd=None)`` runs a command of this environment.
-
-    The first argument is a name in the environment's folder of programs (``fairseq-train``, ``python``), the others
-    are turned into text. ``env`` is added to this process's environment. With ``check`` a status other than 0 is a
-    failure that shows what was printed. The result's ``stdout`` and ``stderr`` are text. Without ``env`` it is run in a
-    fork of an interpreter that has imported fairseq (``command_server.py``).
-    """
-    yield _run_command
-    _server.stop()
+    return call
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +86,7 @@ def refusal(run_command: RunCommand) -> Callable[..., str]:
 
 
 def _tiny_model_options(arch: str) -> list[str]:
-    sizes = ["--arch", arch]
+    sizes = ["--arch", arch, "--num-workers", "0"]
     for side in ("encoder", "decoder"):
         sizes += [f"--{side}-layers", "2", f"--{side}-embed-dim", "64", f"--{side}-attention-heads", "2"]
     if arch == "depthwise_lstm_transformer":
@@ -105,7 +97,10 @@ def _tiny_model_options(arch: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def tiny_model_options() -> Callable[[str], list[str]]:
-    """``tiny_model_options(arch)``: ``--arch`` and sizes of a model of 2+2 layers, width 64 and 2 heads."""
+    """``tiny_model_options(arch)``: ``--arch`` and sizes of a model of 2+2 layers, width 64 and 2 heads.
+
+    Without a process that loads data, which would start anew in every epoch.
+    """
     return _tiny_model_options
 
 
@@ -119,7 +114,7 @@ def trained(
     def checkpoint(arch: str) -> Path:
         folder = tmp_path_factory.mktemp(arch)
         run_command(
-            "fairseq-depthwise", "train", copy_reverse_data, *_tiny_model_options(arch), "--cpu", "--num-workers", 0,
+            "fairseq-depthwise", "train", copy_reverse_data, *_tiny_model_options(arch), "--cpu",
             "--optimizer", "adam", "--lr", 0.005, "--max-tokens", 500, "--max-update", 2, "--no-epoch-checkpoints",
             "--save-dir", folder,
         )  # fmt: skip

@@ -46,6 +46,7 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("OURS --dropout 1.5", "--dropout 1.5"),
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
         ("OURS --depthwise-gate-scope model --decoder-merge concat", "--depthwise-gate-scope model"),
+        ("OURS --tokenizer moses", "--source-lang is not given (null), and this --tokenizer needs it"),
         ("OURS --restore-file {folder}", "--restore-file {folder} is a folder"),
         ("OURS --finetune-from-model {folder}", "--finetune-from-model {folder} is a folder"),
     ],

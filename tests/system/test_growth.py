@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_python import ForkedPython
 from training_states import assert_same_state, hypotheses, logged
 
 from fairseq_compat import checkpoints
@@ -102,7 +102,7 @@ def test_stages_in_updates_follow_the_plan(whole: tuple[Path, str]) -> None:
 
 
 def test_stages_in_epochs_set_their_batches(grow: Callable[..., str], tmp_path: Path) -> None:
-    log = grow(tmp_path, "--growth-stages", "2:1@1000x1,3:2@500x2,4:1@2000x3", "--bf16")
+    log = grow(tmp_path, "--growth-stages", "2:1@1000x1,3:2@500x2,4:1@2000x3")
     updates = logged(log)
     depths = [int(update["depth"]) for update in updates]
     assert depths == sorted(depths)
@@ -147,13 +147,15 @@ def test_stopped_anywhere_and_resumed_is_never_stopped(
 
 
 def test_killed_at_any_moment_and_repeated_is_never_stopped(
-    grow: Callable[..., str], whole: tuple[Path, str], copy_reverse_data: Path, tmp_path: Path
-) -> None:
+    grow: Callable[..., str], whole: tuple[Path, str], copy_reverse_data: Path, forked_python: ForkedPython,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     """SIGKILL while a checkpoint is being written, at the moment of growth, and within a stage."""
     options = [*IN_UPDATES, "--save-interval-updates", "1", "--update-freq", "2"]
     folder, log = tmp_path / "killed", tmp_path / "log"
     command = [
-        sys.executable, "-m", "fairseq_depthwise", "train", str(copy_reverse_data), *SDT, *LEARNING, *GROWING,
+        str(forked_python.python), "-m", "fairseq_depthwise", "train", str(copy_reverse_data), *SDT, *LEARNING,
+        *GROWING,
         "--save-dir", str(folder), *options,
     ]  # fmt: skip
 

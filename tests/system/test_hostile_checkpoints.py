@@ -247,13 +247,3 @@ def test_an_override_in_use_is_read(
     status, stderr = run_here([*given, "{'max_target_positions': 7}"])
     assert status == 1
     assert "max_positions=(1024, 7)" in stderr
-
-
-def test_a_real_command_refuses_in_one_sentence(
-    trained: Callable[[str], Path], refusal: Callable[..., str], copy_reverse_data: Path, tmp_path: Path
-) -> None:
-    trap = Trap(tmp_path)
-    file = hostile_checkpoint(trained(STOCK), tmp_path / "model.pt", trap, "model")
-    sentence = refusal("fairseq-generate", copy_reverse_data, "--path", file, "--cpu")
-    trap.assert_empty()
-    assert "option adaptive_softmax_cutoff has the value" in sentence

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_python import ForkedPython
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,14 +29,13 @@ def commands_of(page: str, heading: str) -> list[str]:
     return [line for line in block[1].replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def run(command: str, folder: Path) -> str:
+def run(command: str, folder: Path, programs: Path) -> str:
     """Run a command as the page has it, made smaller, and return what it prints."""
     added = next((options for start, options in SMALLER.items() if command.startswith(start)), "")
-    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     result = subprocess.run(
         ["sh", "-c", f"{command} {added}"],
         cwd=folder,
-        env={**os.environ, "PATH": programs},
+        env={**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=False,
@@ -58,20 +57,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_getting_started(folder: Path) -> None:
+def test_getting_started(folder: Path, forked_python: ForkedPython) -> None:
+    programs = forked_python.folder
     preprocess, train, average, generate = commands_of("docs/getting_started.md", "A first training run of your own")
     for command in (preprocess, train, average):
-        run(command, folder)
-    assert "BLEU4" in run(generate, folder)
+        run(command, folder, programs)
+    assert "BLEU4" in run(generate, folder, programs)
     (translate,) = commands_of("docs/getting_started.md", "Translating text")
-    run(translate, folder)
+    run(translate, folder, programs)
     assert (folder / "new.de").read_text(encoding="utf-8").count("\n") == 3
 
 
-def test_quick_start(folder: Path) -> None:
-    run(commands_of("docs/getting_started.md", "A first training run of your own")[0], folder)
+def test_quick_start(folder: Path, forked_python: ForkedPython) -> None:
+    programs = forked_python.folder
+    run(commands_of("docs/getting_started.md", "A first training run of your own")[0], folder, programs)
     install, train, translate = commands_of("README.md", "Quick start")
     assert install.startswith("pip install")  # tests/system/test_installation.py installs
-    run(train, folder)
-    run(translate, folder)
+    run(train, folder, programs)
+    run(translate, folder, programs)
     assert (folder / "new.de").read_text(encoding="utf-8").count("\n") == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import subprocess
 from collections import defaultdict
@@ -68,16 +67,3 @@ def test_stage_depth_and_learning_rate_are_scalars_of_every_update(looked_at_run
     assert found["loss"].keys() == set(UPDATES)
     epoch = scalars(looked_at_run / "events" / "train")
     assert [epoch[name][UPDATES[-1]] for name in ("stage", "depth", "peak_lr")] == pytest.approx([2, 3, PEAK])
-
-
-def test_inspect_shows_where_a_checkpoint_was_written(run_command: RunCommand, looked_at_run: Path) -> None:
-    path = looked_at_run / "checkpoint_1_4.pt"
-    found = json.loads(run_command("fairseq-depthwise", "inspect", "--json", path).stdout)
-    assert (found["updates"], found["stage"], found["stages"]) == (4, 2, 2)
-    assert (found["encoder_layers"], found["decoder_layers"]) == (3, 1)
-    assert (found["lr_scheduler"], found["peak_lr"], found["restarts"]) == ("inverse_sqrt_restart", PEAK, [3])
-    assert (found["growth_stages"], found["growth_side"], found["growth_strategy"]) == (STAGES, "encoder", "top-most")
-    assert found["ties_known"]
-    assert found["optimizer_state"]
-    assert found["versions"].keys() == {"fairseq-depthwise", "fairseq", "torch", "numpy", "python"}
-    assert found["epoch"] == 1

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked_python import ForkedPython
 from training_states import assert_same_state, bleu4, hypotheses
 
 from fairseq_compat import checkpoints
@@ -51,7 +52,10 @@ def train(run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: 
 def memorized(train: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of checkpoints of a model that has learned the training sentences by heart."""
     folder = tmp_path_factory.mktemp("memorized")
-    train(folder, "--max-tokens", 1000, "--max-epoch", 80, "--no-epoch-checkpoints", "--validate-interval", 20)
+    train(
+        folder, "--max-tokens", 500, "--max-update", 360, "--lr-scheduler", "polynomial_decay", "--total-num-update",
+        360, "--warmup-updates", 30, "--no-epoch-checkpoints", "--save-interval", 100, "--validate-interval", 100,
+    )  # fmt: skip
     return folder
 
 
@@ -126,7 +130,7 @@ def test_sentencepiece(
 # --- resuming ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stop", [("--max-epoch", 2), ("--max-update", 7)], ids=["epoch end", "mid-epoch"])
+@pytest.mark.parametrize("stop", [("--max-epoch", 1), ("--max-update", 7)], ids=["epoch end", "mid-epoch"])
 def test_stopped_and_resumed_is_never_stopped(train: Callable[..., str], tmp_path: Path, stop: tuple[str, int]) -> None:
     end = ["--max-tokens", 700, "--no-epoch-checkpoints", stop[0], 2 * stop[1]]
     train(tmp_path / "whole", *end, dropout=0.2)
@@ -142,15 +146,16 @@ def newest_update(folder: Path) -> int:
 
 
 def test_killed_at_any_moment_and_resumed_is_never_stopped(
-    train: Callable[..., str], copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
-) -> None:
+    train: Callable[..., str], copy_reverse_data: Path, tiny_model_options: ModelOptions, forked_python: ForkedPython,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     """SIGKILL while checkpoints are being written every update; whatever is left must be a good starting point."""
     options = ["--max-tokens", "700", "--max-update", "20", "--save-interval-updates", "1"]
     options += ["--keep-interval-updates", "2"]
     train(tmp_path / "whole", *options, dropout=0.2)
     command = [
-        sys.executable, "-m", "fairseq_depthwise", "train", str(copy_reverse_data), *tiny_model_options(ARCH),
-        *LEARNING, "--dropout", "0.2", "--save-dir", str(tmp_path / "killed"), *options,
+        str(forked_python.python), "-m", "fairseq_depthwise", "train", str(copy_reverse_data),
+        *tiny_model_options(ARCH), *LEARNING, "--dropout", "0.2", "--save-dir", str(tmp_path / "killed"), *options,
     ]  # fmt: skip
     for updates in (4, 11):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -256,7 +261,7 @@ def test_spawned_processes_import_the_plugin_afresh(
     )
     plugin = Path(__file__).parents[2] / "fairseq_depthwise"
     run_command(
-        "python", program, copy_reverse_data, "--user-dir", plugin, *tiny_model_options(ARCH), *LEARNING,
+        sys.executable, program, copy_reverse_data, "--user-dir", plugin, *tiny_model_options(ARCH), *LEARNING,
         "--dropout", 0, "--batch-size", 20, "--max-update", 6, "--no-epoch-checkpoints",
         "--save-dir", tmp_path / "run",
         "--distributed-world-size", 2, "--distributed-init-method", f"file://{tmp_path}/rendezvous", *GLOO,
@@ -326,7 +331,7 @@ def test_real_text_is_learned(run_command: RunCommand, train: Callable[..., str]
         pytest.skip("CORPORA names no folder with the real corpus tatoeba-deen")
     processor = Path("/proc/cpuinfo")
     precision = ["--bf16"] if processor.exists() and "_bf16" in processor.read_text() else []
-    for part, size in (("train", 12_000), ("valid", 400)):
+    for part, size in (("train", 6_000), ("valid", 200)):
         for language in ("de", "en"):
             with gzip.open(Path(corpora) / "tatoeba-deen" / f"{part}.{language}.gz", "rt", encoding="utf-8") as packed:
                 # Split at \\n only: real text holds other line separators.
@@ -337,7 +342,7 @@ def test_real_text_is_learned(run_command: RunCommand, train: Callable[..., str]
         "--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid", "--destdir", tmp_path / "data-bin",
     )  # fmt: skip
     log = train(
-        tmp_path / "run", "--max-tokens", 2500, "--max-update", 120, "--no-epoch-checkpoints", *precision,
+        tmp_path / "run", "--max-tokens", 1200, "--max-update", 120, "--no-epoch-checkpoints", *precision,
         data=tmp_path / "data-bin", dropout=0.1,
     )  # fmt: skip
     losses = [float(loss) for loss in re.findall(r"'valid' subset \| loss ([\d.]+)", log)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from forked_python import ForkedPython
 from multilingual_checkpoints import OPTIONS, multilingual_checkpoint, multilingual_data
 from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
@@ -132,7 +132,9 @@ def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> No
     assert "漢字" in result.stdout
 
 
-def test_a_reader_that_has_enough(run_command: RunCommand, checkpoint: Path, tmp_path: Path) -> None:
+def test_a_reader_that_has_enough(
+    run_command: RunCommand, checkpoint: Path, forked_python: ForkedPython, tmp_path: Path
+) -> None:
     (tmp_path / "text").write_text("A dog.\n" * 300, encoding="utf-8")
     code = (
         "import subprocess, sys\n"
@@ -140,7 +142,7 @@ def test_a_reader_that_has_enough(run_command: RunCommand, checkpoint: Path, tmp
         "run.stdout.readline(); run.stdout.close()\n"
         "print(run.stderr.read().decode()); print('status', run.wait())\n"
     )
-    command = Path(sys.executable).parent / "fairseq-depthwise"
+    command = forked_python.folder / "fairseq-depthwise"
     result = run_command(
         "python", "-c", code, command, "translate", checkpoint, tmp_path / "text", "--buffer-lines", 1, *SEARCH
     )

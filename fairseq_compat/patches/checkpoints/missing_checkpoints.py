@@ -63,7 +63,7 @@ def _require_checkpoint(cfg: Any, suffix: str, is_file: Callable[[str], bool]) -
 
 
 def _kind_of(path: str) -> str:
-    """What is there in the place of a file, in words."""
+    """Return what is there in the place of a file, in words."""
     if not path:
         return "empty"
     if os.path.isdir(path):

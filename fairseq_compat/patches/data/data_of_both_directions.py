@@ -25,13 +25,13 @@ def adjust(module: Any) -> Iterator[None]:
 
     @functools.wraps(load_data)
     def load_once(cls: Any, path: str, vdict: Any, impl: str | None) -> Any:
-        found = in_use.get(path)
-        if found is None:
-            found = load_data(cls, path, vdict, impl)
+        dataset = in_use.get(path)
+        if dataset is None:
+            dataset = load_data(cls, path, vdict, impl)
             # Other kinds read ahead for one user.
-            if isinstance(found, module.indexed_dataset.MMapIndexedDataset):
-                in_use[path] = found
-        return found
+            if isinstance(dataset, module.indexed_dataset.MMapIndexedDataset):
+                in_use[path] = dataset
+        return dataset
 
     manager.load_langpair_dataset = load_without_sharing
     manager.load_data = classmethod(load_once)

@@ -19,8 +19,8 @@ def adjust(module: Any) -> Iterator[None]:
         paths, pairs = original(self, split)
         if split != getattr(self.args, "train_subset", None):
             there = self._get_shard_num_dict(split, module.utils.split_paths(paths["main"]))
-            found = [pair for pair in pairs["main"] if pair in there or "-".join(reversed(pair.split("-"))) in there]
-            pairs = {**pairs, "main": found or pairs["main"]}
+            named = [pair for pair in pairs["main"] if pair in there or "-".join(reversed(pair.split("-"))) in there]
+            pairs = {**pairs, "main": named or pairs["main"]}
         return paths, pairs
 
     manager.get_data_paths_and_lang_pairs = get_data_paths_and_lang_pairs

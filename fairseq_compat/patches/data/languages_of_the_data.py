@@ -29,21 +29,21 @@ def adjust(module: Any) -> Iterator[None]:
 
 
 def pairs_in(folder: str) -> set[tuple[str, str]]:
-    """The pairs of languages of a data folder, from names such as ``train.en-de.de.idx``."""
+    """Return the pairs of languages of a data folder, from names such as ``train.en-de.de.idx``."""
     parts = [name.split(".") for name in os.listdir(folder)]
-    found = [tuple(one[1].split("-")) for one in parts if len(one) >= 3]
-    return {(one[0], one[1]) for one in found if len(one) == 2}
+    pairs = [tuple(name[1].split("-")) for name in parts if len(name) >= 3]
+    return {(pair[0], pair[1]) for pair in pairs if len(pair) == 2}
 
 
 def _fitting(pairs: set[tuple[str, str]], source: str | None, target: str | None, folder: str) -> tuple[str, str]:
-    """The one direction that has the language given; data of a pair serves both."""
+    """Return the one direction that has the language given; data of a pair serves both."""
     directions = pairs | {(second, first) for first, second in pairs}
-    fitting = sorted(one for one in directions if source in (None, one[0]) and target in (None, one[1]))
+    fitting = sorted(pair for pair in directions if source in (None, pair[0]) and target in (None, pair[1]))
     option = f"--source-lang {source or repr(source)}" if target is None else f"--target-lang {target or repr(target)}"
     if not fitting:
         known = ", ".join(sorted({language for pair in pairs for language in pair}))
         raise UserError(f"{option} is none of the languages of {folder}: {known}")
     if len(fitting) > 1:
-        several = ", ".join("-".join(one) for one in fitting)
+        several = ", ".join("-".join(pair) for pair in fitting)
         raise UserError(f"{option} leaves a choice in {folder}: {several}; give --source-lang and --target-lang")
     return fitting[0]

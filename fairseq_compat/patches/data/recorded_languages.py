@@ -18,9 +18,9 @@ def adjust(module: Any) -> Iterator[None]:
     def setup_task(cfg: Any, **given: Any) -> Any:
         task = original(cfg, **given)
         for side in ("source_lang", "target_lang"):
-            found = getattr(getattr(task, "cfg", None), side, None)
-            if isinstance(found, str) and getattr(cfg, side, found) is None:
-                setattr(cfg, side, found)
+            language = getattr(getattr(task, "cfg", None), side, None)
+            if isinstance(language, str) and getattr(cfg, side, language) is None:
+                setattr(cfg, side, language)
         return task
 
     module.setup_task = setup_task

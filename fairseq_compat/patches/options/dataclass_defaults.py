@@ -39,7 +39,7 @@ def adjust(module: ModuleType) -> Iterator[None]:
 
 
 def _is_fixed_hydra(module: ModuleType) -> bool:
-    """hydra 1.0 has the same fault, hydra 1.3 has not."""
+    """Return whether hydra is 1.3 or newer; hydra 1.0 has the same fault."""
     if module.__name__ != "hydra.conf":
         return False
     version = getattr(sys.modules["hydra"], "__version__", "1.0")

@@ -28,4 +28,4 @@ def adjust(module: Any) -> Iterator[None]:
 
 def _is_open(logger: logging.Logger, path: str) -> bool:
     path = os.path.abspath(path)
-    return any(isinstance(one, logging.FileHandler) and one.baseFilename == path for one in logger.handlers)
+    return any(isinstance(handler, logging.FileHandler) and handler.baseFilename == path for handler in logger.handlers)

@@ -18,9 +18,9 @@ def adjust(module: Any) -> Iterator[None]:
         common = cfg.common
         needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
         if needs_gpu and (common.cpu or not module.torch.cuda.is_available()):
-            found = "--cpu is given" if common.cpu else "PyTorch finds none"
+            reason = "--cpu is given" if common.cpu else "PyTorch finds none"
             raise UserError(
-                f"--fp16 needs a GPU, and {found}; leave --fp16 out, or give --bf16, which a CPU computes too"
+                f"--fp16 needs a GPU, and {reason}; leave --fp16 out, or give --bf16, which a CPU computes too"
             )
 
     check_before_training(module, check)

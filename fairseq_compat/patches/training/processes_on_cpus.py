@@ -13,7 +13,7 @@ def adjust(module: Any) -> Iterator[None]:
     original = module.DistributedDataParallel
 
     def on_its_device(module: Any, *, device_ids: Any = None, output_device: Any = None, **options: Any) -> Any:
-        if not any(one.device.type == "cpu" for one in module.parameters()):
+        if not any(parameter.device.type == "cpu" for parameter in module.parameters()):
             options |= {"device_ids": device_ids, "output_device": output_device}
         return original(module=module, **options)
 

@@ -60,11 +60,7 @@ def choose_batches(loaded: LoadedModel, subset: str, *, max_tokens_used: int, ma
 
 
 def collect_moments(
-    model: LinearizedTransformer,
-    dataset: FairseqDataset,
-    batches: Iterable[Sequence[int]],
-    *,
-    device: torch.device,
+    model: LinearizedTransformer, dataset: FairseqDataset, batches: Iterable[Sequence[int]], *, device: torch.device
 ) -> ModelMoments:
     """Run the intact model over batches and return the moments of its layers, from which they can be fitted.
 

@@ -98,10 +98,6 @@ class PreparedProbe:
 def prepare(checkpoint: str, options: ProbeOptions) -> PreparedProbe:
     """Load a model and its data, and check everything that can be checked.
 
-    Args:
-        checkpoint: of a model of this plugin's families, or of fairseq's own ``transformer``.
-        options: how to probe.
-
     Raises:
         UserError: the checkpoint or the data cannot be used, or a layer does not exist.
     """

@@ -27,7 +27,7 @@ from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_option
 NONE = "none"
 
 #: Kind of the folder, for its marker.
-KIND = "probe"
+PROBE_KIND = "probe"
 
 _RECORD, _FITS, _HYPOTHESES, _CHECKPOINTS = "probe.json", "maps.pt", "hypotheses", "checkpoints"
 
@@ -84,7 +84,7 @@ class ProbeRecord:
         Raises:
             UserError: the folder has other content, or a probe with other settings.
         """
-        folder = begin_folder("--output", folder, KIND)
+        folder = begin_folder("--output", folder, PROBE_KIND)
         record = cls(folder, settings)
         path = os.path.join(folder, _RECORD)
         if os.path.isfile(path) and not force:

@@ -133,11 +133,6 @@ def load_trained(path: str, data: str) -> LoadedModel:
 def running_workers(loaded: LoadedModel, layers: Sequence[str], options: ProbeOptions) -> Iterator[Run]:
     """Start as many processes as the options say, or use this one.
 
-    Args:
-        loaded: the trained model with the data; other processes load it again.
-        layers: names of the layers to replace.
-        options: how to probe.
-
     Raises:
         UserError: a process died.
     """

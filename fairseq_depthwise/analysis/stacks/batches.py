@@ -17,9 +17,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.models.base.decoder import StackDecoder
 from fairseq_depthwise.models.base.encoder import StackEncoder
-
-#: The stacks of a model.
-SIDES = ("encoder", "decoder")
+from fairseq_depthwise.modules.stack import SIDES
 
 _STACKS = {"encoder": (StackEncoder, TransformerEncoderBase), "decoder": (StackDecoder, TransformerDecoderBase)}
 

@@ -32,13 +32,7 @@ _MARKERS_SHOWN = 12
 
 
 def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackReport[LayerSimilarity]]) -> None:
-    """Draw a panel for each similarity, with a line for each checkpoint, and a row of panels for each side.
-
-    Args:
-        path: of the figure.
-        titles: of the checkpoints.
-        reports: of the checkpoints, all of the same sides.
-    """
+    """Draw a panel for each similarity, with a line for each checkpoint, and a row of panels for each side."""
     sides = list(reports[0].rows)
     columns = max(1, min(len(titles), int(110 / (max(map(len, titles)) + 8))))  # of the legend
 
@@ -57,13 +51,7 @@ def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackRe
 
 
 def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport[CellStatistics]]) -> None:
-    """Draw the gates and, below, the norms of each side, one checkpoint below another; bands are one deviation wide.
-
-    Args:
-        path: of the figure.
-        titles: of the checkpoints.
-        reports: of the checkpoints, all of the same sides.
-    """
+    """Draw the gates and, below, the norms of each side, one checkpoint below another; bands are one deviation wide."""
     sides = list(reports[0].rows)
 
     def draw(figure: Figure) -> None:

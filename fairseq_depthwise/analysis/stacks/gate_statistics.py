@@ -30,12 +30,7 @@ class MeanDeviation:
 
 @dataclass(frozen=True)
 class GateDistribution(MeanDeviation):
-    """The values of a gate over positions and features.
-
-    Attributes:
-        shut: share of the values below 0.1.
-        open: share of the values above 0.9.
-    """
+    """The values of a gate over positions and features."""
 
     shut: float
     open: float
@@ -95,11 +90,7 @@ class RunningMoments:
 
 
 class CellSums:
-    """The statistics of one cell, summed over batches.
-
-    Args:
-        layer, cell: as in :class:`CellStatistics`.
-    """
+    """The statistics of one cell, summed over batches."""
 
     def __init__(self, layer: int, cell: str | None = None) -> None:
         self.layer = layer

@@ -50,13 +50,7 @@ def report_on(
     max_sentences: int,
     max_tokens: int,
 ) -> StackReport[Row]:
-    """Measure a model on a part of its data, with a progress bar.
-
-    Args:
-        loaded: the model and its data.
-        measure: runs the batches and returns the rows of each side.
-        sides: which stacks to measure.
-        subset, max_sentences, max_tokens: as in :meth:`LoadedModel.batches`.
+    """Measure the rows of each side on a part of the data, as in :meth:`LoadedModel.batches`, with a progress bar.
 
     Raises:
         UserError: the subset is missing or empty, the model has no such stacks, or computes values that are not finite.

@@ -69,10 +69,7 @@ def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]
 
 
 def measure_diversity(
-    encoder: StackEncoder,
-    batches: Iterable[dict[str, Any]],
-    *,
-    include_self: bool = False,
+    encoder: StackEncoder, batches: Iterable[dict[str, Any]], *, include_self: bool = False
 ) -> MeasuredDiversity:
     """Run an encoder over batches and return the diversity of its units, whatever the size of the batches.
 

@@ -80,19 +80,9 @@ class UnitReport:
 
 
 def report_on(
-    loaded: LoadedModel,
-    subset: str,
-    *,
-    max_sentences: int,
-    max_tokens: int,
-    include_self: bool = False,
+    loaded: LoadedModel, subset: str, *, max_sentences: int, max_tokens: int, include_self: bool = False
 ) -> UnitReport:
     """Measure a ``mute_transformer`` on a part of its data, with a progress bar.
-
-    Args:
-        loaded: the model and its data.
-        subset, max_sentences, max_tokens: as in :meth:`LoadedModel.batches`.
-        include_self: as in :class:`~fairseq_depthwise.analysis.units.diversity.LayerDiversitySums`.
 
     Raises:
         UserError: the subset is missing or empty, or a learned order needs scipy.
@@ -132,14 +122,9 @@ def weights_of(layer: MultiUnitEncoderLayer) -> LayerWeights:
 
 def as_json(report: UnitReport) -> dict[str, Any]:
     """Return one object, with a list of layers and their mean; null for missing values."""
+    names = ("checkpoint", "architecture", "units", "subset", "sentences", "tokens", "include_self")
     return {
-        "checkpoint": report.checkpoint,
-        "architecture": report.architecture,
-        "units": report.units,
-        "subset": report.subset,
-        "sentences": report.sentences,
-        "tokens": report.tokens,
-        "include_self": report.include_self,
+        **{name: getattr(report, name) for name in names},
         "layers": [
             {"layer": number, **asdict(diversity), **asdict(weights)} for number, diversity, weights in _rows(report)
         ],

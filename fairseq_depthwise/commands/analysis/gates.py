@@ -30,21 +30,16 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_depthwise.analysis.stacks.figures import write_gates
-    from fairseq_depthwise.analysis.stacks.report import gates_table
-
-    def load(path: str, sides: Sequence[str]) -> tuple[LoadedModel, Measure[CellStatistics]]:
-        return _load(path, sides, options.data)
-
-    return write_stack_reports(options, load, as_text=gates_table, draw=write_gates)
-
-
-def _load(path: str, sides: Sequence[str], data: str) -> tuple[LoadedModel, Measure[CellStatistics]]:
     from fairseq_depthwise.analysis.loaded_model import load_model
+    from fairseq_depthwise.analysis.stacks.figures import write_gates
     from fairseq_depthwise.analysis.stacks.gate_statistics import measure_gates
+    from fairseq_depthwise.analysis.stacks.report import gates_table
     from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 
-    loaded = load_model(path, data, family="depthwise_lstm_transformer")
-    if not isinstance(loaded.model.encoder.layers[0].cell, DepthwiseLSTMCell):
-        raise UserError(f"{path} has the cells of --depthwise-cell rnn, which have no gates; give a model with lstm")
-    return loaded, functools.partial(measure_gates, loaded.model, sides)
+    def load(path: str, sides: Sequence[str]) -> tuple[LoadedModel, Measure[CellStatistics]]:
+        loaded = load_model(path, options.data, family="depthwise_lstm_transformer")
+        if not isinstance(loaded.model.encoder.layers[0].cell, DepthwiseLSTMCell):
+            raise UserError(f"{path} has the cells of --depthwise-cell rnn, which have no gates; give one with lstm")
+        return loaded, functools.partial(measure_gates, loaded.model, sides)
+
+    return write_stack_reports(options, load, as_text=gates_table, draw=write_gates)

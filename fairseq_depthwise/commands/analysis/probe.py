@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_compat.outputs import working_folder
     from fairseq_depthwise.analysis.probe import report as probe_report
     from fairseq_depthwise.analysis.probe.probe import prepare, probe
-    from fairseq_depthwise.analysis.probe.record import KIND
+    from fairseq_depthwise.analysis.probe.record import PROBE_KIND
     from fairseq_depthwise.analysis.probe.workers import ProbeOptions
     from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
     from fairseq_depthwise.figures import require_matplotlib, titles_of
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         processes=options.processes,
         cpu=options.cpu,
     )
-    working_folder("--output", options.output, KIND)
+    working_folder("--output", options.output, PROBE_KIND)
     folders = (options.output, os.path.join(options.output, "compared"))
     models = []
     with fairseq_warnings_only():

@@ -21,14 +21,7 @@ Measure = Callable[[Iterator["StackBatch"]], Mapping[str, Sequence[Row]]]
 
 
 def add_stack_options(parser: argparse.ArgumentParser, *, models: str, side: str, drawn: str) -> None:
-    """Add the options of both subcommands.
-
-    Args:
-        parser: of the subcommand.
-        models: help text of the checkpoints.
-        side: the default of ``--side``.
-        drawn: what the figure shows, for its help text.
-    """
+    """Add the options of both subcommands."""
     parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=models)
     add_data_options(parser)
     add_side(parser, default=side)

@@ -31,7 +31,7 @@ class Stacks(Protocol):
 
 
 def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) -> tuple[StackEncoder, StackDecoder]:
-    """Encoder and decoder for a task's dictionaries.
+    """Build encoder and decoder for a task's dictionaries.
 
     Raises:
         UserError: the dictionaries, or the widths of the layers, contradict an option.
@@ -66,7 +66,7 @@ def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) ->
 def build_attention(
     config: EncoderDecoderConfig, *, heads: int, bias: bool, attend_encoder: bool = False, one_table: bool = False
 ) -> MultiheadAttention:
-    """An attention of a layer; self-attention has relative positions where the options ask for them."""
+    """Build an attention of a layer; self-attention has relative positions where the options ask for them."""
     relative_positions = None if attend_encoder else build_relative_positions(config, heads=heads, one_table=one_table)
     return MultiheadAttention(
         embed_dim=config.encoder_embed_dim,
@@ -81,7 +81,7 @@ def build_attention(
 def build_relative_positions(
     config: EncoderDecoderConfig, *, heads: int, one_table: bool = False, units: int | None = None
 ) -> RelativePositions | None:
-    """The tables of a self-attention; None where the options ask for no relative positions."""
+    """Build the tables of a self-attention; return None where the options ask for no relative positions."""
     if not config.max_relative_positions:
         return None
     return RelativePositions(
@@ -94,7 +94,7 @@ def build_relative_positions(
 
 
 def _add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList) -> None:
-    """``--quant-noise-pq``: noise on the linear layers of the layers, for product quantization after training.
+    """Add the noise of ``--quant-noise-pq`` to the linear layers, for product quantization after training.
 
     Raises:
         UserError: the block size does not divide the input width of one of them.

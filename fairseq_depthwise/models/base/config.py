@@ -57,6 +57,11 @@ def option(
     )
 
 
+def probability(default: float, help: str) -> Any:
+    """Return an option of at least 0 and below 1 on which trained parameters do not depend, such as a dropout."""
+    return option(default, help, at_least=0, below=1, changes_parameters=False)
+
+
 # fairseq reads these annotations at run time: no `from __future__ import annotations` here, and Optional[...] because
 # it does not know "... | None".
 @dataclass
@@ -70,15 +75,9 @@ class EncoderDecoderConfig(FairseqDataclass):
     decoder_layers: int = option(6, "number of decoder layers", at_least=1)
     decoder_attention_heads: int = option(8, "number of attention heads in the decoder", at_least=1)
 
-    dropout: float = option(
-        0.1, "dropout of embeddings and sub-layer outputs", at_least=0, below=1, changes_parameters=False
-    )
-    attention_dropout: float = option(
-        0.0, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
-    )
-    activation_dropout: float = option(
-        0.0, "dropout inside the hidden or feed-forward nets", at_least=0, below=1, changes_parameters=False
-    )
+    dropout: float = probability(0.1, "dropout of embeddings and sub-layer outputs")
+    attention_dropout: float = probability(0.0, "dropout of attention weights")
+    activation_dropout: float = probability(0.0, "dropout inside the hidden or feed-forward nets")
 
     share_decoder_input_output_embed: bool = option(False, "the output projection is the decoder's embedding table")
     share_all_embeddings: bool = option(False, "one table for encoder, decoder and output (joined dictionary)")
@@ -103,40 +102,28 @@ class EncoderDecoderConfig(FairseqDataclass):
         "key", "what relative positions act on: keys, or keys and values", one_of=("key", "key-value")
     )
 
-    encoder_layerdrop: float = option(
-        0.0, "probability of skipping an encoder layer in training", at_least=0, below=1, changes_parameters=False
-    )
-    decoder_layerdrop: float = option(
-        0.0, "probability of skipping a decoder layer in training", at_least=0, below=1, changes_parameters=False
-    )
+    encoder_layerdrop: float = probability(0.0, "probability of skipping an encoder layer in training")
+    decoder_layerdrop: float = probability(0.0, "probability of skipping a decoder layer in training")
     cuda_graphs: bool = option(
         False, "in a beam search on a GPU, replay the decoder's steps as CUDA graphs", changes_parameters=False
     )
     checkpoint_activations: bool = option(
         False, "recompute each layer in the backward pass to save memory", changes_parameters=False
     )
-    quant_noise_pq: float = option(
-        0.0,
-        "iterative product quantization noise on the layers' linear layers",
-        at_least=0,
-        below=1,
-        changes_parameters=False,
-    )
+    quant_noise_pq: float = probability(0.0, "iterative product quantization noise on the layers' linear layers")
     quant_noise_pq_block_size: int = option(
         8, "block size of the quantization noise", at_least=1, changes_parameters=False
     )
-    quant_noise_scalar: float = option(0.0, "scalar quantization noise", at_least=0, below=1, changes_parameters=False)
+    quant_noise_scalar: float = probability(0.0, "scalar quantization noise")
     adaptive_softmax_cutoff: Optional[str] = option(  # noqa: UP045  # see above the class
         None, "comma-separated cutoffs of an adaptive softmax; needs --criterion adaptive_loss"
     )
-    adaptive_softmax_dropout: float = option(
-        0.0, "dropout of the adaptive softmax's tails", at_least=0, below=1, changes_parameters=False
-    )
+    adaptive_softmax_dropout: float = probability(0.0, "dropout of the adaptive softmax's tails")
     adaptive_softmax_factor: float = option(4.0, "how much narrower each tail of the adaptive softmax is", at_least=1)
 
     @classmethod
     def complete(cls: type[Config], given: Any) -> Config:
-        """An instance with the values of ``given`` where it has them and the defaults elsewhere.
+        """Return an instance with the values of ``given`` where it has them and the defaults elsewhere.
 
         Args:
             given: what fairseq hands to ``build_model``: a DictConfig or a Namespace, perhaps from a checkpoint that
@@ -146,9 +133,9 @@ class EncoderDecoderConfig(FairseqDataclass):
             UserError: a value is out of range or two values contradict each other; the message names the option.
         """
         values: dict[str, Any] = {}
-        for one in fields(cls):
-            found = getattr(given, one.name, None)
-            values[one.name] = one.default if found is None else found
+        for option_field in fields(cls):
+            value = getattr(given, option_field.name, None)
+            values[option_field.name] = option_field.default if value is None else value
         config = cls(**values)
         check_values(cls, config)
         config.check()
@@ -182,20 +169,20 @@ class EncoderDecoderConfig(FairseqDataclass):
 
 def check_values(dataclass_of_options: Any, values: Any) -> None:
     """Raise :class:`UserError` where a value (an attribute) is not what the dataclass's :func:`option` allows."""
-    for one in fields(dataclass_of_options):
-        _check_value(one, getattr(values, one.name))
+    for option_field in fields(dataclass_of_options):
+        _check_value(option_field, getattr(values, option_field.name))
 
 
-def _check_value(one: Field[Any], value: Any) -> None:
-    name = one.name.replace("_", "-")
+def _check_value(option_field: Field[Any], value: Any) -> None:
+    name = option_field.name.replace("_", "-")
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"--{name} {value} is out of range; it must be finite")
-    at_least, below = one.metadata.get("at_least"), one.metadata.get("below")
+    at_least, below = option_field.metadata.get("at_least"), option_field.metadata.get("below")
     if (at_least, below) != (None, None) and not isinstance(value, (int, float)):  # as a checkpoint may record it
         raise UserError(f"--{name} {value!r} is not a number; it must be {_range_in_words(at_least, below)}")
     if (at_least is not None and value < at_least) or (below is not None and value >= below):
         raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")
-    one_of = one.metadata.get("one_of")
+    one_of = option_field.metadata.get("one_of")
     if one_of and value not in one_of:
         raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
 
@@ -205,7 +192,7 @@ def _nearest_divisor(width: int, heads: int) -> int:
 
 
 def both_sides(**sizes: int) -> dict[str, int]:
-    """``embed_dim=512`` to the options ``encoder_embed_dim`` and ``decoder_embed_dim``."""
+    """Turn ``embed_dim=512`` into the options ``encoder_embed_dim`` and ``decoder_embed_dim``."""
     return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
 
 

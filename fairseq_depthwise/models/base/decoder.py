@@ -88,7 +88,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         return_all_hiddens: bool = False,
         scored: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Next-token scores (B x T x V), or features (B x T x C) with ``features_only``.
+        """Compute next-token scores (B x T x V), or features (B x T x C) with ``features_only``.
 
         Args:
             prev_output_tokens: B x T, shifted by one as fairseq does it.
@@ -111,12 +111,7 @@ class StackDecoder(FairseqIncrementalDecoder):
             if search is not None:
                 return search.step(prev_output_tokens[:, -1]), {"attn": [None], "inner_states": []}
         features, extra = self.extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state=incremental_state,
-            full_context_alignment=full_context_alignment,
-            alignment_layer=alignment_layer,
-            alignment_heads=alignment_heads,
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
         if scored is not None:
             features = features[scored]
@@ -131,7 +126,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As :meth:`forward` with ``features_only``."""
+        """Compute what :meth:`forward` returns with ``features_only``."""
         if alignment_layer is None and not self.training and incremental_state is None:
             alignment_layer = len(self.layers) - 1
         embedded = self.embedding(prev_output_tokens, incremental_state=incremental_state)
@@ -157,7 +152,7 @@ class StackDecoder(FairseqIncrementalDecoder):
     def run_layers(
         self, embedded: Tensor, alignment_layer: int | None = None, **attend: Any
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """The stack's output, what the embedding and each layer gave, and attention weights.
+        """Return the stack's output, what the embedding and each layer gave, and attention weights.
 
         Args:
             embedded: T x B x C.
@@ -171,9 +166,9 @@ class StackDecoder(FairseqIncrementalDecoder):
         inner_states = [embedded]
         weights: Tensor | None = None
         recompute = self.checkpoint_activations and self.training
-        for index, layer, kept in layers_to_run(self):
+        for index, layer, runs in layers_to_run(self):
             output = self.connection.layer_input(state, index)
-            if kept:
+            if runs:
                 need_weights = index == alignment_layer
                 output, layer_weights = run_layer(
                     layer, output, need_weights=need_weights, recompute=recompute, **attend
@@ -184,13 +179,13 @@ class StackDecoder(FairseqIncrementalDecoder):
         return self.connection.output(state), inner_states, weights
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Features (B x T x C) to scores over the vocabulary (B x T x V); unchanged with an adaptive softmax."""
+        """Project features (B x T x C) to scores (B x T x V); return them unchanged with an adaptive softmax."""
         return features if self.adaptive_softmax is not None else self.output_projection(features)
 
     def get_normalized_probs(
         self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Any] | None = None
     ) -> Tensor:
-        """(Log-)probabilities (B x T x V) from what :meth:`forward` returns.
+        """Return (log-)probabilities (B x T x V) of what :meth:`forward` returns.
 
         Raises:
             UserError: a criterion that does not know the adaptive softmax trains with it.
@@ -209,7 +204,7 @@ class StackDecoder(FairseqIncrementalDecoder):
             incremental_state[_CACHE].reorder(new_order)
 
     def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq's hook before generation: lay out the weights once."""
+        """Pack the weights once, before generation (fairseq's hook)."""
         if self.adaptive_softmax is None:
             prepack(self, "output_projection")
 
@@ -217,7 +212,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         return self.longest
 
     def _padding_to_hide(self, tokens: Tensor, sees_all: bool) -> Tensor | None:
-        """The padding (B x T) that self-attention could see, or None.
+        """Return the padding (B x T) that self-attention could see, or None.
 
         Padding on the right lies in the future of every real position, so the causal mask hides it already.
         """
@@ -227,7 +222,7 @@ class StackDecoder(FairseqIncrementalDecoder):
 
     @staticmethod
     def _cache(incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], rows: int) -> DecodingCache:
-        """What earlier steps left; made at the first."""
+        """Return the cache of earlier steps; make it at the first."""
         if _CACHE not in incremental_state:
             output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
             order = encoder_out["rows"][0] if encoder_out["rows"] else torch.arange(rows, device=output.device)
@@ -238,7 +233,7 @@ class StackDecoder(FairseqIncrementalDecoder):
     def _static_search(
         self, incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], tokens: Tensor
     ) -> StaticSearch | None:
-        """The search that is under way, or a new one; None where steps are not to be replayed."""
+        """Return the search that is under way, or a new one; None where steps are not to be replayed."""
         if _CACHE not in incremental_state:
             if not (self.cuda_graphs and tokens.is_cuda and encoder_out["rows"]) or torch.is_grad_enabled():
                 return None
@@ -252,7 +247,7 @@ class StackDecoder(FairseqIncrementalDecoder):
 
 
 def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:
-    """The encoder's output (S x N x C) and padding (N x S, or None without any) for every row."""
+    """Return the encoder's output (S x N x C) and padding (N x S, or None without any) for every row."""
     output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
     for rows in encoder_out["rows"]:
         output, padding = output.index_select(1, rows), padding.index_select(0, rows)

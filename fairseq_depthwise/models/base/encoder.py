@@ -50,10 +50,7 @@ class StackEncoder(FairseqEncoder):
         self.checkpoint_activations = checkpoint_activations
 
     def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None = None,
-        return_all_hiddens: bool = False,
+        self, src_tokens: Tensor, src_lengths: Tensor | None = None, return_all_hiddens: bool = False
     ) -> dict[str, list[Tensor]]:
         """Encode a batch.
 
@@ -89,7 +86,7 @@ class StackEncoder(FairseqEncoder):
         prepared: Sequence[tuple[Tensor | None, ...]],
         keep_states: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
-        """The stack's output (T x B x C), and if asked for what the embedding and each layer gave (L + 1 such).
+        """Return the stack's output (T x B x C), and if asked for the embedding and each layer's (L + 1 such).
 
         Args:
             embedded: T x B x C.
@@ -100,9 +97,9 @@ class StackEncoder(FairseqEncoder):
         state = self.connection.initial_state(embedded)
         states = [embedded] if keep_states else []
         recompute = self.checkpoint_activations and self.training
-        for index, layer, kept in layers_to_run(self):
+        for index, layer, runs in layers_to_run(self):
             output = below = self.connection.layer_input(state, index)
-            if kept:
+            if runs:
                 output = run_layer(layer, below, padding, *prepared[index], recompute=recompute)
             state = self.connection.update(state, index, output)
             if keep_states:
@@ -110,12 +107,12 @@ class StackEncoder(FairseqEncoder):
         return self.connection.output(state), states
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Row n becomes the old row ``new_order[n]``; the beam search asks for it at every step.
+        """Let row n become the old row ``new_order[n]``; the beam search asks for it at every step.
 
         The beams of a sentence share its encoder output, so nothing is copied: only the row numbers are kept, and the
         decoder reads them.
         """
-        rows = [one.index_select(0, new_order) for one in encoder_out["rows"]] or [new_order]
+        rows = [old.index_select(0, new_order) for old in encoder_out["rows"]] or [new_order]
         return {**encoder_out, "rows": rows}
 
     def max_positions(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fairseq.models import FairseqEncoderDecoderModel
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_compat import UserError
 
@@ -47,6 +47,13 @@ def refuse_auxiliary_losses(net_output: Any) -> None:
         )
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model within fairseq's wrappers for several processes, which are found by their attribute."""
+    while isinstance(inner := getattr(model, "module", None), nn.Module):
+        model = inner
+    return model
+
+
 class StackModel(FairseqEncoderDecoderModel):
     """A ``StackEncoder`` and a ``StackDecoder``."""
 
@@ -81,7 +88,7 @@ class StackModel(FairseqEncoderDecoderModel):
         return {}
 
     def get_targets(self, sample: dict[str, Any], net_output: tuple[Tensor, Any]) -> Tensor:
-        """The target tokens. Every criterion asks here, so that one which leaves auxiliary losses is refused here."""
+        """Return the target tokens, as every criterion asks; refuse one that leaves out auxiliary losses."""
         if self.training:
             refuse_auxiliary_losses(net_output)
         targets: Tensor = sample["target"]

@@ -22,11 +22,7 @@ class ResidualConfig(EncoderDecoderConfig):
 
 
 class ResidualStacks:
-    """Builds the layers and connections of both stacks.
-
-    Args:
-        config: checked options.
-    """
+    """Builds the layers and connections of both stacks."""
 
     #: Gain of the maps to queries, keys and values at first; this one is as if the three were one map.
     input_gain = 2**-0.5
@@ -39,7 +35,6 @@ class ResidualStacks:
         self.width = config.encoder_embed_dim
 
     def encoder_layers(self) -> list[nn.Module]:
-        """First to last."""
         config = self.config
         return [
             ResidualEncoderLayer(
@@ -52,7 +47,6 @@ class ResidualStacks:
         ]
 
     def decoder_layers(self) -> list[nn.Module]:
-        """First to last."""
         config = self.config
         return [
             ResidualDecoderLayer(

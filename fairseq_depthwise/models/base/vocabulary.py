@@ -17,7 +17,7 @@ from fairseq_depthwise.modules.embedding import TokenEmbedding
 def build_embeddings(
     config: EncoderDecoderConfig, source: Dictionary, target: Dictionary
 ) -> tuple[TokenEmbedding, TokenEmbedding]:
-    """Source and target embedding, sharing one table with ``--share-all-embeddings``.
+    """Build source and target embedding, sharing one table with ``--share-all-embeddings``.
 
     Raises:
         UserError: one table is wanted for two different dictionaries.
@@ -50,7 +50,7 @@ def build_embeddings(
 
 
 def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn.Embedding:
-    """Rows from N(0, 1/width), so that scaled by sqrt(width) they have unit variance; a zero row for padding."""
+    """Draw rows from N(0, 1/width), so that scaled by sqrt(width) they have unit variance; padding has a zero row."""
     table = nn.Embedding(len(dictionary), width, padding_idx=dictionary.pad())
     nn.init.normal_(table.weight, mean=0, std=width**-0.5)
     nn.init.zeros_(table.weight[dictionary.pad()])
@@ -61,7 +61,7 @@ def _embedding_table(dictionary: Dictionary, width: int, path: str | None) -> nn
 
 @functools.cache
 def placeholder_dictionary(words: int) -> Dictionary:
-    """A dictionary of that size, for a model of which only the sizes matter; the same one for the same size."""
+    """Return a dictionary of a size, for a model of which only the sizes matter; always the same one."""
     dictionary = Dictionary()
     for number in range(words - len(dictionary)):
         dictionary.add_symbol(f"word{number}")
@@ -69,7 +69,7 @@ def placeholder_dictionary(words: int) -> Dictionary:
 
 
 def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> AdaptiveSoftmax | None:
-    """fairseq's adaptive softmax over the target dictionary; None without ``--adaptive-softmax-cutoff``.
+    """Build fairseq's adaptive softmax over the target dictionary; None without ``--adaptive-softmax-cutoff``.
 
     Raises:
         UserError: the cutoffs are not growing numbers below the dictionary's size, or leave no width for a tail.
@@ -78,7 +78,7 @@ def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> 
     if not text:
         return None
     try:
-        cutoffs = [int(one) for one in text.split(",")]
+        cutoffs = [int(cutoff) for cutoff in text.split(",")]
     except ValueError:
         cutoffs = []
     if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= len(target):

@@ -27,7 +27,7 @@ NORM_EPS = 1e-6
 
 #: What may follow the hidden net's norm, functions of :mod:`torch.nn.functional`. The GLU halves the width. Those that
 #: ``fused_cell.TRITON_ACTIVATIONS`` lacks are computed without Triton.
-ACTIVATIONS = ("glu", "gelu", "relu")
+HIDDEN_ACTIVATIONS = ("glu", "gelu", "relu")
 
 
 class DepthwiseState(NamedTuple):
@@ -64,15 +64,15 @@ class Gates(nn.Module):
         nn.init.constant_(self.norm_bias[1], forget_bias)
 
     def forward(self, joined: Tensor) -> GateValues:
-        """``joined``, T x B x input_dim, to (input gate, forget gate, output gate), each T x B x d."""
+        """Compute (input gate, forget gate, output gate), T x B x d each, from ``joined``, T x B x input_dim."""
         return self.activate(self.projection(joined))
 
     def activate(self, projected: Tensor) -> GateValues:
-        """The gates from their projections, T x B x 3d."""
+        """Compute the gates from their projections, T x B x 3d."""
         if torch.is_grad_enabled():
             # Three norms have a shorter backward pass than one and its scale and shift.
             parts = zip(projected.chunk(3, dim=-1), self.norm_weight, self.norm_bias, strict=True)
-            logits = [F.layer_norm(one, (self.embed_dim,), weight, bias, NORM_EPS) for one, weight, bias in parts]
+            logits = [F.layer_norm(part, (self.embed_dim,), weight, bias, NORM_EPS) for part, weight, bias in parts]
             return torch.sigmoid(logits[0]), torch.sigmoid(logits[1]), torch.sigmoid(logits[2])
         normalized = F.layer_norm(projected.unflatten(-1, (3, self.embed_dim)), (self.embed_dim,), eps=NORM_EPS)
         gates = torch.addcmul(self.norm_bias, normalized, self.norm_weight).sigmoid_()
@@ -88,7 +88,7 @@ class HiddenNet(nn.Module):
         input_dim: width of c.
         embed_dim: d.
         hidden_dim: H, the width before the GLU halves it; None for one layer.
-        activation: a name in ``ACTIVATIONS``; one layer has nothing to halve, so it takes gelu or relu.
+        activation: a name in ``HIDDEN_ACTIVATIONS``; one layer has nothing to halve, so it takes gelu or relu.
         dropout: dropout of the net's output.
         activation_dropout: dropout after the activation of the first of two layers.
     """
@@ -119,15 +119,15 @@ class HiddenNet(nn.Module):
         self.activation_dropout = Dropout(activation_dropout)
 
     def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq's hook before generation: lay out the weights once."""
+        """Pack the weights once, before generation (fairseq's hook)."""
         prepack(self, "first", *([] if self.second is None else ["second"]))
 
     def forward(self, joined: Tensor) -> Tensor:
-        """``joined``, T x B x input_dim, to the hidden value h, T x B x d."""
+        """Compute the hidden value h, T x B x d, from ``joined``, T x B x input_dim."""
         return self.finish(self.first(joined))
 
     def finish(self, projected: Tensor) -> Tensor:
-        """h from the first projection, T x B x H."""
+        """Compute h from the first projection, T x B x H."""
         activated = getattr(F, self.activation)(self.norm(projected))
         if self.second is not None:
             activated = self.second(self.activation_dropout(activated))
@@ -155,7 +155,7 @@ class DepthwiseLSTMCell(nn.Module):
         self._joined: JoinedLinear | None = None
 
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
-        """``attended``, what the layer's attention gives (T x B x d, or 2d), and the state below to the state above."""
+        """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
         kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible, activation=self.hidden_net.activation)
         if self._joined is not None and not torch.is_grad_enabled():
@@ -172,7 +172,7 @@ class DepthwiseLSTMCell(nn.Module):
         return above
 
     def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
-        """The gates that :meth:`forward` has for the same arguments, whichever way it computes them."""
+        """Return the gates that :meth:`forward` has for the same arguments, whichever way it computes them."""
         return self.gates(torch.cat([state.output, attended], dim=-1))
 
     @property
@@ -182,11 +182,11 @@ class DepthwiseLSTMCell(nn.Module):
         return packable(self.gates.projection, net.first, *([] if net.second is None else [net.second]))
 
     def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq's hook before generation: lay out the weights once."""
+        """Pack the weights once, before generation (fairseq's hook)."""
         self._joined = join(self.gates.projection, self.hidden_net.first)
 
     def _joined_step(self, kernel: str, projected: Tensor, state: DepthwiseState) -> DepthwiseState:
-        """The same equations from what c is projected to (T x B x (3d + H)), at inference."""
+        """Compute the same from what c is projected to (T x B x (3d + H)), at inference."""
         if kernel == "triton":
             return DepthwiseState(*finish_fused(projected, state.cell, self.gates, self.hidden_net, NORM_EPS))
         width = 3 * self.gates.embed_dim
@@ -201,16 +201,12 @@ def _update(gates: GateValues, hidden: Tensor, state: DepthwiseState) -> Depthwi
 
 
 class DepthwiseRNNCell(nn.Module):
-    """The ablation without gates (Table 2): ``Output_i`` is the hidden net of c; the cell state is passed on unused.
-
-    Args:
-        hidden_net: computes the output from c.
-    """
+    """The ablation without gates (Table 2): ``Output_i`` is the hidden net of c; the cell state is passed on unused."""
 
     def __init__(self, *, hidden_net: HiddenNet) -> None:
         super().__init__()
         self.hidden_net = hidden_net
 
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
-        """``attended`` (T x B x d, or 2d) and the state below to the state above."""
+        """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
         return DepthwiseState(output=self.hidden_net(torch.cat([state.output, attended], dim=-1)), cell=state.cell)

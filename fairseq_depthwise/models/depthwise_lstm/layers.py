@@ -46,7 +46,7 @@ class DepthwiseEncoderLayer(EncoderLayer):
         self.dropout = Dropout(dropout)
 
     def forward(self, state: DepthwiseState, padding: Tensor | None) -> DepthwiseState:
-        """State below to state above (T x B x d each); ``padding``: B x T, True at padding."""
+        """Compute the state above from the state below (T x B x d each); ``padding``: B x T, True at padding."""
         normalized = state.output if self.input_norm is None else self.input_norm(state.output)
         attended, _ = self.self_attention(normalized, normalized, padding=padding)
         return self.cell(self.dropout(attended), state)
@@ -128,17 +128,9 @@ class DepthwiseDecoderLayer(nn.Module):
         cache: StepCache | None = None,
         need_weights: bool = False,
     ) -> tuple[DepthwiseState, Tensor | None]:
-        """State below to state above, and the cross-attention's weights (heads x B x T x S) where asked for.
+        """Compute the state above from the state below (T x B x d each), and the cross-attention's weights or None.
 
-        Args:
-            state: T x B x d each.
-            encoder_output: S x B x d.
-            encoder_padding: B x S, True at padding.
-            self_padding: B x T, True at padding.
-            causal: False lets every position see all others (alignment of a finished sentence).
-            cache: in a step of a beam search, what the earlier steps left; T is 1 then, and the encoder's output is
-                read from there.
-            need_weights: whether to return weights.
+        The arguments are those of :class:`~fairseq_depthwise.modules.residual_layers.ResidualDecoderLayer`.
         """
         # 1. Self-attention.
         normalized = state.output if self.input_norm is None else self.input_norm(state.output)

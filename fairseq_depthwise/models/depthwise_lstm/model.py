@@ -20,7 +20,7 @@ from fairseq_depthwise.models.base.assembly import assemble, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, register_presets
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.cell import (
-    ACTIVATIONS,
+    HIDDEN_ACTIVATIONS,
     DepthwiseLSTMCell,
     DepthwiseRNNCell,
     DepthwiseState,
@@ -52,7 +52,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         2048, "width H of the hidden net's first of two layers, before the GLU halves it", at_least=2
     )
     depthwise_hidden_activation: str = option(
-        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=ACTIVATIONS
+        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=HIDDEN_ACTIVATIONS
     )
     depthwise_sharing: str = option(
         "gates", "what the cells of a stack share: the gates, nothing, or all", one_of=("gates", "none", "all")
@@ -112,11 +112,7 @@ class DepthwiseLSTMTransformer(StackModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: FairseqTask) -> "DepthwiseLSTMTransformer":
-        """Build the model for a task's dictionaries.
-
-        Raises:
-            UserError: an option is out of range or contradicts another.
-        """
+        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
         config = DepthwiseLSTMTransformerConfig.complete(cfg)
         return cls(*assemble(config, task, DepthwiseStacks(config)))
 
@@ -133,9 +129,6 @@ class DepthwiseStacks:
 
     A shared part is one module object in every layer that shares it, so that it is one parameter to the optimizer and
     one storage in a checkpoint.
-
-    Args:
-        config: checked options.
     """
 
     def __init__(self, config: DepthwiseLSTMTransformerConfig) -> None:
@@ -146,7 +139,6 @@ class DepthwiseStacks:
             self._gates_of_the_model = self._new_gates(2 * self.width)
 
     def encoder_layers(self) -> list[nn.Module]:
-        """First to last."""
         config = self.config
         cell = self._cells("encoder", 2 * self.width)
         return [
@@ -160,7 +152,6 @@ class DepthwiseStacks:
         ]
 
     def decoder_layers(self) -> list[nn.Module]:
-        """First to last."""
         config, heads = self.config, self.config.decoder_attention_heads
         merge = DECODER_MERGES[config.decoder_merge]
         cell = self._cells("decoder", (1 + merge.width) * self.width, place="b" if merge.two_cells else "")
@@ -180,7 +171,7 @@ class DepthwiseStacks:
         ]
 
     def _cells(self, side: str, input_dim: int, *, place: str = "") -> Callable[[], DepthwiseCell]:
-        """What makes the cells at one place of a stack, one call for each layer; they share what is to be shared.
+        """Return a function that makes the cells at one place of a stack, which share what is to be shared.
 
         ``place``: of two cells in a layer, "a" for the first and "b" for the second.
         """
@@ -226,7 +217,7 @@ class DepthwiseStacks:
         return build_attention(self.config, heads=heads, bias=self.config.attention_bias, attend_encoder=attend_encoder)
 
     def _norm_above_first(self, index: int) -> nn.LayerNorm | None:
-        """The published parameter counts have no norm before the attentions of a stack's first layer."""
+        """Return a norm, except for a stack's first layer: the published counts have none before its attentions."""
         return None if index == 0 else nn.LayerNorm(self.width)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 
-#: What of a pair (Out, Cell) the map reads and gives.
+#: What of a pair (Out, Cell) the linear layer reads and gives.
 STATES = ("pair", "output")
 
 #: Called with a layer's input and output, T x B x width each.
@@ -27,7 +27,7 @@ LayerObserver = Callable[[Tensor, Tensor], None]
 
 
 def mapped_part(state: Any, which: str = "pair") -> Tensor:
-    """What the map reads of a layer's state: T x B x d, or T x B x 2d for a pair as a whole."""
+    """Return what the linear layer reads of a layer's state: T x B x d, or T x B x 2d for a pair as a whole."""
     if not isinstance(state, DepthwiseState):
         tensor: Tensor = state
         return tensor
@@ -35,7 +35,7 @@ def mapped_part(state: Any, which: str = "pair") -> Tensor:
 
 
 def with_mapped_part(state: Any, mapped: Tensor, which: str = "pair") -> Any:
-    """The state after a layer: ``state`` from below with ``mapped`` in place of what :func:`mapped_part` took."""
+    """Return ``state`` from below with ``mapped`` in place of what :func:`mapped_part` took."""
     if not isinstance(state, DepthwiseState):
         return mapped
     if which == "pair":
@@ -66,12 +66,12 @@ class LinearizedLayer(nn.Module):
         nn.init.zeros_(self.linear.bias)
         self.which = which
         self.returned_besides = returned_besides
-        #: Whether the map is used, or the layer as it was trained.
+        #: Whether the linear layer is used, or the layer as it was trained.
         self.replaced = True
         self.observer: LayerObserver | None = None
 
     def forward(self, state: Any, *args: Any, **kwargs: Any) -> Any:
-        """The state below to what the layer returns."""
+        """Compute what the layer returns from the state below."""
         if self.observer is None and self.replaced:
             output = with_mapped_part(state, self.linear(mapped_part(state, self.which)), self.which)
             return (output, *[None] * self.returned_besides) if self.returned_besides else output
@@ -82,7 +82,7 @@ class LinearizedLayer(nn.Module):
         return returned
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq's encoder asks its layers to rename what an old checkpoint has."""
+        """Let the layer rename what an old checkpoint has, as fairseq's encoder asks."""
         upgrade = getattr(self.intact, "upgrade_state_dict_named", None)
         if upgrade is not None:
             upgrade(state_dict, f"{name}.intact")
@@ -90,7 +90,7 @@ class LinearizedLayer(nn.Module):
 
 @contextmanager
 def observed(layers: Iterable[LinearizedLayer], observe: Callable[[int, Tensor, Tensor], None]) -> Iterator[None]:
-    """Within, the layers are as they were trained, and ``observe`` is shown what each of them does.
+    """Let the layers compute as they were trained, and show ``observe`` what each of them does.
 
     Args:
         layers: to observe.

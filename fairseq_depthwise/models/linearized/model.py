@@ -1,9 +1,9 @@
 """A trained, frozen Transformer in which linear layers stand for some of the layers.
 
 Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the maps are
-trained; the checkpoint holds the whole model and its options, so it is decoded and averaged like any other, and the
-file it came from is not needed again.
+Depth-Wise LSTMs"), Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the linear
+layers are trained; the checkpoint holds the whole model and its options, so it is decoded and averaged like any other,
+and the file it came from is not needed again.
 """
 
 import json
@@ -26,8 +26,7 @@ from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
 from fairseq_depthwise.models.linearized.layer import STATES, LinearizedLayer, observed
-
-SIDES = ("encoder", "decoder")
+from fairseq_depthwise.modules.stack import SIDES
 
 #: The architecture's name.
 ARCHITECTURE = "linearized_transformer"
@@ -42,8 +41,8 @@ class LinearizedTransformerConfig(FairseqDataclass):
         "", "layers to replace, counted from 1: encoder.1,decoder.6, or all; after training they are all replaced"
     )
     probe_state: str = option(
-        "pair", "what a map of the depth-wise LSTM model reads and gives: the pair of output and cell, or the output "
-        "alone, with the cell passed on", one_of=STATES
+        "pair", "what a linear layer reads and gives in the depth-wise LSTM model: the pair of output and cell, or "
+        "the output alone, with the cell passed on", one_of=STATES
     )  # fmt: skip
     probe_model: Optional[str] = option(  # noqa: UP045  # read by fairseq
         None, "the trained model's options, as JSON; checkpoints have it, and need no --probe-path"
@@ -53,11 +52,6 @@ class LinearizedTransformerConfig(FairseqDataclass):
 @register_model(ARCHITECTURE, dataclass=LinearizedTransformerConfig)
 class LinearizedTransformer(FairseqEncoderDecoderModel):
     """The encoder and decoder of a trained model, with a ``LinearizedLayer`` in each chosen place.
-
-    Args:
-        model: the trained model; it becomes part of this one.
-        names: of the layers, as ``encoder.1``.
-        which: ``--probe-state``.
 
     Raises:
         UserError: the model is of another kind.
@@ -110,14 +104,15 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         distill: bool = False,
         **options: Any,
     ) -> tuple[Optional[Tensor], dict[str, Any]]:  # noqa: UP045  # as above
-        """Encode and decode through the maps; or compare each of them with its layer.
+        """Encode and decode through the linear layers; or compare each of them with its layer.
 
         Args:
             src_tokens: B x S.
             src_lengths: B.
             prev_output_tokens: B x T.
-            distill: return no scores, but in the dictionary ``distilled``: name of a layer -> what its map gives and
-                what the layer gives (positions without padding x width each), all layers fed by the intact model.
+            distill: return no scores, but in the dictionary ``distilled``: name of a layer -> what its linear layer
+                gives and what the layer gives (positions without padding x width each), all layers fed by the intact
+                model.
             options: those of the decoder.
         """
         if not distill:
@@ -166,12 +161,12 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
                 self.decoder(prev_output_tokens, encoder_out=encoder_out, features_only=True, src_lengths=src_lengths)
 
     def take_map(self, name: str, weight: Tensor, bias: Tensor, which: str = "pair") -> None:
-        """Give a layer a map, W (width x width) and b (width), in the model's precision and on its device.
+        """Set a layer's linear layer, W (width x width) and b (width), in the model's precision and on its device.
 
         Args:
             name: of the layer.
-            weight, bias: the map.
-            which: what of a pair it maps, of ``linearized_layer.STATES``.
+            weight, bias: of the linear layer.
+            which: what of a pair it reads and gives, of ``STATES``.
         """
         layer = self.linearized[name]
         old = layer.linear.weight
@@ -182,26 +177,26 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
             layer.linear.bias.copy_(bias)
 
     def replace_only(self, name: str | None) -> None:
-        """Use the map of one layer and leave the others as they were trained; None replaces nothing."""
+        """Use the linear layer of one place and leave the others as they were trained; None replaces nothing."""
         for other, layer in self.linearized.items():
             layer.replaced = other == name
 
     def train(self, mode: bool = True) -> "LinearizedTransformer":
-        """The frozen model stays in evaluation mode: its dropout would be noise in what the maps learn."""
+        """Leave the frozen model in evaluation mode: its dropout would be noise in what the linear layers learn."""
         super().train(False)
         self.training = mode
         return self
 
 
 def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a checkpoint's model, as far as JSON can hold them."""
+    """Return the options of a checkpoint's model, as far as JSON can hold them."""
     options = {name: value for name, value in checkpoints.options_in(state).items() if _is_plain(value)}
     options.setdefault("_name", options.get("arch"))
     return options
 
 
 def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
-    """A trained model's architecture from its options, without its parameters."""
+    """Build a trained model's architecture from its options, without its parameters."""
     completed = {**options, "encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
     grouped = any(isinstance(value, Mapping) for value in completed.values())  # by side, as in a hydra file
     cfg = OmegaConf.create(completed) if grouped else Namespace(**completed)
@@ -210,7 +205,7 @@ def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
 
 
 def depths_of(model: nn.Module) -> dict[str, int]:
-    """Side -> number of layers.
+    """Return side -> number of layers.
 
     Raises:
         UserError: the model is of no kind that is known here.
@@ -224,13 +219,7 @@ def depths_of(model: nn.Module) -> dict[str, int]:
 
 
 def layers_named(text: str, depths: Mapping[str, int], option_text: str, name: str) -> list[str]:
-    """The names in ``encoder.1,decoder.6`` in the model's order, or all of them for ``all``.
-
-    Args:
-        text: what the user gave.
-        depths: layers of each side.
-        option_text: how to call it in an error.
-        name: of the model, for errors.
+    """Return the names in ``encoder.1,decoder.6`` in the model's order, or all of them for ``all``.
 
     Raises:
         UserError: there is none, or one that the model has not got.
@@ -238,24 +227,24 @@ def layers_named(text: str, depths: Mapping[str, int], option_text: str, name: s
     known = [f"{side}.{number}" for side in SIDES for number in range(1, depths[side] + 1)]
     if text.strip() == "all":
         return known
-    given = [one.strip() for one in text.split(",") if one.strip()]
+    given = [name.strip() for name in text.split(",") if name.strip()]
     there = f"encoder.1 to encoder.{depths['encoder']} and decoder.1 to decoder.{depths['decoder']}"
     if not given:
         raise UserError(f"{option_text.strip()} names no layer; {name} has {there}")
-    for one in given:
-        if one not in known:
-            raise UserError(f"{option_text}: there is no layer {one}; {name} has {there}")
-    return [one for one in known if one in given]
+    for layer in given:
+        if layer not in known:
+            raise UserError(f"{option_text}: there is no layer {layer}; {name} has {there}")
+    return [layer for layer in known if layer in given]
 
 
 def passes_pairs(model: nn.Module) -> bool:
-    """Whether the model's layers pass on the pair (Out, Cell), or only one vector."""
+    """Return whether the model's layers pass on the pair (Out, Cell), or only one vector."""
     layers: Any = model.get_submodule("encoder.layers")
     return isinstance(layers[0], DepthwiseEncoderLayer)
 
 
 def width_of(model: nn.Module, side: str) -> int:
-    """d, the width of a stack."""
+    """Return d, the width of a stack."""
     stack = getattr(model, side)
     if isinstance(model, StackModel):
         return int(stack.embedding.tokens.embedding_dim)
@@ -264,7 +253,7 @@ def width_of(model: nn.Module, side: str) -> int:
 
 
 def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[str, Any]]:
-    """The model with its parameters, and its options as far as JSON can hold them."""
+    """Read the model with its parameters, and its options as far as JSON can hold them."""
     if not path:
         raise UserError("--arch linearized_transformer needs --probe-path, the checkpoint of the trained model")
     if not os.path.isfile(path):

@@ -85,5 +85,5 @@ class UnitAttention(nn.Module):
         return self.output_projection(joined), weights
 
     def _split(self, projected: Tensor) -> Tensor:
-        """U x T x B x d to (U B) x heads x T x head_dim."""
+        """Split U x T x B x d into (U B) x heads x T x head_dim."""
         return projected.unflatten(-1, (self.heads, -1)).permute(0, 2, 3, 1, 4).flatten(0, 1)

@@ -26,7 +26,7 @@ class UnitFeedForward(nn.Module):
     Args:
         units: number of nets; 1 is one that all units share.
         embed_dim: d.
-        hidden_dim: width between the two maps.
+        hidden_dim: width between the two layers.
         activation: a function of :mod:`torch.nn.functional`.
         activation_dropout: dropout after the activation.
     """
@@ -42,7 +42,7 @@ class UnitFeedForward(nn.Module):
         self.activation_dropout = Dropout(activation_dropout)
 
     def forward(self, values: Tensor) -> Tensor:
-        """U x T x B x d to U x T x B x d."""
+        """Compute U x T x B x d from U x T x B x d."""
         activated = getattr(F, self.activation)(self.first(self.norm(values)))
         output: Tensor = self.second(self.activation_dropout(activated))
         return output
@@ -55,7 +55,7 @@ class MultiUnitEncoderLayer(EncoderLayer):
         n_i = Bias_i(n)                        noise in training; the residual stays clean
         s_i = x + SelfAttn_i(n_i)
         F_i = s_i + FFN_i(LN_i(s_i))
-        out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``unit_order``)
+        out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``order.py``)
 
     Args:
         units: I.
@@ -96,19 +96,15 @@ class MultiUnitEncoderLayer(EncoderLayer):
     def prepare(
         cls, layers: Sequence[MultiUnitEncoderLayer], embedded: Tensor, padding: Tensor | None
     ) -> list[tuple[Tensor | None, ...]]:
-        """The noise of each layer, rows U x T x B or None, and how much each unit's output counts, I."""
+        """Return the noise of each layer, rows U x T x B or None, and how much each unit's output counts, I."""
         length, batch = embedded.size(0), embedded.size(1)
         rows = [layer.inputs.draw(length, batch, padding, embedded.device) for layer in layers]
         return list(zip(rows, coefficients_of(layers), strict=True))
 
     def forward(
-        self,
-        stream: Tensor,
-        padding: Tensor | None,
-        rows: Tensor | None = None,
-        weights: Tensor | None = None,
+        self, stream: Tensor, padding: Tensor | None, rows: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """T x B x d to T x B x d.
+        """Compute T x B x d from T x B x d.
 
         Args:
             stream: T x B x d.
@@ -128,13 +124,13 @@ class MultiUnitEncoderLayer(EncoderLayer):
         return weighted_sum(self.coefficients() if weights is None else weights, outputs)
 
     def coefficients(self) -> Tensor:
-        """How much each unit's output counts, I."""
+        """Return how much each unit's output counts, I."""
         (own,) = coefficients_of([self])
         return own
 
 
 def coefficients_of(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
-    """How much each unit's output counts in each layer, I; all of them have an order or none has."""
+    """Return how much each unit's output counts in each layer, I; all layers have an order or none has."""
     orders = [layer.order for layer in layers if layer.order is not None]
     if not orders:
         return [layer.unit_weights for layer in layers]
@@ -142,7 +138,7 @@ def coefficients_of(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
 
 
 def weighted_sum(weights: Tensor, outputs: Tensor) -> Tensor:
-    """``sum_i c_i F_i`` (T x B x d) for c (I) and F (I x T x B x d); under autocast as precise as the outputs."""
+    """Compute ``sum_i c_i F_i`` (T x B x d) for c (I) and F (I x T x B x d); under autocast as precise as F."""
     first, *others = weights.to(outputs.dtype).unbind()
     total = outputs[0] * first
     for output, weight in zip(outputs[1:], others, strict=True):

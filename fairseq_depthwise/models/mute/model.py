@@ -1,6 +1,6 @@
 """The Multi-Unit Transformer: several parallel units in every encoder layer, biased inputs, a learned order.
 
-Source: "Multi-Unit Transformers for Neural Machine Translation". The layer is in ``modules/unit_layers.py``, the
+Source: "Multi-Unit Transformers for Neural Machine Translation". The layer is in ``layers.py``, the
 decoder is the ordinary one with relative positions. See ``docs/mute.md``.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble, build_relative_positions
-from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.config import option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.mute.attention import UnitAttention
@@ -35,12 +35,8 @@ PENALTY = 2.5e-4
 class MuteTransformerConfig(ResidualConfig):
     """Options of ``mute_transformer``; dropout is the paper's for WMT14 English-German."""
 
-    dropout: float = option(
-        0.2, "dropout of embeddings and sub-layer outputs", at_least=0, below=1, changes_parameters=False
-    )
-    activation_dropout: float = option(
-        0.2, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
-    )
+    dropout: float = probability(0.2, "dropout of embeddings and sub-layer outputs")
+    activation_dropout: float = probability(0.2, "dropout inside the feed-forward nets")
     max_relative_positions: int = option(
         16, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
     )
@@ -104,7 +100,7 @@ class MuteTransformerConfig(ResidualConfig):
         for name, noise in (("pq", self.quant_noise_pq), ("scalar", self.quant_noise_scalar)):
             if noise:
                 raise UserError(
-                    f"--quant-noise-{name} {noise:g} would leave out the units, whose maps are batched; "
+                    f"--quant-noise-{name} {noise:g} would leave out the units, whose linear layers are batched; "
                     "mute_transformer cannot be trained for quantization"
                 )
         if self.permutation_at_inference == "hard" and self.unit_sequential:
@@ -115,7 +111,7 @@ class MuteTransformerConfig(ResidualConfig):
             )
 
     def noises(self) -> list[str]:
-        """The noise of each unit.
+        """Return the noise of each unit.
 
         Raises:
             UserError: a name is unknown, or there are not as many as units.
@@ -153,44 +149,40 @@ class MuteTransformer(StackModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: FairseqTask) -> "MuteTransformer":
-        """Build the model for a task's dictionaries.
-
-        Raises:
-            UserError: an option is out of range or contradicts another.
-        """
+        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
         config = MuteTransformerConfig.complete(cfg)
         model = cls(*assemble(config, task, UnitStacks(config)))
         model.penalty_weight = config.penalty_weight
         return model
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-        """As of any module.
+        """Load parameters as any module.
 
         Raises:
             UserError: the parameters are those of a model with other units.
         """
         own = unit_options(self.state_dict())
-        for name, found in unit_options(state_dict).items():
-            if found != own[name]:
+        for name, value in unit_options(state_dict).items():
+            if value != own[name]:
                 raise UserError(
-                    f"the checkpoint's model has {name} {found}, and this one {own[name]}; give the checkpoint's "
+                    f"the checkpoint's model has {name} {value}, and this one {own[name]}; give the checkpoint's "
                     "value, or train from the start in another --save-dir"
                 )
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """Equations 19 and 20: the penalty of each layer's matrix, where it has a weight."""
+        """Return the penalty of each layer's matrix (Equations 19 and 20), where it has a weight."""
         if not self.penalty_weight:
             return {}
         penalties = penalty(project(torch.stack([layer.order.raw for layer in self.encoder.layers])))
         return {
-            f"permutation_penalty_{number}": AuxiliaryLoss(one, self.penalty_weight, "--permutation-penalty")
-            for number, one in enumerate(penalties, start=1)
+            f"permutation_penalty_{number}": AuxiliaryLoss(value, self.penalty_weight, "--permutation-penalty")
+            for number, value in enumerate(penalties, start=1)
         }
 
 
 def unit_options(state: Mapping[str, Tensor]) -> dict[str, object]:
-    """Option -> its value in the model that a state dict is of; empty for other families."""
+    """Return option -> its value in the model that a state dict is of; empty for other families."""
     layer = "encoder.layers.0."
     if f"{layer}unit_weights" not in state or f"{layer}feed_forward.first.bias" not in state:
         return {}
@@ -207,11 +199,7 @@ def unit_options(state: Mapping[str, Tensor]) -> dict[str, object]:
 
 
 class UnitStacks(ResidualStacks):
-    """An encoder of multi-unit layers, and the residual decoder.
-
-    Args:
-        config: checked options.
-    """
+    """An encoder of multi-unit layers, and the residual decoder."""
 
     # As the authors' program: all weights as Glorot and Bengio have it.
     input_gain = 1.0
@@ -226,7 +214,6 @@ class UnitStacks(ResidualStacks):
         self.sequential, self.at_inference = config.unit_sequential, config.permutation_at_inference
 
     def encoder_layers(self) -> list[nn.Module]:
-        """First to last."""
         return [self._encoder_layer() for _ in range(self.config.encoder_layers)]
 
     def _encoder_layer(self) -> MultiUnitEncoderLayer:

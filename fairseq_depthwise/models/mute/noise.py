@@ -22,9 +22,6 @@ RANGE = 3
 class Sentences:
     """Where the real tokens of a batch are: one stretch in each sentence.
 
-    Args:
-        padding: B x T, True at padding.
-
     Attributes:
         first: B, position of the first real token.
         lengths: B, number of real tokens.
@@ -37,33 +34,28 @@ class Sentences:
         self.first = torch.where(padding, last, torch.arange(last + 1, device=padding.device)).amin(dim=1)
 
     def in_order(self) -> Tensor:
-        """B x T: every position takes its own row."""
+        """Return rows B x T: every position takes its own."""
         return torch.arange(self.padding.size(1), device=self.padding.device).expand(self.padding.shape)
 
 
 class Draw:
-    """Random numbers from a generator on the CPU, so that they are the same on every device.
-
-    Args:
-        generator: where they come from.
-        device: where they are wanted.
-    """
+    """Random numbers from a generator on the CPU, so that they are the same on every device."""
 
     def __init__(self, generator: torch.Generator, device: torch.device) -> None:
         self._generator = generator
         self._device = device
 
     def fractions(self, *shape: int) -> Tensor:
-        """Uniform in [0, 1)."""
+        """Draw numbers uniform in [0, 1)."""
         return torch.rand(*shape, generator=self._generator, dtype=torch.float64).to(self._device, non_blocking=True)
 
     def below(self, numbers: Tensor) -> Tensor:
-        """B integers, each uniform in 0 to n - 1; 0 where n is 0 or less."""
+        """Draw B integers, each uniform in 0 to n - 1; 0 where n is 0 or less."""
         return (self.fractions(len(numbers)) * numbers).long().clamp(min=0)
 
 
 def swap(sentences: Sentences, draw: Draw) -> Tensor:
-    """A position, and another one at most ``RANGE`` away, take each other's rows; nothing in a sentence of one token.
+    """Let two positions, at most ``RANGE`` apart, take each other's rows; nothing in a sentence of one token.
 
     The first is uniform over the sentence, the second over those in reach of it.
 
@@ -80,7 +72,7 @@ def swap(sentences: Sentences, draw: Draw) -> Tensor:
 
 
 def disorder(sentences: Sentences, draw: Draw) -> Tensor:
-    """``RANGE`` neighbors take each other's rows in an order that is uniform over all, the old one among them.
+    """Let ``RANGE`` neighbors take each other's rows in an order that is uniform over all, the old one among them.
 
     Where they begin is uniform; a shorter sentence is disordered as a whole.
 
@@ -100,7 +92,7 @@ def disorder(sentences: Sentences, draw: Draw) -> Tensor:
 
 
 def mask(sentences: Sentences, draw: Draw, rate: float) -> Tensor:
-    """Positions take the mask's row, whose number is T.
+    """Let positions take the mask's row, whose number is T.
 
     Args:
         sentences: the batch.
@@ -117,12 +109,11 @@ def mask(sentences: Sentences, draw: Draw, rate: float) -> Tensor:
         chosen = draw.fractions(*sentences.padding.shape) < rate
         return rows.masked_fill(chosen & ~sentences.padding, length)
     place = (sentences.first + draw.below(sentences.lengths))[:, None]
-    kept = rows.gather(1, place)
-    return rows.scatter(1, place, torch.where(sentences.lengths[:, None] > 0, length, kept))
+    return rows.scatter(1, place, torch.where(sentences.lengths[:, None] > 0, length, rows.gather(1, place)))
 
 
 def identity(sentences: Sentences, draw: Draw) -> Tensor:
-    """Rows B x T: nothing changes."""
+    """Return rows B x T that change nothing."""
     return sentences.in_order()
 
 
@@ -151,7 +142,7 @@ class UnitInputs(nn.Module):
             nn.init.normal_(self.mask_vector, std=embed_dim**-0.5)
 
     def draw(self, length: int, batch: int, padding: Tensor | None, device: torch.device) -> Tensor | None:
-        """The rows that each position of each unit takes, U x T x B; None for no noise.
+        """Draw the rows that each position of each unit takes, U x T x B; return None for no noise.
 
         A seed comes from torch's generator, which fairseq seeds for every update, alike in all processes; the rank is
         added. Nothing is drawn in evaluation.
@@ -172,12 +163,7 @@ class UnitInputs(nn.Module):
         return torch.stack(rows).transpose(1, 2)
 
     def forward(self, values: Tensor, rows: Tensor | None) -> Tensor:
-        """T x B x d to U x T x B x d, with U = 1 where all units read the same.
-
-        Args:
-            values: the normalized input of the layer.
-            rows: what :meth:`draw` gave.
-        """
+        """Compute U x T x B x d from T x B x d, with U = 1 where all units read the same."""
         if rows is None:
             # PyTorch's data parallel wrapper wants to see every parameter in every forward of training.
             unused = self.mask_vector.sum() * 0 if self.training and self.mask_vector is not None else 0
@@ -191,6 +177,6 @@ class UnitInputs(nn.Module):
 
 
 def _rank() -> int:
-    """This process's number among those that train together."""
+    """Return this process's number among those that train together."""
     distributed = torch.distributed
     return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0

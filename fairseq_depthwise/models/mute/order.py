@@ -37,7 +37,7 @@ SPREAD = 0.05
 
 
 def project(raw: Tensor) -> Tensor:
-    """The non-negative, doubly stochastic matrices of Equations 17 and 18, ... x I x I, in float32 (or more).
+    """Return the non-negative, doubly stochastic matrices of Equations 17 and 18, ... x I x I, at least in float32.
 
     The gradient goes straight through to ``raw``, without what the projection would undo: moving an entry at 0 to below
     it, and the means of rows and columns, each entry counting as much as it is in the matrix. With that part the
@@ -70,7 +70,7 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def penalty(matrix: Tensor) -> Tensor:
-    """Equation 19, for each of ... x I x I: 0 for a permutation, 2 (I - sqrt I) for the uniform matrix."""
+    """Compute Equation 19 for each of ... x I x I: 0 for a permutation, 2 (I - sqrt I) for the uniform matrix."""
     of_columns, of_rows = ((matrix.abs().sum(dim=dim) - matrix.norm(dim=dim)).sum(-1) for dim in (-2, -1))
     return of_rows + of_columns
 
@@ -84,7 +84,7 @@ def require_scipy() -> None:
 
 
 def nearest_permutation(matrix: Tensor) -> Tensor:
-    """The permutation matrix at the least Frobenius distance, by the Hungarian algorithm.
+    """Return the permutation matrix at the least Frobenius distance, by the Hungarian algorithm.
 
     Raises:
         UserError: scipy is not installed.
@@ -113,34 +113,34 @@ class UnitOrder(nn.Module):
         self.raw = nn.Parameter((1 + SPREAD * (2 * torch.rand(units, units) - 1)) / units)
 
     def matrix(self) -> Tensor:
-        """M, I x I: M_ik is how much of unit i is at place k."""
+        """Return M, I x I: M_ik is how much of unit i is at place k."""
         return project(self.raw)
 
     def distance(self) -> float:
-        """Frobenius distance of M from the nearest permutation."""
+        """Return the Frobenius distance of M from the nearest permutation."""
         with torch.no_grad():
             matrix = self.matrix()
             return float((matrix - nearest_permutation(matrix)).norm())
 
     def order(self) -> list[int]:
-        """The unit at each place of the nearest permutation, counted from 0."""
+        """Return the unit at each place of the nearest permutation, counted from 0."""
         with torch.no_grad():
             places: list[int] = nearest_permutation(self.matrix()).argmax(dim=0).tolist()
         return places
 
     def make_generation_fast_(self, name: str, **_: Any) -> None:
-        """fairseq's hook before generation: say which order a hard one is, and how far from the learned matrix."""
+        """Log which order a hard one is, and how far from the learned matrix, before generation (fairseq's hook)."""
         if self.at_inference == "hard":
             places = " ".join(str(unit + 1) for unit in self.order())
             log.info(f"{name}: units in the order {places}, {self.distance():.4f} from the learned matrix")
 
     def forward(self, weights: Tensor) -> Tensor:
-        """The weight of each unit's output, c (I), for the weights alpha of the places (I)."""
+        """Return the weight of each unit's output, c (I), for the weights alpha of the places (I)."""
         return coefficients([self], weights.unsqueeze(0))[0]
 
 
 def coefficients(orders: Sequence[UnitOrder], weights: Tensor) -> Tensor:
-    """The weights of the units' outputs in several layers, c (L x I), for the weights alpha of their places (L x I).
+    """Return the weights c of the units' outputs in L layers (L x I), for the weights alpha of their places (L x I).
 
     As precise as M, since the differences between the weights are small.
     """
@@ -151,6 +151,6 @@ def coefficients(orders: Sequence[UnitOrder], weights: Tensor) -> Tensor:
 
 
 def accumulated(weights: Tensor) -> Tensor:
-    """``a_k = sum_{j>=k} alpha_j / j`` (... x I): how much the output at place k counts in Equation 15."""
+    """Compute ``a_k = sum_{j>=k} alpha_j / j`` (... x I): how much the output at place k counts in Equation 15."""
     shares = weights / torch.arange(1, weights.size(-1) + 1, device=weights.device, dtype=weights.dtype)
     return shares.flip(-1).cumsum(-1).flip(-1)

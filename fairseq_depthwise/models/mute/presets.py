@@ -15,12 +15,12 @@ _SEQUENTIAL = {**_BIASED, "unit_sequential": True}
 
 
 def _dropout(probability: float) -> dict[str, float]:
-    """The authors' program has one dropout, for sub-layers and inside the feed-forward nets."""
+    """Set both dropouts, of sub-layers and inside the feed-forward nets: the authors' program has only one."""
     return {"dropout": probability, "activation_dropout": probability}
 
 
 def _without(noise: str) -> dict[str, Any]:
-    """The full model less one of its units (Table 4)."""
+    """Return the full model less one of its units (Table 4)."""
     left = [name for name in _BIASED["unit_inputs"].split(",") if name != noise]
     return {**_SEQUENTIAL, "encoder_units": len(left), "unit_inputs": ",".join(left)}
 

@@ -63,7 +63,7 @@ class BlockConnection(Connection):
         return output
 
     def _weighted_sum(self, outputs: tuple[Tensor, ...]) -> Tensor:
-        """``sum_j W[b, j] y_j`` for y_0 to y_b."""
+        """Compute ``sum_j W[b, j] y_j`` for y_0 to y_b."""
         weights = self.rows[len(outputs) - 1].unbind()
         total = outputs[0] * weights[0]
         for output, weight in zip(outputs[1:], weights[1:], strict=True):

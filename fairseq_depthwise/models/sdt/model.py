@@ -1,7 +1,7 @@
 """The deep pre-norm Transformer that shallow-to-deep training grows: blocks of layers, sparsely connected.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation". The encoder's layers form blocks that read a learned
-sum over all blocks below (``modules/connections.py``), self-attention has relative positions on its keys, and the
+sum over all blocks below (``connection.py``), self-attention has relative positions on its keys, and the
 decoder is the ordinary one. Growing it: the task ``translation_layer_growth``. See ``docs/shallow_to_deep.md``.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble
-from fairseq_depthwise.models.base.config import option, register_presets
+from fairseq_depthwise.models.base.config import option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.sdt.connection import BlockConnection
@@ -27,12 +27,8 @@ from fairseq_depthwise.modules.stack import Connection
 class SDTTransformerConfig(ResidualConfig):
     """Options of ``sdt_transformer``; the paper's dropout is 0.1 everywhere."""
 
-    attention_dropout: float = option(
-        0.1, "dropout of attention weights", at_least=0, below=1, changes_parameters=False
-    )
-    activation_dropout: float = option(
-        0.1, "dropout inside the feed-forward nets", at_least=0, below=1, changes_parameters=False
-    )
+    attention_dropout: float = probability(0.1, "dropout of attention weights")
+    activation_dropout: float = probability(0.1, "dropout inside the feed-forward nets")
     encoder_block_size: int = option(
         6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0, addable=True
     )
@@ -67,11 +63,7 @@ class SDTTransformer(StackModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: FairseqTask) -> "SDTTransformer":
-        """Build the model for a task's dictionaries.
-
-        Raises:
-            UserError: an option is out of range or contradicts another.
-        """
+        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
         config = SDTTransformerConfig.complete(cfg)
         model = cls(*assemble(config, task, BlockStacks(config)))
         model.inter_similarity_weight = config.inter_similarity_weight
@@ -79,7 +71,7 @@ class SDTTransformer(StackModel):
         return model
 
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """The regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
+        """Return the regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
         if not self.inter_similarity_weight:
             return {}
         layers = encoder_out["encoder_states"][1:]
@@ -89,11 +81,7 @@ class SDTTransformer(StackModel):
 
 
 class BlockStacks(ResidualStacks):
-    """Residual stacks whose encoder has block connections.
-
-    Args:
-        config: checked options.
-    """
+    """Residual stacks whose encoder has block connections."""
 
     def __init__(self, config: SDTTransformerConfig) -> None:
         super().__init__(config)

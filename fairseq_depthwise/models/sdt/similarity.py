@@ -16,7 +16,7 @@ _EPS = 1e-6
 
 
 def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Tensor:
-    """How close each position is to its whole sentence, ``cos(x_i, mean_j x_j)``.
+    """Return how close each position is to its whole sentence, ``cos(x_i, mean_j x_j)``.
 
     Args:
         state: T x B x C, the layer's output.
@@ -34,11 +34,7 @@ def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Te
 
 
 def inter_similarity_of(state: Tensor, padding: Tensor | None = None) -> Tensor:
-    """One layer's Inter-Sim: the mean of :func:`similarities_to_sentence`.
-
-    Args:
-        state: T x B x C, the layer's output.
-        padding: B x T, True at padding; None where there is none.
+    """Compute one layer's Inter-Sim: the mean of :func:`similarities_to_sentence`.
 
     Returns:
         the mean over all real positions of the batch; a scalar, at least in float32.
@@ -48,22 +44,13 @@ def inter_similarity_of(state: Tensor, padding: Tensor | None = None) -> Tensor:
 
 
 def inter_similarity(states: Sequence[Tensor], padding: Tensor | None = None) -> Tensor:
-    """:func:`inter_similarity_of`, averaged over layers.
-
-    Args:
-        states: the layers' outputs, T x B x C each; at least one.
-        padding: B x T, True at padding; None where there is none.
-    """
+    """Average :func:`inter_similarity_of` over layers."""
     return torch.stack([inter_similarity_of(state, padding) for state in states]).mean()
 
 
 def inter_similarity_penalty(states: Sequence[Tensor], padding: Tensor | None = None) -> Tensor:
-    """What Reg-6L adds to the loss, so that each layer holds more of the sentence: ``1 - Inter-Sim``, from 0 to 2.
+    """Compute what Reg-6L adds to the loss: ``1 - Inter-Sim`` of the layers, without the embedding; from 0 to 2.
 
     The paper names the measure and not the formula.
-
-    Args:
-        states: the layers' outputs, T x B x C each, without the embedding; at least one.
-        padding: B x T, True at padding; None where there is none.
     """
     return 1 - inter_similarity(states, padding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +50,8 @@ class PrepackedLinear(nn.Linear):
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias = linear.weight, linear.bias
+        self.weight = linear.weight
+        self.register_parameter("bias", cast("nn.Parameter | None", linear.bias))
         self.train(linear.training)
         self._packed = _Packed()
 
@@ -74,7 +76,7 @@ class JoinedLinear(nn.Module):
 
     def __init__(self, *linears: nn.Linear) -> None:
         super().__init__()
-        self._linears = linears  # a tuple: their parameters are not this module's
+        self.linears = linears  # a tuple: their parameters are not this module's
         self._joined_from: tuple[object, ...] = ()
         self._packed = _Packed()
         self.register_buffer("weight", None, persistent=False)
@@ -83,13 +85,14 @@ class JoinedLinear(nn.Module):
 
     def refresh(self) -> None:
         """Join the weights, if they have changed since."""
-        tensors = [tensor for linear in self._linears for tensor in (linear.weight, linear.bias) if tensor is not None]
+        tensors = [tensor for linear in self.linears for tensor in (linear.weight, linear.bias) if tensor is not None]
         now = tuple(map(_identity, tensors))
         if now == self._joined_from:
             return
         with torch.no_grad():
-            self.weight = torch.cat([linear.weight.detach() for linear in self._linears])
-            biases = [linear.bias for linear in self._linears if linear.bias is not None]
+            weights: list[Tensor] = [linear.weight for linear in self.linears]
+            self.weight = torch.cat(weights)
+            biases: list[Tensor] = [linear.bias for linear in self.linears if linear.bias is not None]
             self.bias = torch.cat(biases) if biases else None
         self._joined_from = now
 
@@ -98,7 +101,7 @@ class JoinedLinear(nn.Module):
         if torch.compiler.is_compiling():
             return F.linear(values, self.weight, self.bias)
         if torch.is_grad_enabled():
-            return torch.cat([F.linear(values, linear.weight, linear.bias) for linear in self._linears], dim=-1)
+            return torch.cat([F.linear(values, linear.weight, linear.bias) for linear in self.linears], dim=-1)
         self.refresh()
         return self._packed.of(self.weight, self.bias)(values)
 

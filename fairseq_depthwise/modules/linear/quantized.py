@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ _WIDE = 8192
 _DEPRECATION = r"torch\.quantize_per_tensor, torch\.quantize_per_channel"
 
 
-class QuantizedLinear:
+class QuantizedLinear(nn.Module):
     """``W x + b`` with W in 8 bits; computes without gradients, in float32.
 
     Args:
@@ -45,47 +45,44 @@ class QuantizedLinear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
         engine = _engine_for(weight.size(0))
         self._packed = _pack(weight.detach(), None if bias is None else bias.detach(), engine)
         self._reduce_range = _overflows(engine)
         # A byte for each weight; for each output a scale, a zero point, the sum of its weights, and the bias.
         self.bytes = weight.numel() + weight.size(0) * (12 + (0 if bias is None else 4))
 
-    @classmethod
-    def of(cls, maps: Sequence[nn.Linear]) -> QuantizedLinear:
-        """Linear layers of the same input, all with biases or all without, as one: out is the sum of theirs."""
-        biases = [one.bias.detach() for one in maps if one.bias is not None]
-        return cls(torch.cat([one.weight.detach() for one in maps]), torch.cat(biases) if biases else None)
-
-    def __call__(self, values: Tensor) -> Tensor:
-        """``values``, ... x in, to ... x out."""
+    def forward(self, values: Tensor) -> Tensor:
+        """Compute ... x out from ``values``, ... x in."""
         result: Tensor = torch.ops.quantized.linear_dynamic(values, self._packed, self._reduce_range)
         return result
 
 
-class QuantizedUnitLinear:
-    """The maps of several units, each in 8 bits; see :class:`~fairseq_depthwise.modules.linear.batched.UnitLinear`.
+class QuantizedUnitLinear(nn.Module):
+    """The linear layers of several units in 8 bits; see :class:`~fairseq_depthwise.modules.linear.batched.UnitLinear`.
 
     Args:
-        linear: the maps.
+        linear: the layers.
 
     Attributes:
         bytes: what it keeps in memory.
     """
 
     def __init__(self, linear: UnitLinear) -> None:
-        self._maps = [
+        super().__init__()
+        self._units = [
             QuantizedLinear(weight.T, bias)
             for weight, bias in zip(linear.weight.detach(), linear.bias.detach(), strict=True)
         ]
-        self.bytes = sum(one.bytes for one in self._maps)
+        self.bytes = sum(unit.bytes for unit in self._units)
 
-    def __call__(self, values: Tensor) -> Tensor:
-        """U x T x B x in to U x T x B x out, as the map that it stands for."""
-        if len(self._maps) == 1:
-            return self._maps[0](values)
-        inputs = values.expand(len(self._maps), -1, -1, -1)
-        return torch.stack([one(own) for one, own in zip(self._maps, inputs, strict=True)])
+    def forward(self, values: Tensor) -> Tensor:
+        """Compute U x T x B x out from U x T x B x in."""
+        if len(self._units) == 1:
+            result: Tensor = self._units[0](values)
+            return result
+        inputs = values.expand(len(self._units), -1, -1, -1)
+        return torch.stack([unit(own) for unit, own in zip(self._units, inputs, strict=True)])
 
 
 def require_quantized_products() -> None:

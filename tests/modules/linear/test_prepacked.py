@@ -11,7 +11,7 @@ import torch
 from fairseq.modules.quantization.scalar.modules import IntLinear
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.linear.prepacked import PackedLinear, pack, pack_together, packable
+from fairseq_depthwise.modules.linear.prepacked import PrepackedLinear, join, packable, prepack
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float64: 1e-12, torch.float16: 2e-3}
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -21,6 +21,14 @@ def maps(*widths: int, bias: bool = False, dtype: torch.dtype = torch.float32) -
     """Linear layers from 24 values to so many each."""
     torch.manual_seed(1)
     return [nn.Linear(24, width, bias=bias, dtype=dtype) for width in widths]
+
+
+def prepacked(linear: nn.Module) -> Any:
+    """What stands in its place in a module that was made ready for inference."""
+    owner = nn.Module()
+    owner.linear = linear
+    prepack(owner, "linear")
+    return owner.linear
 
 
 def values(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -51,7 +59,7 @@ def test_one_product_is_all_maps(
     dtype: torch.dtype, bias: bool, widths: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
     linears = maps(*widths, bias=bias, dtype=dtype)
-    packed = pack_together(*linears)
+    packed = join(*linears)
     assert packed is not None
     inputs = values(*shape, dtype=dtype)
     with torch.no_grad():
@@ -65,7 +73,7 @@ def test_input_need_not_be_contiguous() -> None:
     (linear,) = linears = maps(8)
     inputs = values(3, 4).transpose(0, 1)
     with torch.no_grad():
-        assert_near(PackedLinear(linear)(inputs), read(linears, inputs))
+        assert_near(PrepackedLinear(linear)(inputs), read(linears, inputs))
 
 
 # --- weights that change ---------------------------------------------------------------------------------------------
@@ -84,9 +92,9 @@ CHANGES: dict[str, Callable[[nn.Linear], Any]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], Any], dtype: torch.dtype) -> None:
     linears = maps(16, 8, bias=True, dtype=dtype)
-    together = pack_together(*linears)
+    linears[0] = prepacked(linears[0])
+    together = join(*linears)
     assert together is not None
-    pack(linears[0])
     inputs = values(5, dtype=dtype)
     with torch.no_grad():
         before = together(inputs), linears[0](inputs)
@@ -100,9 +108,9 @@ def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], Any]
 def test_maps_that_are_cast_are_packed_again(casts: list[torch.dtype]) -> None:
     linears = maps(16, 8, bias=True)
     model = nn.Sequential(*linears)
-    together = pack_together(*linears)
+    together = join(*linears)
     assert together is not None
-    pack(linears[1])
+    model[1] = linears[1] = prepacked(linears[1])
     with torch.no_grad():
         together(values(5))
         for dtype in casts:
@@ -116,7 +124,7 @@ def test_maps_that_are_cast_are_packed_again(casts: list[torch.dtype]) -> None:
 def test_a_copy_has_weights_of_its_own(dtype: torch.dtype) -> None:
     """Growth copies layers."""
     (linear,) = maps(8, dtype=dtype)
-    pack(linear)
+    linear = prepacked(linear)
     inputs = values(3, dtype=dtype)
     with torch.no_grad():
         linear(inputs)
@@ -131,7 +139,7 @@ def test_a_copy_has_weights_of_its_own(dtype: torch.dtype) -> None:
 def test_the_names_in_a_checkpoint_stay() -> None:
     (linear,) = maps(8, bias=True)
     before = list(linear.state_dict())
-    pack(linear)
+    linear = prepacked(linear)
     with torch.no_grad():
         linear(values(2))
     assert list(linear.state_dict()) == before
@@ -144,7 +152,7 @@ def test_the_names_in_a_checkpoint_stay() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_gradients_flow_where_they_are_asked_for(bias: bool) -> None:
     linears, plain = maps(16, 8, bias=bias), maps(16, 8, bias=bias)
-    together = pack_together(*linears)
+    together = join(*linears)
     assert together is not None
     inputs, same = values(5).requires_grad_(), values(5).requires_grad_()
     with torch.no_grad():
@@ -177,10 +185,9 @@ def hooked(before: bool) -> nn.Linear:
     ids=["hook before", "hook after", "subclass", "quantized", "no linear layer"],
 )
 def test_maps_with_a_computation_of_their_own_are_left_alone(special: nn.Module) -> None:
-    pack(special)
-    assert "forward" not in vars(special)
+    assert prepacked(special) is special
     assert not packable(special)
-    assert pack_together(*maps(8), special) is None
+    assert join(*maps(8), special) is None
 
 
 def test_without_the_blocked_layout_an_ordinary_product_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +199,7 @@ def test_without_the_blocked_layout_an_ordinary_product_does_the_work(monkeypatc
 
     monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refuse)
     linears = maps(16, 8, bias=True)
-    together = pack_together(*linears)
+    together = join(*linears)
     assert together is not None
     with torch.no_grad():
         for _ in range(3):
@@ -212,7 +219,7 @@ def test_the_blocked_layout_is_used_where_there_is_one(monkeypatch: pytest.Monke
         "_reorder_linear_weight",
         lambda weight, rows: (packed.append(tuple(weight.shape)), reorder(weight, rows))[1],
     )
-    together = pack_together(*maps(16, 8))
+    together = join(*maps(16, 8))
     assert together is not None
     with torch.no_grad():
         together(values(5))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.modules.linear.batched import UnitLinear
-from fairseq_depthwise.modules.linear.prepacked import pack, pack_together
+from fairseq_depthwise.modules.linear.prepacked import packable, prepack
 from fairseq_depthwise.modules.linear.quantized import (
     QuantizedLinear,
     QuantizedUnitLinear,
@@ -90,16 +90,6 @@ def test_weights_of_zero() -> None:
     assert found.tolist() == [[0.0, 1.0, 2.0, 3.0]] * 3
 
 
-def test_several_maps_as_one() -> None:
-    torch.manual_seed(1)
-    for bias in (False, True):
-        maps = [nn.Linear(24, width, bias=bias) for width in (16, 8)]
-        one = QuantizedLinear.of(maps)
-        parts = [QuantizedLinear(linear.weight, linear.bias) for linear in maps]
-        assert one.bytes == sum(part.bytes for part in parts)
-        torch.testing.assert_close(one(values_of(7)), torch.cat([part(values_of(7)) for part in parts], dim=-1))
-
-
 @pytest.mark.parametrize(("maps", "inputs"), [(1, 1), (1, 3), (3, 1), (3, 3)])
 def test_units(maps: int, inputs: int) -> None:
     linear = UnitLinear(units=maps, in_features=24, out_features=6)
@@ -118,13 +108,11 @@ def test_units(maps: int, inputs: int) -> None:
 
 
 def test_packing_leaves_quantized_maps_alone() -> None:
-    linear = nn.Linear(24, 16)
-    product = QuantizedLinear(linear.weight, linear.bias)
-    vars(linear)["forward"] = product
-    pack(linear)
-    assert vars(linear)["forward"] is product
-    assert pack_together(linear, nn.Linear(24, 16)) is None
-    assert torch.equal(linear(values_of(3)), product(values_of(3)))
+    owner = nn.Module()
+    owner.linear = product = QuantizedLinear(weight_of(16))
+    prepack(owner, "linear")
+    assert owner.linear is product
+    assert not packable(product)
 
 
 def test_pytorch_is_left_as_it_was(recwarn: pytest.WarningsRecorder) -> None:

@@ -34,7 +34,7 @@ TRITON_ACTIVATIONS = ("glu", "gelu", "relu")
 
 
 def choose_kernel(requested: str, device: torch.device, *, fusible: bool, activation: str) -> str:
-    """What computes the cell: "eager", "compile" or "triton".
+    """Choose what computes the cell: "eager", "compile" or "triton".
 
     Args:
         requested: one of ``KERNELS``.
@@ -62,7 +62,7 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool, activa
 
 @functools.cache
 def _triton_problem(device: torch.device) -> str | None:
-    """Why Triton cannot be used on a device, or None."""
+    """Return why Triton cannot be used on a device, or None."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
@@ -72,12 +72,12 @@ def _triton_problem(device: torch.device) -> str | None:
 
 @functools.cache
 def _compile_problem(device: torch.device) -> str | None:
-    """Why ``torch.compile`` cannot be used on a device, or None."""
+    """Return why ``torch.compile`` cannot be used on a device, or None."""
     return _problem_of_trial(_try_compile, device)
 
 
 def _problem_of_trial(trial: Callable[[torch.device], None], device: torch.device) -> str | None:
-    """What is missing (a C++ compiler, a driver) shows when a first kernel is built, as one of many exceptions."""
+    """Build a first kernel, which shows what is missing (a C++ compiler, a driver) as one of many exceptions."""
     try:
         trial(device)
     except Exception as error:
@@ -91,7 +91,7 @@ def _try_compile(device: torch.device) -> None:
 
 
 def _try_triton(device: torch.device) -> None:
-    """A step of one position forward and backward: all kernels are built."""
+    """Run a step of one position forward and backward, which builds all kernels."""
     with torch.inference_mode(False), torch.enable_grad():
         row = torch.ones(1, 4, device=device).requires_grad_()
         square, norm = torch.ones(4, 4, device=device), torch.ones(4, device=device)
@@ -135,7 +135,7 @@ class CellSettings(NamedTuple):
 def run_fused(
     kernel: str, joined: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """One step up the stack.
+    """Compute one step up the stack.
 
     Args:
         kernel: "compile" or "triton".
@@ -170,7 +170,7 @@ def run_fused(
 
 
 def finish_fused(projected: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, eps: float) -> tuple[Tensor, Tensor]:
-    """The step from what c is projected to, through the Triton kernels and without gradients.
+    """Compute the step from what c is projected to, through the Triton kernels and without gradients.
 
     Args:
         projected: T x B x (3d + H), gates first; the other arguments as in :func:`run_fused`.
@@ -199,7 +199,7 @@ def finish_fused(projected: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, 
 
 
 def _masks(net: HiddenNet, cell: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """What dropout keeps of the activation (R x H/2) and of h (R x d), in the order of the readable cell."""
+    """Draw the dropout masks of the activation (R x H/2) and of h (R x d), in the order of the readable cell."""
     activated = None
     if net.second is not None:
         activated = net.activation_dropout.mask(torch.Size((*cell.shape[:-1], net.second.in_features)), cell.device)
@@ -211,7 +211,7 @@ def _masks(net: HiddenNet, cell: Tensor) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _step(tensors: CellTensors, settings: CellSettings) -> tuple[Tensor, Tensor]:
-    """Eqs 2-8 with one product for all that c is projected to; what ``compile`` compiles."""
+    """Compute Eqs 2-8 with one product for all that c is projected to; what ``compile`` compiles."""
     cell, eps = tensors.cell, settings.eps
     width = cell.size(-1)
     projected = F.linear(tensors.joined, torch.cat([tensors.gate_weight, tensors.first_weight]))
@@ -260,29 +260,29 @@ class _TritonCell(torch.autograd.Function):
     def forward(ctx: Any, settings: CellSettings, *given: Any) -> tuple[Tensor, Tensor]:
         from fairseq_depthwise.models.depthwise_lstm.kernels.triton_gate_update import gate_update
 
-        one = CellTensors(*given)
-        with torch.autocast(one.joined.device.type, enabled=False):
-            projected = one.joined @ torch.cat([one.gate_weight, one.first_weight]).T
-            hidden = activated = _TritonCell.activated(projected, one, settings)
-            if one.second_weight is not None:
-                hidden = activated @ one.second_weight.T
+        tensors = CellTensors(*given)
+        with torch.autocast(tensors.joined.device.type, enabled=False):
+            projected = tensors.joined @ torch.cat([tensors.gate_weight, tensors.first_weight]).T
+            hidden = activated = _TritonCell.activated(projected, tensors, settings)
+            if tensors.second_weight is not None:
+                hidden = activated @ tensors.second_weight.T
             result = gate_update(
-                projected, one.gate_norm_weight, one.gate_norm_bias, hidden, one.cell,
-                keep=one.keep_hidden, scale=settings.hidden_scale, eps=settings.eps,
+                projected, tensors.gate_norm_weight, tensors.gate_norm_bias, hidden, tensors.cell,
+                keep=tensors.keep_hidden, scale=settings.hidden_scale, eps=settings.eps,
             )  # fmt: skip
         # The activation is computed again, also where it is h.
-        ctx.save_for_backward(*one, projected, None if one.second_weight is None else hidden)
+        ctx.save_for_backward(*tensors, projected, None if tensors.second_weight is None else hidden)
         ctx.settings = settings
         ctx.set_materialize_grads(False)
         return result
 
     @staticmethod
-    def activated(projected: Tensor, one: CellTensors, settings: CellSettings) -> Tensor:
+    def activated(projected: Tensor, tensors: CellTensors, settings: CellSettings) -> Tensor:
         from fairseq_depthwise.models.depthwise_lstm.kernels.triton_norm_activation import norm_activation
 
         return norm_activation(
-            projected, 3 * one.cell.size(1), one.norm_weight, one.norm_bias, activation=settings.activation,
-            keep=one.keep_activated, scale=settings.activation_scale, eps=settings.eps,
+            projected, 3 * tensors.cell.size(1), tensors.norm_weight, tensors.norm_bias, activation=settings.activation,
+            keep=tensors.keep_activated, scale=settings.activation_scale, eps=settings.eps,
         )  # fmt: skip
 
     @staticmethod
@@ -292,25 +292,26 @@ class _TritonCell(torch.autograd.Function):
         from fairseq_depthwise.models.depthwise_lstm.kernels.triton_norm_activation import norm_activation_backward
 
         *given, projected, hidden = ctx.saved_tensors
-        one, settings = CellTensors(*given), ctx.settings
-        start = 3 * one.cell.size(1)
+        tensors, settings = CellTensors(*given), ctx.settings
+        start = 3 * tensors.cell.size(1)
         grad_projected = torch.empty_like(projected)
-        activated = _TritonCell.activated(projected, one, settings)
+        activated = _TritonCell.activated(projected, tensors, settings)
         grad_hidden, grad_below, *grad_gate_norm = gate_update_backward(
-            grad_output, grad_cell, projected, one.gate_norm_weight, one.gate_norm_bias,
-            activated if hidden is None else hidden, one.cell, keep=one.keep_hidden, scale=settings.hidden_scale,
-            eps=settings.eps, grad_projected=grad_projected,
+            grad_output, grad_cell, projected, tensors.gate_norm_weight, tensors.gate_norm_bias,
+            activated if hidden is None else hidden, tensors.cell, keep=tensors.keep_hidden,
+            scale=settings.hidden_scale, eps=settings.eps, grad_projected=grad_projected,
         )  # fmt: skip
         grad_second = None
-        if one.second_weight is not None:
+        if tensors.second_weight is not None:
             grad_second = grad_hidden.T @ activated
-            grad_hidden = grad_hidden @ one.second_weight
+            grad_hidden = grad_hidden @ tensors.second_weight
         grad_norm = norm_activation_backward(
-            grad_hidden, projected, start, one.norm_weight, one.norm_bias, activation=settings.activation,
-            keep=one.keep_activated, scale=settings.activation_scale, eps=settings.eps, grad_projected=grad_projected,
+            grad_hidden, projected, start, tensors.norm_weight, tensors.norm_bias, activation=settings.activation,
+            keep=tensors.keep_activated, scale=settings.activation_scale, eps=settings.eps,
+            grad_projected=grad_projected,
         )  # fmt: skip
-        grad_joined = grad_projected @ torch.cat([one.gate_weight, one.first_weight])
-        grad_first = grad_projected.T @ one.joined
+        grad_joined = grad_projected @ torch.cat([tensors.gate_weight, tensors.first_weight])
+        grad_first = grad_projected.T @ tensors.joined
         return (
             None, grad_joined, grad_below, grad_first[:start], *grad_gate_norm, grad_first[start:], *grad_norm,
             grad_second, None, None,

@@ -32,14 +32,14 @@ def _add(a, b, c, x, y, z):
 
 @triton.jit
 def _means(i, f, o, width: tl.constexpr):
-    """The gates' means, in one reduction: three would make the program's warps wait for each other three times."""
+    """Compute the gates' means in one reduction: in three, the program's warps would wait three times."""
     i, f, o = tl.reduce((i, f, o), 0, _add)
     return i / width, f / width, o / width
 
 
 @triton.jit
 def _normalize_gates(i, f, o, mask, width: tl.constexpr, eps):
-    """Each gate normalized, then 1 / its deviation."""
+    """Normalize each gate; return them, then 1 / their deviations."""
     i_mean, f_mean, o_mean = _means(i, f, o, width)
     i = tl.where(mask, i - i_mean, 0.0)
     f = tl.where(mask, f - f_mean, 0.0)
@@ -164,7 +164,7 @@ def gate_update(
     scale: float,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
-    """The gates (Eqs 2-4) from the first 3d columns of ``projected``, and what they make of cell and hidden value.
+    """Compute the gates (Eqs 2-4) from the first 3d columns of ``projected``, then cell and output (Eqs 7, 8).
 
     Args:
         projected: R x (3d + H), rows contiguous; gates in the order input, forget, output.
@@ -202,7 +202,7 @@ def gate_update_backward(
     eps: float,
     grad_projected: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradient of :func:`gate_update`.
+    """Compute the gradient of :func:`gate_update`.
 
     Args:
         grad_output: R x d, or None for zero; ``grad_cell``, the new cell's, likewise.

@@ -27,7 +27,7 @@ from fairseq_depthwise.models.depthwise_lstm.kernels.triton_rows import (
 
 @triton.jit
 def _normalize_halves(left, right, left_mask, right_mask, width: tl.constexpr, eps):
-    """Both halves of a row normalized, and 1 / its deviation. Two passes, because E[x^2] - E[x]^2 cancels."""
+    """Normalize both halves of a row; also 1 / the deviation. Two passes, because E[x^2] - E[x]^2 cancels."""
     mean = tl.sum(left + right) / width
     left = tl.where(left_mask, left - mean, 0.0)
     right = tl.where(right_mask, right - mean, 0.0)
@@ -37,7 +37,7 @@ def _normalize_halves(left, right, left_mask, right_mask, width: tl.constexpr, e
 
 @triton.jit
 def _activate(value, activation: tl.constexpr):
-    """(the activation, its slope)"""
+    """Return the activation and its slope."""
     if activation == "gelu":
         below = 0.5 * (1.0 + tl.erf(value * 0.7071067811865476))  # the normal distribution up to value
         result = value * below
@@ -161,7 +161,7 @@ def norm_activation(
     scale: float,
     eps: float,
 ) -> Tensor:
-    """``dropout(activation(LN(projected[:, start:]) * weight + bias))``, the inside of Eq 6.
+    """Compute ``dropout(activation(LN(projected[:, start:]) * weight + bias))``, the inside of Eq 6.
 
     Args:
         projected: R x (start + H), rows contiguous.
@@ -200,7 +200,7 @@ def norm_activation_backward(
     eps: float,
     grad_projected: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of :func:`norm_activation`.
+    """Compute the gradient of :func:`norm_activation`.
 
     Args:
         grad_projected: as ``projected``; columns from ``start`` are written, the others stay as they are.

@@ -1,8 +1,7 @@
 """What the Triton kernels of the depth-wise cell share: loading part of a row, and starting programs.
 
 R is the number of rows (positions); a program takes one row forward, and several backward. All arithmetic is in
-float32.
-These files need Triton; modules/fused_cell.py decides when they are used.
+float32. These files need Triton; ``fused_cell.py`` decides when they are used.
 """
 
 # Kernels stay without types, because Triton's compiler reads annotations and knows its own alone.
@@ -35,12 +34,12 @@ def drop(values, keep, columns, mask, scale):
 
 
 def warps_for(columns: int) -> int:
-    """Warps of a program that holds ``columns`` of a row, padding counted in: more columns need more registers."""
+    """Return the warps of a program that holds ``columns`` of a row, with padding: more columns need more registers."""
     return 4 if columns <= 1024 else 8 if columns <= 2048 else 16
 
 
 def program_limit(device: torch.device, columns: int) -> int:
-    """The most programs a backward kernel is started with; with more rows, a program takes several."""
+    """Return the most programs of a backward kernel; with more rows, a program takes several."""
     if device.type == "cuda":
         processors: int = torch.cuda.get_device_properties(device).multi_processor_count
         return processors * WARPS_PER_PROCESSOR // warps_for(columns)

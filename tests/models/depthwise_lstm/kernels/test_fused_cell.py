@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from triton_probe import DEVICE, PROBLEM
 
 from fairseq_depthwise.models.depthwise_lstm.cell import (
-    ACTIVATIONS,
+    HIDDEN_ACTIVATIONS,
     DepthwiseLSTMCell,
     DepthwiseState,
     Gates,
@@ -232,7 +232,7 @@ def test_an_activation_that_the_kernels_lack_is_computed_without_them(
         assert chosen == "eager"
         assert fused_cell.choose_kernel(requested, torch.device("cuda"), fusible=True, activation="glu") == "triton"
     assert "silu" in caplog.text
-    assert set(fused_cell.TRITON_ACTIVATIONS) <= set(ACTIVATIONS)
+    assert set(fused_cell.TRITON_ACTIVATIONS) <= set(HIDDEN_ACTIVATIONS)
     tensors = inputs()
     found = run(build_cell(activation="silu", kernel="triton"), tensors)
     assert_same(found, run(build_cell(activation="silu"), tensors), 0)

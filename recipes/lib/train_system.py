@@ -1,8 +1,8 @@
 """Trains a system of a recipe, on whatever there is: one CPU, several GPUs, several nodes.
 
-    python train.py RECIPE SYSTEM [options of fairseq-train]
-    python train.py RECIPE SYSTEM --print [options of fairseq-train]
-    python train.py RECIPE --list | --commands
+    python train_system.py RECIPE SYSTEM [options of fairseq-train]
+    python train_system.py RECIPE SYSTEM --print [options of fairseq-train]
+    python train_system.py RECIPE --list | --commands
 
 The environment says where and how; recipes/README.md has all of it. Started again, a training goes on where it stopped.
 ``--print`` writes the command for the machine that the environment names, and does nothing else: it needs no data and
@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 
 from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
+from recipe_step import run_step, say, whole_number
 from run_folder import FINISHED, languages_of, run_folder
-from step import run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError
@@ -115,14 +115,14 @@ def main() -> None:
 
 
 def list_systems(recipe: str) -> str:
-    """A line for each system of a recipe."""
+    """Return a line for each system of a recipe."""
     systems = {name: system_of(recipe, name) for name in RECIPES[recipe].systems}
     width = max(map(len, systems))
     return "".join(f"  {name:{width}}  {_described(recipe, system)}\n" for name, system in systems.items())
 
 
 def all_commands(recipe: str, environment: Mapping[str, str]) -> str:
-    """Every system of a recipe: a comment with its paper, its numbers and what it is compared with, and its command."""
+    """Return the command of every system of a recipe, below a comment with its paper, its numbers and its baseline."""
     texts = []
     for name in RECIPES[recipe].systems:
         system = system_of(recipe, name)
@@ -133,12 +133,12 @@ def all_commands(recipe: str, environment: Mapping[str, str]) -> str:
 
 
 def _described(recipe: str, system: System) -> str:
-    numbers = ", ".join(f"{one.name} {one.text}" for one in system.published.get(recipe, ()))
+    numbers = ", ".join(f"{score.name} {score.text}" for score in system.published.get(recipe, ()))
     return system.about + (f": {system.paper}, {numbers}" if numbers else "")
 
 
 def printed_command(recipe: Recipe, name: str, system: System, environment: Mapping[str, str]) -> list[str]:
-    """The command for a machine that need not be there: by default with one GPU, or none for small corpora.
+    """Return the command for a machine that need not be there: by default with one GPU, or none for small corpora.
 
     Raises:
         UserError: the environment contradicts itself.
@@ -150,7 +150,7 @@ def printed_command(recipe: Recipe, name: str, system: System, environment: Mapp
 
 
 def find_machine(environment: Mapping[str, str]) -> Machine:
-    """What the environment says, else what there is.
+    """Return what the environment says, else what there is.
 
     Raises:
         UserError: it contradicts itself or the machine.
@@ -163,7 +163,7 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
         raise UserError(f"GPUS={machine.gpus}, and this machine has {there}")
     if machine.gpus == 0:
         return machine
-    memory = min(torch.cuda.get_device_properties(one).total_memory for one in range(machine.gpus)) / GPU_BYTES
+    memory = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(machine.gpus)) / GPU_BYTES
     precision = machine.precision
     if not environment.get("PRECISION"):
         precision = PRECISIONS["bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"]
@@ -171,7 +171,7 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
 
 
 def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
-    """What the environment says: ``gpus`` GPUs where it does not, in bf16, each as large as ``max_tokens`` are for.
+    """Return what the environment says: else ``gpus`` GPUs in bf16, each as large as ``max_tokens`` are for.
 
     Raises:
         UserError: it contradicts itself.
@@ -196,7 +196,7 @@ def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
 
 
 def launcher(machine: Machine) -> list[str]:
-    """What starts the training processes: fairseq itself on one node, torchrun on several and for several CPUs."""
+    """Return what starts the processes: fairseq itself on one node, torchrun on several and for several CPUs."""
     if machine.nodes == 1 and (machine.gpus or machine.processes == 1):
         return [sys.executable, "-m", "fairseq_depthwise", "train"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(machine.processes)]
@@ -211,7 +211,7 @@ def launcher(machine: Machine) -> list[str]:
 def training_options(
     recipe: Recipe, system: System, data: Path, folder: Path, machine: Machine, environment: Mapping[str, str]
 ) -> list[str]:
-    """The options of fairseq-train."""
+    """Return the options of fairseq-train."""
     training = system.training
     most = whole_number(environment, "MAX_TOKENS", int(training.max_tokens * machine.memory))
     tokens = _batch_tokens(recipe, system, data, most, environment)
@@ -251,7 +251,7 @@ def training_options(
 
 
 def _batch_tokens(recipe: Recipe, system: System, data: Path, most: int, environment: Mapping[str, str]) -> int:
-    """Tokens of an update as ``--max-tokens`` counts them: padded ones of the longer side."""
+    """Return tokens of an update as ``--max-tokens`` counts them: padded ones of the longer side."""
     training = system.training
     if environment.get("BATCH_TOKENS") or not training.target_tokens:
         tokens = whole_number(environment, "BATCH_TOKENS", training.batch_tokens)
@@ -267,7 +267,7 @@ def _batch_tokens(recipe: Recipe, system: System, data: Path, most: int, environ
 
 
 def _languages(recipe: Recipe, data: Path, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Source and target: of the data, or of the recipe where there are none."""
+    """Return source and target: of the data, or of the recipe where there are none."""
     if data.is_dir():
         return languages_of(data)
     source, target = recipe.languages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ def run_step(step: Callable[[], None]) -> None:
 
 
 def whole_number(environment: Mapping[str, str], name: str, default: int, lowest: int = 1) -> int:
-    """A setting of the environment.
+    """Return a setting of the environment.
 
     Raises:
         UserError: it is something else, or less than ``lowest``.
@@ -34,6 +35,13 @@ def whole_number(environment: Mapping[str, str], name: str, default: int, lowest
     return int(text)
 
 
+def output_name(text: str) -> str:
+    """Parse the name of what is written; an empty one would mean hidden files in the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name; give the name of what is to be written")
+    return text
+
+
 def say(sentence: str) -> None:
-    """Progress goes to stderr; stdout is for results."""
+    """Print progress to stderr; stdout is for results."""
     print(sentence, file=sys.stderr, flush=True)
