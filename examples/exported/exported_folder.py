@@ -107,7 +107,8 @@ class ExportedTranslator:
                 np.array([tokens], dtype=np.int64), np.array([origins], dtype=np.int64),
                 np.array([scores], dtype=np.float32), ancestors, *numbers, padding, *state,
             )  # fmt: skip
-            state[::4], state[1::4] = written[::2], written[1::2]
+            for place, newest in enumerate(written):
+                state[place // 2 * 4 + place % 2][:, :, length] = newest
             pairs = (divmod(place, size) for place in places[0].tolist())
             candidates = [(score, *pair) for score, pair in zip(best[0].tolist(), pairs, strict=True)]
             # 3. What ends and is among the k best is finished.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -97,8 +98,7 @@ class MultiheadAttention(nn.Module):
         kernel_causal = causal and padding is None and rows is None and not need_weights
         attended, weights = attend(
             queries,
-            keys,
-            values,
+            (KeysValues(keys, values),),
             mask=None if kernel_causal else attention_mask(queries, keys, padding, causal),
             dropout=self.dropout,
             relative_positions=self.relative_positions,
@@ -125,19 +125,18 @@ class MultiheadAttention(nn.Module):
         count, rows = query.size(1), None
         if self.attend_encoder:
             queries = cache.group(self.query_projection(query), self.heads)
-            keys, values = cache.encoder(self, self.encoder_keys)
+            parts: Sequence[KeysValues] = (cache.encoder(self, self.encoder_keys),)
             mask = cache.source_mask
         else:
             queries, *newest = (cache.group(part, self.heads) for part in self._project_all(query))
-            keys, values = cache.append(self, KeysValues(*newest))
+            parts = cache.append(self, KeysValues(*newest))
             mask = cache.ancestor_mask
             if (tables := self.relative_positions) is not None:
                 name = ("relative positions", tables.max_distance)
-                rows = cache.shared(name, lambda: _step_rows(tables, cache, query.device))
+                rows = cache.shared(name, lambda: tables.rows(cache.newest, cache.positions).expand(cache.beams, -1))
         attended, weights = attend(
             queries,
-            keys,
-            values,
+            parts,
             mask=mask,
             dropout=self.dropout,
             relative_positions=self.relative_positions,
@@ -176,16 +175,9 @@ class MultiheadAttention(nn.Module):
         return projected.unflatten(-1, (self.heads, self.head_dim)).permute(1, 2, 0, 3)
 
 
-def _step_rows(tables: RelativePositions, cache: StepCache, device: torch.device) -> Tensor:
-    """Return the tables' row for the newest position of each beam and every key, k x (steps * k)."""
-    steps = torch.arange(cache.steps, device=device)
-    return tables.rows(cache.newest, steps).repeat_interleave(cache.beams, dim=1).expand(cache.beams, -1)
-
-
 def attend(
     queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    parts: Sequence[KeysValues],
     *,
     mask: Tensor | None,
     dropout: Dropout,
@@ -199,8 +191,7 @@ def attend(
 
     Args:
         queries: B x heads x T x head_dim.
-        keys: B x heads x S x head_dim.
-        values: B x heads x S x head_dim.
+        parts: keys and values, in parts along the S positions; more than one go through plain products.
         mask: added to the scores; broadcasts to B x heads x T x S.
         dropout: of the weights.
         relative_positions: the tables of relative positions.
@@ -210,16 +201,17 @@ def attend(
         need_weights: the weights are wanted.
     """
     on_cpu = queries.device.type == "cpu"
-    products = products or need_weights
+    products = products or need_weights or len(parts) > 1
     if relative_positions is not None and rows is not None:
         scores = relative_positions.key_scores(queries, rows)
         mask = scores if mask is None else scores + mask
         # A mask with gradients makes PyTorch go through products, too, with dropout that is slow on a CPU.
         products = products or relative_positions.value_term or (on_cpu and queries.requires_grad)
     if products:
-        attended, weights = _attend_with_weights(queries, keys, values, mask, dropout, relative_positions, rows)
+        attended, weights = _attend_with_weights(queries, parts, mask, dropout, relative_positions, rows)
         return attended, weights if need_weights else None
     dtype = queries.dtype
+    ((keys, values),) = parts
     if dtype == torch.bfloat16 and on_cpu and queries.requires_grad:
         # The backward pass of PyTorch's CPU kernel takes several times as long in bfloat16 as in float32.
         queries, keys, values = queries.float(), keys.float(), values.float()
@@ -237,20 +229,23 @@ def attend(
 
 def _attend_with_weights(
     queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    parts: Sequence[KeysValues],
     mask: Tensor | None,
     dropout: Dropout,
     relative_positions: RelativePositions | None,
     rows: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    scores = torch.matmul(queries, keys.transpose(2, 3)) * queries.size(-1) ** -0.5
+    products = [torch.matmul(queries, part.keys.transpose(2, 3)) for part in parts]
+    scores = (torch.cat(products, dim=3) if len(parts) > 1 else products[0]) * queries.size(-1) ** -0.5
     if mask is not None:
         scores = scores + mask
     precise = torch.promote_types(scores.dtype, torch.float32)
     weights = torch.softmax(scores, dim=-1, dtype=precise).to(scores.dtype)
     dropped = dropout(weights)
-    attended = torch.matmul(dropped, values)
+    shares = dropped.split([part.keys.size(2) for part in parts], dim=3) if len(parts) > 1 else [dropped]
+    attended = torch.matmul(shares[0], parts[0].values)
+    for share, part in zip(shares[1:], parts[1:], strict=True):
+        attended = attended + torch.matmul(share, part.values)
     if relative_positions is not None and rows is not None and relative_positions.value_term:
         attended = attended + relative_positions.value_sums(dropped, rows)
     return attended, weights

@@ -16,31 +16,37 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class BlockNoise:
-    """Stands in for a linear layer's ``forward``.
+class BlockNoiseLinear(nn.Linear):
+    """A linear layer that stands for another, with the same parameters, and computes with noise in training.
 
     Args:
-        linear: its input width must be a multiple of ``block_size``.
+        linear: for which it stands; its input width must be a multiple of ``block_size``.
         probability: of a block to count as zero in a training forward.
         block_size: neighboring input weights that are dropped together.
     """
 
     def __init__(self, linear: nn.Linear, probability: float, block_size: int) -> None:
-        self.linear = linear
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight = linear.weight
+        self.register_parameter("bias", linear.bias)
         self.probability = probability
         self.block_size = block_size
 
-    def __call__(self, values: Tensor) -> Tensor:
-        """Map ``values``, ... x in, to ... x out."""
-        weight = self.linear.weight
-        if self.linear.training:
+    def forward(self, values: Tensor) -> Tensor:
+        """Compute ... x out from ``values``, ... x in."""
+        weight: Tensor = self.weight
+        if self.training:
             blocks = torch.rand(weight.size(0), weight.size(1) // self.block_size, device=weight.device)
             keep = (blocks >= self.probability).repeat_interleave(self.block_size, dim=1)
             noised = weight.detach() * keep / (1 - self.probability)
             weight = weight + (noised - weight.detach())
-        return F.linear(values, weight, self.linear.bias)
+        return F.linear(values, weight, self.bias)
 
 
-def add_block_noise(linear: nn.Linear, probability: float, block_size: int) -> None:
-    """Let ``linear`` compute with noise in training."""
-    vars(linear)["forward"] = BlockNoise(linear, probability, block_size)  # of this object only, beside the class's
+def add_block_noise(module: nn.Module, probability: float, block_size: int) -> None:
+    """Let every linear layer in a module compute with noise in training."""
+    for owner in list(module.modules()):
+        for name, linear in list(owner.named_children()):
+            if type(linear) is nn.Linear:
+                setattr(owner, name, BlockNoiseLinear(linear, probability, block_size))

@@ -194,12 +194,13 @@ def _graphs(model: StackModel, ending: str) -> dict[str, Any]:
     attentions: list[Any] = [layer.cross_attention for layer in model.decoder.layers]
     hypotheses = ("sentences", "beams")
     padding = _tensor("padding", "bool", "sentences", "source")
-    cross, own = [], []
+    cross, own, newest = [], [], []
     for number, attention in enumerate(attentions):
         for kind in ("keys", "values"):
             around = ("sentences", attention.heads, attention.head_dim)
             cross.append(_tensor(f"cross_{kind}_{number}", dtype, *around[:2], "source", around[2]))
             own.append(_tensor(f"own_{kind}_{number}", dtype, *around[:2], "capacity", "beams", around[2]))
+            newest.append(_tensor(f"newest_{kind}_{number}", dtype, *around[:2], "beams", around[2]))
     layers = [
         tensor
         for number in range(len(attentions))
@@ -224,7 +225,7 @@ def _graphs(model: StackModel, ending: str) -> dict[str, Any]:
             "outputs": [
                 _tensor("best", "float32", "sentences", "2 * beams"),
                 _tensor("numbers", "int64", "sentences", "2 * beams"),
-                ancestors, *own,
+                {**ancestors, "name": "ancestors_after"}, *newest,
             ],
         },
     }  # fmt: skip

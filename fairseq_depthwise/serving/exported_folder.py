@@ -20,7 +20,7 @@ from fairseq_depthwise.serving.export_folder import CONFIG, ENDINGS, FORMAT, SUB
 from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs
 from fairseq_depthwise.serving.safe_program import ProgramError, load_program
 from fairseq_depthwise.serving.text_codec import TextOptions, TextSettings, settings_for
-from fairseq_depthwise.serving.traced_graphs import CallableGraphs
+from fairseq_depthwise.serving.traced_graphs import CallableGraphs, callable_program
 
 
 def is_exported(path: str) -> bool:
@@ -77,9 +77,7 @@ def load_exported(path: str) -> ExportedFolder:
             raise ValueError(f"tokens and lengths {numbers} {longest}")
         languages, sizes = config["languages"], config["vocabulary"]
         options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
-        dictionaries = [
-            _dictionary(path, side, sizes[name]) for side, name in (("src", "source"), ("tgt", "target"))
-        ]
+        dictionaries = [_dictionary(path, side, sizes[name]) for side, name in (("src", "source"), ("tgt", "target"))]
         recorded = _recorded(config["text"], path)
     except (AttributeError, KeyError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise UserError(f"{path}/{CONFIG} is not what export writes: {error!r}") from error
@@ -89,7 +87,7 @@ def load_exported(path: str) -> ExportedFolder:
         graphs = OnnxGraphs(*paths, threads=torch.get_num_threads())
     else:
         try:
-            graphs = CallableGraphs(*(load_program(file).module() for file in paths))
+            graphs = CallableGraphs(*(callable_program(load_program(file)) for file in paths))
         except ProgramError as error:
             raise UserError(str(error)) from error
     return ExportedFolder(

@@ -38,8 +38,6 @@ def write_onnx(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[st
     require("onnxscript")
     for (name, file), program in zip(files.items(), (graphs.encoder, graphs.step), strict=True):
         inputs, outputs = ([tensor["name"] for tensor in about[name][side]] for side in ("inputs", "outputs"))
-        # What goes through a step has one name before and another after it.
-        outputs = [f"{output}_after" if output in inputs else output for output in outputs]
         try:
             with _silent():
                 written = torch.onnx.export(

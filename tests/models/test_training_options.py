@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.models.depthwise_lstm import cell as depthwise_cell
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
-from fairseq_depthwise.modules.quantization_noise import BlockNoise, add_block_noise
+from fairseq_depthwise.modules.linear.prepacked import PrepackedLinear
+from fairseq_depthwise.modules.quantization_noise import BlockNoiseLinear
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -117,7 +118,7 @@ def test_a_skipped_layer_has_no_gradient(family: str) -> None:
 def test_every_linear_map_of_the_layers_has_the_noise(options: dict[str, Any]) -> None:
     model = build_tiny(**NOISE, **options)
     maps = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    silent = [module for module in maps if not isinstance(vars(module).get("forward"), BlockNoise)]
+    silent = [module for module in maps if not isinstance(module, BlockNoiseLinear)]
     assert silent == [model.decoder.output_projection]
 
 
@@ -145,8 +146,7 @@ def test_noise_leaves_the_weights_alone_and_is_repeated_in_a_recomputed_layer(fa
 
 def test_noise_drops_blocks_and_the_gradient_passes_straight_through() -> None:
     torch.manual_seed(1)
-    linear = nn.Linear(64, 50, bias=False)
-    add_block_noise(linear, 0.2, 8)
+    linear = BlockNoiseLinear(nn.Linear(64, 50, bias=False), 0.2, 8)
     result = linear(torch.eye(64))  # the weights that were used, 64 x 50
     blocks, old = result.detach().T.reshape(-1, 8), linear.weight.detach().view(-1, 8)
     dropped = (blocks == 0).all(dim=1)
@@ -163,9 +163,9 @@ def test_maps_with_noise_are_not_packed() -> None:
         before = model(SOURCE, None, TARGET)[0]
         model.make_generation_fast_()
         torch.testing.assert_close(model(SOURCE, None, TARGET)[0], before)
-    assert model.encoder.layers[0].cell._packed is None
-    assert isinstance(vars(model.encoder.layers[0].cell.hidden_net.second)["forward"], BlockNoise)
-    assert "forward" in vars(model.decoder.output_projection)
+    assert model.encoder.layers[0].cell._joined is None
+    assert isinstance(model.encoder.layers[0].cell.hidden_net.second, BlockNoiseLinear)
+    assert isinstance(model.decoder.output_projection, PrepackedLinear)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from second_reading_sdt import read_feed_forward
 from torch import nn
 
 from fairseq_depthwise.modules.feed_forward import ACTIVATIONS, FeedForward
+from fairseq_depthwise.modules.linear.prepacked import PrepackedLinear
 
 WIDTH, HIDDEN = 4, 6
 
@@ -53,5 +54,5 @@ def test_packed_for_generation_it_is_the_same(activation: str) -> None:
         expected = net(values)
         net.make_generation_fast_(name="feed_forward")
         torch.testing.assert_close(net(values), expected)
-    assert "forward" in vars(net.first)
-    assert "forward" in vars(net.second)
+    assert isinstance(net.first, PrepackedLinear)
+    assert isinstance(net.second, PrepackedLinear)

@@ -102,11 +102,11 @@ def _add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList
     if not config.quant_noise_pq:
         return
     block = config.quant_noise_pq_block_size
-    # A set, because layers share gates.
-    for linear in {module for stack in stacks for module in stack.modules() if isinstance(module, nn.Linear)}:
-        if linear.in_features % block:
+    for linear in (module for stack in stacks for module in stack.modules()):
+        if isinstance(linear, nn.Linear) and linear.in_features % block:
             raise UserError(
                 f"--quant-noise-pq-block-size {block} does not divide {linear.in_features}, the input width of one of "
                 "the linear layers"
             )
-        add_block_noise(linear, config.quant_noise_pq, block)
+    for stack in stacks:
+        add_block_noise(stack, config.quant_noise_pq, block)

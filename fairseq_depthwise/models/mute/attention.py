@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import attend, attention_mask
+from fairseq_depthwise.modules.decoding.cache import KeysValues
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.batched import UnitLinear
 from fairseq_depthwise.modules.relative_positions import RelativePositions
@@ -69,8 +70,7 @@ class UnitAttention(nn.Module):
             rows = self.relative_positions.rows(positions, positions)
         attended, weights = attend(
             queries,
-            keys,
-            values,
+            (KeysValues(keys, values),),
             mask=attention_mask(queries, keys, padding, causal=False),
             dropout=self.dropout,
             relative_positions=self.relative_positions,

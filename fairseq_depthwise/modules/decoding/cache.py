@@ -14,7 +14,7 @@ in 16 bits, though they read half as much.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -35,7 +35,6 @@ class StepCache(Protocol):
     """What an attention asks for in a step; :class:`DecodingCache` says what each of these is."""
 
     beams: int
-    steps: int
     products: bool
     source_mask: Tensor | None
     ancestor_mask: Tensor | None
@@ -43,11 +42,14 @@ class StepCache(Protocol):
     @property
     def newest(self) -> Tensor: ...
 
+    @property
+    def positions(self) -> Tensor: ...
+
     def group(self, projected: Tensor, heads: int) -> Tensor: ...
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor: ...
 
-    def append(self, attention: nn.Module, newest: KeysValues) -> KeysValues: ...
+    def append(self, attention: nn.Module, newest: KeysValues) -> Sequence[KeysValues]: ...
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues: ...
 
@@ -101,6 +103,11 @@ class DecodingCache:
         """The newest position, counted from 0; a tensor of one number."""
         return torch.arange(self.steps - 1, self.steps, device=self.source.device)
 
+    @property
+    def positions(self) -> Tensor:
+        """The position of each key of :meth:`append`."""
+        return torch.arange(self.steps, device=self.source.device).repeat_interleave(self.beams)
+
     def begin_step(self) -> None:
         """Extend the buffers by the next target position of every row."""
         beam = torch.arange(self.beams, device=self.ancestors.device).repeat(self.sentences)
@@ -123,7 +130,7 @@ class DecodingCache:
             self._shared[name] = compute()
         return self._shared[name]
 
-    def append(self, attention: nn.Module, newest: KeysValues) -> KeysValues:
+    def append(self, attention: nn.Module, newest: KeysValues) -> Sequence[KeysValues]:
         """Add the newest position of every row and return all, in the order step by step, in each beam by beam.
 
         Args:
@@ -131,7 +138,7 @@ class DecodingCache:
             newest: B x heads x k x head_dim each, from :meth:`group`.
 
         Returns:
-            B x heads x (steps * k) x head_dim each.
+            B x heads x (steps * k) x head_dim each, in one part.
         """
         start, end = (self.steps - 1) * self.beams, self.steps * self.beams
         stored = self._own.get(attention)
@@ -139,7 +146,7 @@ class DecodingCache:
             stored = self._own[attention] = KeysValues(*(self._room(stored, index, newest.keys) for index in (0, 1)))
         for buffer, new in zip(stored, newest, strict=True):
             buffer.narrow(2, start, self.beams).copy_(new)
-        return KeysValues(stored.keys.narrow(2, 0, end), stored.values.narrow(2, 0, end))
+        return (KeysValues(stored.keys.narrow(2, 0, end), stored.values.narrow(2, 0, end)),)
 
     def _room(self, stored: KeysValues | None, index: int, like: Tensor) -> Tensor:
         steps = _FIRST_STEPS if stored is None else 2 * stored[index].size(2) // self.beams

@@ -36,7 +36,7 @@ class Graphs(Protocol):
         ...
 
     def step(self, *arguments: Tensor) -> Sequence[Tensor]:
-        """Return totals, numbers, ancestors, and own keys and values of each layer unless they are written in place."""
+        """Return totals, numbers, ancestors, and the newest keys and values unless they are written in place."""
         ...
 
 
@@ -129,7 +129,7 @@ class GraphSearch:
                 tokens, origins, totals, state.ancestors, torch.tensor([step]), torch.tensor([forced]), shortest,
                 state.padding, *state.layers,
             )  # fmt: skip
-            state.replace_own(own)
+            state.write(step, own)
             chosen = [
                 self._sort_out(sentence, scores, candidates, limits)
                 for sentence, scores, candidates in zip(places, best.tolist(), numbers.tolist(), strict=True)
@@ -198,10 +198,10 @@ class SearchState:
             if place % _PER_LAYER < _OWN:
                 self.layers[place] = F.pad(buffer, (0, 0, 0, 0, 0, _CAPACITY))
 
-    def replace_own(self, own: Sequence[Tensor]) -> None:
-        """Take own keys and values that a step returned; none where it writes in place."""
-        for place, tensor in enumerate(own):
-            self.layers[place // _OWN * _PER_LAYER + place % _OWN] = tensor
+    def write(self, step: int, newest: Sequence[Tensor]) -> None:
+        """Write the keys and values of a position that a step returned; none where it writes in place."""
+        for place, tensor in enumerate(newest):
+            self.layers[place // _OWN * _PER_LAYER + place % _OWN][:, :, step] = tensor
 
     def select(self, sentences: Tensor) -> None:
         """Keep these sentences alone."""

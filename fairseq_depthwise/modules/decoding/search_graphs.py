@@ -59,7 +59,7 @@ class StepGraph(nn.Module):
 
     Args:
         models: in evaluation mode.
-        in_place: write keys and values into the tensors that are given; otherwise they are among the results.
+        in_place: write the newest keys and values into the tensors that are given; otherwise they are results.
     """
 
     def __init__(self, models: Sequence[Any], *, in_place: bool) -> None:
@@ -94,13 +94,11 @@ class StepGraph(nn.Module):
 
         Returns:
             the totals of the candidates (B x 2k, the best first), their numbers (B x 2k: beam times V plus token), the
-            ancestors now, and unless they are written in place own keys and values of each model.
+            ancestors now, and unless they are written in place the newest keys and values of each layer (B x heads x k
+            x head_dim each), which belong at position ``newest``.
         """
         sentences, beams, capacity = ancestors.shape
         ancestors = ancestors.gather(1, origins[:, :, None].expand(-1, -1, capacity))
-        beam = torch.arange(beams, device=tokens.device)
-        is_newest = torch.arange(capacity, device=tokens.device).eq(newest)
-        ancestors = torch.where(is_newest, beam[:, None], ancestors)
         found, log_probs = [], []
         decoders: Any = self.decoders
         layers = iter([LayerState(*four) for four in zip(*[iter(states)] * 4, strict=True)])
@@ -112,7 +110,7 @@ class StepGraph(nn.Module):
             scores = decoder.output_layer(output.transpose(0, 1))
             log_probs.append(decoder.get_normalized_probs((scores, None), log_probs=True, sample=None)[:, 0])
             if not self.in_place:
-                found += [tensor for pair in cache.own() for tensor in pair]
+                found += [tensor for pair in cache.written for tensor in pair]
         probabilities = log_probs[0]
         if len(log_probs) > 1:
             probabilities = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
@@ -120,6 +118,9 @@ class StepGraph(nn.Module):
         probabilities = torch.where(allowed & probabilities.isfinite(), probabilities.float(), -torch.inf)
         candidates = (probabilities.view(sentences, beams, -1) + totals[:, :, None]).flatten(1)
         best, numbers = candidates.topk(2 * beams)
+        # For the next step: the beam that each of the hypotheses is now.
+        beam = torch.arange(beams, device=tokens.device)[:, None]
+        ancestors = torch.where(torch.arange(capacity, device=tokens.device).eq(newest), beam, ancestors)
         return best, numbers, ancestors, *found
 
     def _allowed(self, size: int, newest: Tensor, forced: Tensor, shortest: Tensor) -> Tensor:

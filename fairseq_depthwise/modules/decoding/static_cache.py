@@ -44,11 +44,12 @@ class StaticCache:
 
     Args:
         states: keys and values of each layer.
-        ancestors: B x k x T, which beam of its sentence held the hypothesis at each position, the newest included;
-            ``UNWRITTEN`` at later ones.
+        ancestors: B x k x T, which beam of its sentence held the hypothesis at each position before the newest;
+            ``UNWRITTEN`` at the others.
         newest: the newest position, counted from 0; a tensor of one number.
         padding: B x S, True at the source's padding.
-        in_place: write into ``states``; otherwise :meth:`own` has what became of them.
+        in_place: write the newest keys and values into ``states``. Otherwise they are a part of their own, which
+            copies nothing, and :attr:`written` has them.
     """
 
     def __init__(
@@ -60,49 +61,53 @@ class StaticCache:
         *,
         in_place: bool,
     ) -> None:
-        self.sentences, self.beams, self.steps = ancestors.shape
+        self.sentences, self.beams, capacity = ancestors.shape
         self.newest = newest
         self.dtype = states[0].own_keys.dtype
-        hidden = ancestors[..., None].ne(torch.arange(self.beams, device=ancestors.device)).flatten(2)
+        self.products = ancestors.device.type == "cpu"
+        #: Of each layer so far, the newest keys and values, B x heads x k x head_dim each.
+        self.written: list[KeysValues] = []
+        self._states, self._in_place = states, in_place
+        self._shared: dict[tuple[str, int], Tensor] = {}
+        beam = torch.arange(self.beams, device=ancestors.device)
+        positions = torch.arange(capacity, device=ancestors.device)
+        hidden = ancestors[..., None].ne(beam)  # B x k x T x k
+        is_other = beam[:, None].ne(beam)  # of the newest position, a beam sees its own
+        #: The position of each key of :meth:`append`.
+        self.positions = positions.repeat_interleave(self.beams)
+        if in_place:
+            hidden = torch.where(positions.eq(newest)[:, None], is_other[:, None, :], hidden).flatten(2)
+        else:
+            hidden = torch.cat([hidden.flatten(2), is_other.expand(self.sentences, -1, -1)], dim=2)
+            self.positions = torch.cat([self.positions, newest.expand(self.beams)])
         self.ancestor_mask: Tensor | None = additive_mask(hidden, self.dtype)[:, None]
         self.source_mask: Tensor | None = additive_mask(padding, self.dtype)[:, None, None, :]
-        self.products = ancestors.device.type == "cpu"
-        self._states, self._in_place = states, in_place
-        self._now: list[KeysValues] = []
-        self._shared: dict[tuple[str, int], Tensor] = {}
 
     def group(self, projected: Tensor, heads: int) -> Tensor:
-        """1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
+        """Reshape 1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
         return split_beams(projected, self.sentences, self.beams, heads).to(self.dtype)
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
-        """What is the same in all layers, computed by the first that asks."""
+        """Return what is the same in all layers, computed by the first that asks."""
         if name not in self._shared:
             self._shared[name] = compute()
         return self._shared[name]
 
-    def append(self, attention: nn.Module, newest: KeysValues) -> KeysValues:
-        """Write the newest position of every row (B x heads x k x head_dim).
+    def append(self, attention: nn.Module, newest: KeysValues) -> Sequence[KeysValues]:
+        """Add the newest position of every row (B x heads x k x head_dim).
 
         Returns:
-            all positions, B x heads x (T k) x head_dim each.
+            all positions, B x heads x (T k) x head_dim each; if nothing is written in place, and the newest.
         """
-        state = self._states[len(self._now)]
-        self._now.append(KeysValues(*map(self._write, state[:2], newest)))
-        return KeysValues(*(written.flatten(2, 3) for written in self._now[-1]))
-
-    def _write(self, buffer: Tensor, newest: Tensor) -> Tensor:
-        """B x heads x T x k x head_dim with the newest position (B x heads x k x head_dim) in it."""
+        state = self._states[len(self.written)]
+        self.written.append(newest)
         if self._in_place:
-            return buffer.index_copy_(2, self.newest, newest.unsqueeze(2))
-        is_newest = torch.arange(self.steps, device=buffer.device).eq(self.newest)
-        return torch.where(is_newest[:, None, None], newest.unsqueeze(2), buffer)
+            for buffer, new in zip(state[:2], newest, strict=True):
+                buffer.index_copy_(2, self.newest, new.unsqueeze(2))
+        before = KeysValues(state.own_keys.flatten(2, 3), state.own_values.flatten(2, 3))
+        return (before,) if self._in_place else (before, newest)
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
-        """Keys and values of the encoder's output, B x heads x S x head_dim each."""
-        state = self._states[len(self._now) - 1]
+        """Return keys and values of the encoder's output, B x heads x S x head_dim each."""
+        state = self._states[len(self.written) - 1]
         return KeysValues(state.cross_keys, state.cross_values)
-
-    def own(self) -> list[KeysValues]:
-        """After the step: of each self-attention, B x heads x T x k x head_dim each."""
-        return self._now

@@ -128,8 +128,8 @@ class StaticStep:
         return self._scores
 
     def _compute(self) -> Tensor:
-        self.ancestors.index_copy_(2, self.newest, self._beam[:, None].expand(*self.tokens.shape, 1))
         cache = StaticCache(self.states, self.ancestors, self.newest, self.padding, in_place=True)
+        self.ancestors.index_copy_(2, self.newest, self._beam[:, None].expand(*self.tokens.shape, 1))
         embedded = self.decoder.embedding.at(self.tokens.flatten(), self.newest)
         output, _, _ = self.decoder.run_layers(embedded, encoder_output=None, cache=cache)
         return self.decoder.output_layer(output.transpose(0, 1))

@@ -2,67 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
-from tiny_models import MUTE_VARIANTS, SDT_VARIANTS, VARIANTS, build_tiny
-from torch import Tensor
-
-from fairseq_depthwise.modules.decoding.graph_search import GraphSearch, SearchLimits
-from fairseq_depthwise.modules.decoding.search_graphs import EncoderGraph, StepGraph
-
-#: Further variants, of what surrounds the layers.
-OTHERS: dict[str, dict[str, Any]] = {
-    "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
-    "no positions": {"no_token_positional_embeddings": True, "no_scale_embedding": True, "max_relative_positions": 2},
-    "product quantization noise": {"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 4},
-    "adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
-}
-ALL = {**VARIANTS, **SDT_VARIANTS, **MUTE_VARIANTS, **OTHERS}
+from graph_checks import ALL_VARIANTS, EagerGraphs, assert_same_hypotheses, sentences
+from tiny_models import build_tiny
 
 
-class EagerGraphs:
-    def __init__(self, models: Sequence[Any], *, in_place: bool) -> None:
-        self.encode = EncoderGraph(models).eval()
-        self.step = StepGraph(models, in_place=in_place).eval()
-
-
-def sources(model: Any, *lengths: int) -> Tensor:
-    """Sentences of random words, padded on the left."""
-    dictionary = model.encoder.dictionary
-    tokens = torch.full((len(lengths), max(lengths) + 1), dictionary.pad())
-    for row, length in enumerate(lengths):
-        words = torch.randint(
-            dictionary.nspecial, len(dictionary), (length,), generator=torch.Generator().manual_seed(row)
-        )
-        tokens[row, -length - 1 :] = torch.cat([words, torch.tensor([dictionary.eos()])])
-    return tokens
-
-
-def assert_same(models: list[Any], tokens: Tensor, *, in_place: bool, beam: int, longest: int, **limits: Any) -> None:
-    dictionary = models[0].decoder.dictionary
-    generator = SequenceGenerator(
-        models, dictionary, beam_size=beam, max_len_b=longest, len_penalty=0.6, min_len=limits.get("min_length", 1)
-    )
-    batch: dict[str, Any] = {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(dictionary.pad()).sum(1)}}
-    prefix = limits.get("prefix", ())
-    forced = torch.tensor([prefix] * len(tokens)) if prefix else None
-    expected = generator.generate(models, batch, prefix_tokens=forced)
-    search = GraphSearch(EagerGraphs(models, in_place=in_place), eos=dictionary.eos(), vocabulary=len(dictionary))
-    found = search(tokens, SearchLimits(beam, 0.6, longest, start=dictionary.eos(), **limits))
-    for theirs, ours in zip(expected, found, strict=True):
-        assert [one["tokens"].tolist() for one in theirs] == [one.tokens for one in ours]
-        for one, other in zip(theirs, ours, strict=True):
-            assert other.score == pytest.approx(float(one["score"]), abs=1e-4)
-            assert other.token_scores == pytest.approx(one["positional_scores"].tolist(), abs=1e-4)
-
-
-@pytest.mark.parametrize("variant", ALL)
+@pytest.mark.parametrize("variant", ALL_VARIANTS)
 def test_hypotheses_are_those_of_fairseq(variant: str) -> None:
     torch.manual_seed(3)
-    model = build_tiny(**ALL[variant]).eval()
-    assert_same([model], sources(model, 5, 1, 3, 6), in_place=True, beam=3, longest=20)
-    assert_same([model], sources(model, 4), in_place=False, beam=2, longest=5)
+    model = build_tiny(**ALL_VARIANTS[variant]).eval()
+    in_place, functional = (EagerGraphs([model], in_place=in_place) for in_place in (True, False))
+    assert_same_hypotheses([model], in_place, sentences(model, 5, 1, 3, 6), beam=3, longest=20)
+    assert_same_hypotheses([model], functional, sentences(model, 4, 2), beam=2, longest=18)
+
+
+@pytest.mark.parametrize("family", ["depthwise_lstm_transformer", "mute_transformer", "sdt_transformer"])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"beam": 1, "longest": 12},
+        {"beam": 4, "longest": 40, "min_length": 35},
+        {"beam": 3, "longest": 12, "prefix": (7, 5)},
+        {"beam": 3, "longest": 2, "prefix": (7, 5, 6)},
+        {"beam": 5, "longest": 1},
+    ],
+    ids=str,
+)
+def test_limits_are_those_of_fairseq(family: str, limits: dict[str, int]) -> None:
+    """Greedy search, more positions than are allocated at first, and translations whose beginning is given."""
+    torch.manual_seed(4)
+    model = build_tiny(family).eval()
+    graphs = EagerGraphs([model], in_place=True)
+    assert_same_hypotheses([model], graphs, sentences(model, 3, 7, 2), **limits)
+
+
+def test_several_models_average_their_probabilities() -> None:
+    models = []
+    for seed, family in enumerate(("depthwise_lstm_transformer", "mute_transformer", "sdt_transformer")):
+        torch.manual_seed(seed)
+        models.append(build_tiny(family, decoder_layers=1 + seed).eval())
+    for in_place in (True, False):
+        graphs = EagerGraphs(models, in_place=in_place)
+        assert_same_hypotheses(models, graphs, sentences(models[0], 4, 6), beam=3, longest=20)
+
+
+def test_sentences_in_a_batch_are_translated_as_alone() -> None:
+    torch.manual_seed(5)
+    model = build_tiny("sdt_transformer").eval()
+    graphs = EagerGraphs([model], in_place=True)
+    for length in (1, 9, 4):
+        assert_same_hypotheses([model], graphs, sentences(model, length), beam=3, longest=25)
+    assert_same_hypotheses([model], graphs, sentences(model, *range(1, 20)), beam=3, longest=25)
