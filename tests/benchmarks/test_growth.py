@@ -7,6 +7,7 @@ import importlib
 import io
 import itertools
 import json
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,9 @@ def run_growth(forked_python: ForkedPython) -> RunGrowth:
             contextlib.redirect_stderr(errors),
         ):
             patch.setattr(StepwiseTraining, "start_method", "fork")
+            # fairseq's command sets up logging when it is imported: in each fork, to that fork's output.
+            patch.setattr(logging.root, "handlers", [])
+            patch.delitem(sys.modules, "fairseq_cli.train", raising=False)
             patch.setattr(sys, "executable", str(forked_python.python))  # commands are looked for next to it
             try:
                 status: object = growth.main(given)
