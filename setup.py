@@ -14,6 +14,9 @@ from fairseq_compat.versions import LOWEST_TORCH, PYTHON, SUPPORTED  # noqa: E40
 HOOK = "fairseq_compat.pth"
 TORCH = next(one for one in SUPPORTED if one.distribution == "torch")
 
+#: What writes and runs ONNX files.
+ONNX = ["onnx>=1.17,<2", "onnxscript>=0.3,<1", "onnxruntime>=1.20,<2"]
+
 #: What figures and the nearest permutation need.
 ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 
@@ -75,7 +78,9 @@ setup(
             'triton>=3,<4; platform_system == "Linux"',
             *ANALYSIS,
             *RECIPES,
+            *ONNX,
         ],
+        "onnx": ONNX,
         "analysis": ANALYSIS,
         "bench": BENCH,
         "recipes": RECIPES,

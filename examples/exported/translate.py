@@ -9,13 +9,13 @@ The folder is looked through before it is loaded (safe_program.py, which lies be
 
 from __future__ import annotations
 
-import inspect
 import sys
 from pathlib import Path
 from typing import Any
 
+import exported_folder
 import torch
-from exported_folder import ExportedTranslator, ExportError, Graph, run
+from exported_folder import ExportError, Graph
 from safe_program import ProgramError, load_program
 
 
@@ -27,9 +27,7 @@ def load_graph(path: Path) -> Graph:
         raise ExportError(str(error)) from error
     inputs = set(program.graph_signature.user_inputs)
     types = [node.meta["val"].dtype for node in program.graph.nodes if node.name in inputs]
-    # PyTorch 2.9 and newer check sizes first, though nothing depends on what they have noted.
-    known = inspect.signature(program.module).parameters
-    call = program.module(**({"check_guards": False} if "check_guards" in known else {}))
+    call = program.module()
 
     @torch.inference_mode()
     def graph(*arrays: Any) -> list[Any]:
@@ -40,10 +38,16 @@ def load_graph(path: Path) -> Graph:
     return graph
 
 
-def load(folder: str | Path) -> ExportedTranslator:
-    """Return the translator in a folder."""
-    return ExportedTranslator(folder, ".pt2", load_graph)
+class ExportedTranslator(exported_folder.ExportedTranslator):
+    """The model in a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__(folder, ".pt2", load_graph)
+
+
+def main() -> int:
+    return exported_folder.run("translate.py", ExportedTranslator)
 
 
 if __name__ == "__main__":
-    sys.exit(run("translate.py", load))
+    sys.exit(main())

@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import exported_folder
 import onnxruntime
-from exported_folder import ExportedTranslator, ExportError, Graph, run
+from exported_folder import ExportError, Graph
 
 
 def load_graph(path: Path) -> Graph:
@@ -32,10 +33,16 @@ def load_graph(path: Path) -> Graph:
     return graph
 
 
-def load(folder: str | Path) -> ExportedTranslator:
-    """Return the translator in a folder."""
-    return ExportedTranslator(folder, ".onnx", load_graph)
+class ExportedTranslator(exported_folder.ExportedTranslator):
+    """The model in a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__(folder, ".onnx", load_graph)
+
+
+def main() -> int:
+    return exported_folder.run("translate_onnx.py", ExportedTranslator)
 
 
 if __name__ == "__main__":
-    sys.exit(run("translate_onnx.py", load))
+    sys.exit(main())

@@ -133,7 +133,7 @@ class MultiheadAttention(nn.Module):
             mask = cache.ancestor_mask
             if (tables := self.relative_positions) is not None:
                 name = ("relative positions", tables.max_distance)
-                rows = cache.shared(name, lambda: tables.rows(cache.newest, cache.positions).expand(cache.beams, -1))
+                rows = cache.shared(name, lambda: _step_rows(tables, cache))
         attended, weights = attend(
             queries,
             parts,
@@ -175,6 +175,12 @@ class MultiheadAttention(nn.Module):
         return projected.unflatten(-1, (self.heads, self.head_dim)).permute(1, 2, 0, 3)
 
 
+def _step_rows(tables: RelativePositions, cache: StepCache) -> Tensor:
+    """Return the tables' row for the newest position of each beam and every key, k x keys."""
+    positions = cache.positions
+    return tables.rows(cache.newest, positions).expand(cache.beams, positions.size(0))
+
+
 def attend(
     queries: Tensor,
     parts: Sequence[KeysValues],
@@ -201,7 +207,8 @@ def attend(
         need_weights: the weights are wanted.
     """
     on_cpu = queries.device.type == "cpu"
-    products = products or need_weights or len(parts) > 1
+    # In a traced graph they are for its compiler to fuse; other programs have no such kernel.
+    products = products or need_weights or len(parts) > 1 or torch.compiler.is_compiling()
     if relative_positions is not None and rows is not None:
         scores = relative_positions.key_scores(queries, rows)
         mask = scores if mask is None else scores + mask

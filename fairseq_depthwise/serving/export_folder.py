@@ -138,6 +138,7 @@ def export(
 
 
 def _save(program: ExportedProgram, path: str) -> None:
+    program._example_inputs = None  # they would be written as a pickle, which whoever loads the program would run
     with atomic_write(path) as file, raising_later(file) as carried_on:
         torch.export.save(program, carried_on)
 

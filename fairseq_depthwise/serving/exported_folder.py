@@ -20,7 +20,7 @@ from fairseq_depthwise.serving.export_folder import CONFIG, ENDINGS, FORMAT, SUB
 from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs
 from fairseq_depthwise.serving.safe_program import ProgramError, load_program
 from fairseq_depthwise.serving.text_codec import TextOptions, TextSettings, settings_for
-from fairseq_depthwise.serving.traced_graphs import CallableGraphs, callable_program
+from fairseq_depthwise.serving.traced_graphs import CallableGraphs
 
 
 def is_exported(path: str) -> bool:
@@ -87,7 +87,7 @@ def load_exported(path: str) -> ExportedFolder:
         graphs = OnnxGraphs(*paths, threads=torch.get_num_threads())
     else:
         try:
-            graphs = CallableGraphs(*(callable_program(load_program(file)) for file in paths))
+            graphs = CallableGraphs(*(load_program(file).module() for file in paths))
         except ProgramError as error:
             raise UserError(str(error)) from error
     return ExportedFolder(
@@ -112,7 +112,7 @@ def _dictionary(path: str, side: str, size: int) -> Dictionary:
     file = os.path.join(path, f"dict.{side}.txt")
     try:
         dictionary = Dictionary.load(file)
-    except (OSError, RuntimeError, UnicodeError, ValueError) as error:
+    except Exception as error:  # fairseq raises the plainest class where a line is no UTF-8
         raise UserError(f"{file} cannot be read: {error}") from error
     if len(dictionary) != size:
         raise UserError(f"{file} has {len(dictionary)} symbols, not {size}")

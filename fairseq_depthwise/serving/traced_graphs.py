@@ -6,7 +6,6 @@ sentences, hypotheses, source tokens, and the capacity of the cache.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,18 +53,7 @@ class CallableGraphs:
 
 def callable_programs(graphs: TracedGraphs) -> CallableGraphs:
     """Return traced graphs as functions that PyTorch runs."""
-    return CallableGraphs(callable_program(graphs.encoder), callable_program(graphs.step))
-
-
-def callable_program(program: ExportedProgram) -> nn.Module:
-    """Return a program as a function.
-
-    PyTorch 2.9 and newer check sizes before they run it, and have noted while tracing that a step has more rows than
-    sentences, though nothing depends on that.
-    """
-    known = inspect.signature(program.module).parameters
-    module: nn.Module = program.module(**({"check_guards": False} if "check_guards" in known else {}))
-    return module
+    return CallableGraphs(graphs.encoder.module(), graphs.step.module())
 
 
 def refuse_unless_ours(path: str, model: type | object, architecture: str = "") -> None:
@@ -147,6 +135,9 @@ def _traced(
             for node in part.graph.nodes:
                 for note in _NOTES:
                     node.meta.pop(note, None)
+    # PyTorch 2.9 and newer check what they have noted of sizes before a program runs, such as that there are more rows
+    # than sentences, though nothing depends on it.
+    program._guards_code = []
     _drop_unused(program)
     return program
 

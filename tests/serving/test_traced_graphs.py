@@ -81,7 +81,11 @@ def test_what_torch_cannot_trace_is_refused_with_its_reason() -> None:
         trace([model], "model.pt", in_place=True)
 
 
-# --- compiled ahead of time --------------------------------------------------------------------------------------------
+# --- compiled ahead of time ------------------------------------------------------------------------------------------
+
+
+#: Settings that take a minute: without the trials of products, and the code between them not optimized.
+_QUICK = {"freezing": True, "aot_inductor.compile_wrapper_opt_level": "O0"}
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +96,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def in_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(compiling.VARIABLE, str(cache))
+    monkeypatch.setattr(compiling, "_SETTINGS", _QUICK)
     return cache_folder()
 
 
@@ -105,7 +110,7 @@ def test_compiled_graphs_are_kept_and_take_any_size(in_cache: Path, monkeypatch:
     for lengths, beam, longest in (((1,), 1, 3), ((7,), 3, 29), ((2, 5, 1), 2, 20), (range(1, 8), 5, 9)):
         assert_same_hypotheses([model], graphs, sentences(model, *lengths), beam=beam, longest=longest)
     # A second time nothing is compiled: there need not even be a compiler.
-    monkeypatch.setenv("CXX", "/nowhere/g++")
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", (None, "/nowhere/g++"))
     again = compiled_graphs([model], "model.pt", said.append)
     assert_same_hypotheses([model], again, sentences(model, 3, 4), beam=2, longest=9)
     (kept,) = os.listdir(in_cache)

@@ -98,7 +98,7 @@ class StepGraph(nn.Module):
             x head_dim each), which belong at position ``newest``.
         """
         sentences, beams, capacity = ancestors.shape
-        ancestors = ancestors.gather(1, origins[:, :, None].expand(-1, -1, capacity))
+        ancestors = ancestors.gather(1, origins[:, :, None].expand(sentences, beams, capacity))
         found, log_probs = [], []
         decoders: Any = self.decoders
         layers = iter([LayerState(*four) for four in zip(*[iter(states)] * 4, strict=True)])

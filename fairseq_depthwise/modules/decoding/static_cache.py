@@ -74,11 +74,11 @@ class StaticCache:
         hidden = ancestors[..., None].ne(beam)  # B x k x T x k
         is_other = beam[:, None].ne(beam)  # of the newest position, a beam sees its own
         #: The position of each key of :meth:`append`.
-        self.positions = positions.repeat_interleave(self.beams)
+        self.positions = positions[:, None].expand(capacity, self.beams).flatten()
         if in_place:
             hidden = torch.where(positions.eq(newest)[:, None], is_other[:, None, :], hidden).flatten(2)
         else:
-            hidden = torch.cat([hidden.flatten(2), is_other.expand(self.sentences, -1, -1)], dim=2)
+            hidden = torch.cat([hidden.flatten(2), is_other.expand(self.sentences, self.beams, self.beams)], dim=2)
             self.positions = torch.cat([self.positions, newest.expand(self.beams)])
         self.ancestor_mask: Tensor | None = additive_mask(hidden, self.dtype)[:, None]
         self.source_mask: Tensor | None = additive_mask(padding, self.dtype)[:, None, None, :]

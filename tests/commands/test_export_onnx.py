@@ -1,0 +1,207 @@
+"""Exported folders in ONNX, and of either format in the place of a checkpoint: the model's own translations."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from probe_checkpoints import checkpoint_of
+
+from fairseq_depthwise import cli
+from fairseq_depthwise.serving.beam_search import BeamOptions
+from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.serving.text_codec import TextOptions
+
+onnx = pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "exported" / "translate_onnx.py"
+
+LINES = ["w0 w1", "w3 w1 w2 w7 w7 w6", "w5", "w2 zz w2", "w6 w1 w0 w0 w4 w5 w5 w1"]
+
+LONGEST = 20
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "depthwise_lstm_transformer": {
+        "max_relative_positions": 2, "relative_position_terms": "key-value", "encoder_layers": 1, "decoder_layers": 1,
+    },
+    "sdt_transformer": {"encoder_layers": 2, "decoder_layers": 1},
+    "mute_transformer": {"encoder_layers": 1, "decoder_layers": 1},
+}  # fmt: skip
+
+#: Translates with the example in a Python that cannot import torch, fairseq nor this package.
+ALONE = """
+import importlib.machinery, json, runpy, sys
+example, folder, lines = json.load(sys.stdin)
+sys.path.insert(0, example.rpartition("/")[0])
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "fairseq", "fairseq_depthwise", "fairseq_compat", "omegaconf", "hydra"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+translator = runpy.run_path(example)["ExportedTranslator"](folder)
+print(json.dumps([[translator.translate(line, beam) for line in lines] for beam in (1, 4)]))
+"""
+
+
+def loaded(path: str, beam: int, **options: Any) -> LoadedTranslator:
+    chosen = TranslatorOptions(beam=BeamOptions(beam, 0.6, LONGEST), text=TextOptions(tokenized=True))
+    return LoadedTranslator(path, options=chosen, **options)
+
+
+@pytest.fixture(scope="module")
+def folders(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Family -> a folder with ``model.pt``, and what it was exported to: ``onnx``; for one ``int8`` and ``torch``."""
+    found = {}
+    for family, options in FAMILIES.items():
+        folder = found[family] = tmp_path_factory.mktemp(family)
+        checkpoint = checkpoint_of(folder, family, "model.pt", **options)
+        exported = {"onnx": ["--format", "onnx"]}
+        if family == "sdt_transformer":
+            exported |= {"int8": ["--format", "onnx", "--int8"], "torch": []}
+        for name, given in exported.items():
+            assert cli.main(["export", checkpoint, str(folder / name), "--data", data, *given]) == 0
+            config = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
+            config["search"]["max_length"] = LONGEST
+            (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_translations_with_onnxruntime_alone_are_the_models(family: str, folders: dict[str, Path], data: str) -> None:
+    folder = folders[family]
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{ALONE}"],
+        input=json.dumps([str(EXAMPLE), str(folder / "onnx"), LINES]), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    for beam, translations in zip((1, 4), json.loads(run.stdout), strict=True):
+        expected = loaded(str(folder / "model.pt"), beam, data=data).translations(LINES)
+        assert [text for _, text in translations] == [one.text for one in expected]
+        scores = [one.hypotheses[0].score * math.log(2) for one in expected]
+        assert [score for score, _ in translations] == pytest.approx(scores, abs=1e-4)
+        assert len(set(scores)) == len(LINES)
+
+
+def test_files_are_as_the_configuration_says(folders: dict[str, Path]) -> None:
+    folder = folders["mute_transformer"] / "onnx"
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for about in config["functions"].values():
+        model = onnx.load(folder / about["file"])
+        onnx.checker.check_model(model, full_check=True)
+        assert model.producer_name == "fairseq-depthwise"
+        assert [entry.version for entry in model.opset_import if entry.domain == ""] == [20]
+        assert not [tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
+        session = runtime.InferenceSession(folder / about["file"])
+        for side, entries in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+            assert [entry.name for entry in entries] == [tensor["name"] for tensor in about[side]]
+            for entry, tensor in zip(entries, about[side], strict=True):
+                fixed = [size for size in tensor["shape"] if isinstance(size, int)]
+                assert [size for size in entry.shape if isinstance(size, int)] == fixed, entry.name
+
+
+def test_a_batch_of_any_size_is_one_run(folders: dict[str, Path]) -> None:
+    session = runtime.InferenceSession(folders["sdt_transformer"] / "onnx" / "encoder.onnx")
+    for shape in ((1, 1), (1, 9), (5, 1), (3, 7)):
+        padding, keys, *_ = session.run(None, {"source_tokens": np.full(shape, 5, dtype=np.int64)})
+        assert padding.shape == shape
+        assert keys.shape[::2] == shape
+
+
+@pytest.mark.parametrize("name", ["onnx", "torch", "int8"])
+def test_translate_takes_an_exported_folder(
+    name: str, folders: dict[str, Path], data: str, printed: Callable[..., str], tmp_path: Path
+) -> None:
+    folder = folders["sdt_transformer"]
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in [*LINES, "", " ".join(LINES)]), encoding="utf-8")
+    search = ["--beam", "3", "--max-len-b", str(LONGEST), "--tokenized", "--json", "--nbest", "2"]
+    expected = printed("translate", folder / "model.pt", text, "--data", data, "--cpu", *search)
+    found = printed("translate", folder / name, text, *search)
+    ours, theirs = ([json.loads(line) for line in output.splitlines()] for output in (found, expected))
+    assert [line["source"] for line in ours] == [line["source"] for line in theirs]
+    if name == "int8":  # an untrained model's probabilities are alike, and rounding changes which is the best
+        assert [line["score"] for line in ours] == pytest.approx([line["score"] for line in theirs], abs=0.2)
+        return
+    assert [line["translation"] for line in ours] == [line["translation"] for line in theirs]
+    for our, their in zip(ours, theirs, strict=True):
+        assert [one["score"] for one in our["nbest"]] == pytest.approx(
+            [one["score"] for one in their["nbest"]], abs=1e-3
+        )
+
+
+def test_weights_in_int8_are_a_quarter_as_large(folders: dict[str, Path]) -> None:
+    sizes = []
+    for name in ("onnx", "int8"):
+        model = onnx.load(folders["sdt_transformer"] / name / "decoder_step.onnx")
+        kinds = [tensor.data_type for tensor in model.graph.initializer if len(tensor.dims) == 2]
+        sizes.append((kinds.count(onnx.TensorProto.FLOAT), kinds.count(onnx.TensorProto.INT8)))
+    (floats, none), (left, integers) = sizes
+    assert none == 0
+    assert integers >= 6
+    assert left < floats
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--data {data}", "--data {data}"),
+        ("--int8", "--int8"),
+        ("--compile", "--compile"),
+        ("--bf16", "--bf16"),
+        ("-s xx", "--source-lang xx"),
+    ],
+)
+def test_options_of_checkpoints_are_refused(
+    options: str, named: str, folders: dict[str, Path], data: str, refusal: Callable[..., str]
+) -> None:
+    folder = folders["sdt_transformer"] / "onnx"
+    assert named.format(data=data) in refusal("translate", folder, *options.format(data=data).split(), "--cpu")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "named"),
+    [
+        ("config.json", b"{", "config.json"),
+        ("config.json", b'{"format": 1}', "format 1"),
+        ("config.json", b'{"format": 2}', "config.json"),
+        ("config.json", b"[" * 100_000, "config.json"),
+        ("encoder.onnx", b"", "encoder.onnx"),
+        ("decoder_step.onnx", b"\x08" * 1000, "decoder_step.onnx"),
+        ("dict.tgt.txt", b"\xff\xfe", "dict.tgt.txt"),
+        ("dict.src.txt", b"w0 1\n", "dict.src.txt"),
+        ("dict.src.txt", None, "dict.src.txt"),
+        ("encoder.onnx", None, "encoder.onnx"),
+    ],
+    ids=range(10),
+)
+def test_damaged_folders_are_one_sentence(
+    file: str, content: bytes | None, named: str, folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    folder = tmp_path / "exported"
+    shutil.copytree(folders["sdt_transformer"] / "onnx", folder)
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content)
+    assert named in refusal("translate", folder, "--tokenized")
+
+
+def test_without_onnx_the_extra_is_named(
+    folders: dict[str, Path], data: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("onnx", "onnxruntime", "onnxscript"):
+        monkeypatch.setitem(sys.modules, module, None)
+        model = folders["sdt_transformer"] / "model.pt"
+        assert "[onnx]" in refusal("export", model, tmp_path / "out", "--data", data, "--format", "onnx")
+    assert "[onnx]" in refusal("translate", folders["sdt_transformer"] / "onnx", "--tokenized")
+    assert not (tmp_path / "out").exists()
