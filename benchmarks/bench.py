@@ -24,6 +24,7 @@ from bench_rows import (
     CTRANSLATE2,
     DECODING,
     FAMILIES,
+    GRAPHS,
     INT8,
     LARGE,
     QUICK,
@@ -54,7 +55,7 @@ from workloads import TYPES, Side
 
 from fairseq_compat import UserError
 
-CHOICES = {"quick": QUICK, "all": FAMILIES, "units": UNITS, "int8": INT8, "large": LARGE}
+CHOICES = {"quick": QUICK, "all": FAMILIES, "units": UNITS, "int8": INT8, "graphs": GRAPHS, "large": LARGE}
 
 
 class Benchmark:

@@ -115,7 +115,7 @@ def export(
         "dtype": "int8" if options.int8 else options.dtype,
         **_language(task, model),
         "text": text,
-        "functions": _graphs(model, ENDINGS[options.format]),
+        "functions": graph_files(model, ENDINGS[options.format]),
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
         paths = {name: os.path.join(aside, graph["file"]) for name, graph in config["functions"].items()}
@@ -189,7 +189,7 @@ def _text(
     return text, files
 
 
-def _graphs(model: StackModel, ending: str) -> dict[str, Any]:
+def graph_files(model: StackModel, ending: str) -> dict[str, Any]:
     """Files and the tensors that go in and out, in order; sizes with a name may be any."""
     dtype = str(model.encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
     attentions: list[Any] = [layer.cross_attention for layer in model.decoder.layers]
