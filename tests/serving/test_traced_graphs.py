@@ -1,8 +1,7 @@
-"""Graphs that are traced, compiled and written as ONNX: the hypotheses of fairseq's search, and what is refused."""
+"""Graphs that are traced: the hypotheses of fairseq's search, and what is refused; where compiled ones are kept."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from tiny_models import build_tiny
 from fairseq_compat import UserError
 from fairseq_depthwise.serving import compiled_graphs as compiling
 from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.compiled_graphs import cache_folder, compiled_graphs
+from fairseq_depthwise.serving.compiled_graphs import cache_folder
 from fairseq_depthwise.serving.traced_graphs import callable_programs, require_equal, trace
 
 #: Small models that together have nearly all that has to be traced.
@@ -82,50 +81,6 @@ def test_what_torch_cannot_trace_is_refused_with_its_reason() -> None:
 
 
 # --- compiled ahead of time ------------------------------------------------------------------------------------------
-
-
-#: Settings that take a minute: without the trials of products, and the code between them not optimized.
-_QUICK = {"freezing": True, "aot_inductor.compile_wrapper_opt_level": "O0"}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def in_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(compiling.VARIABLE, str(cache))
-    monkeypatch.setattr(compiling, "_SETTINGS", _QUICK)
-    return cache_folder()
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("compiled")
-def test_compiled_graphs_are_kept_and_take_any_size(in_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ready(encoder_layers=1, decoder_layers=1)
-    said: list[str] = []
-    graphs = compiled_graphs([model], "model.pt", said.append)
-    assert len([sentence for sentence in said if "model.pt" in sentence and "part" in sentence]) >= 3
-    for lengths, beam, longest in (((1,), 1, 3), ((7,), 3, 29), ((2, 5, 1), 2, 20), (range(1, 8), 5, 9)):
-        assert_same_hypotheses([model], graphs, sentences(model, *lengths), beam=beam, longest=longest)
-    # A second time nothing is compiled: there need not even be a compiler.
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", (None, "/nowhere/g++"))
-    again = compiled_graphs([model], "model.pt", said.append)
-    assert_same_hypotheses([model], again, sentences(model, 3, 4), beam=2, longest=9)
-    (kept,) = os.listdir(in_cache)
-    assert not [name for name in os.listdir(in_cache) if name.startswith(".")]
-    # Other weights are another model.
-    before = model.decoder.embedding.tokens.weight.detach().clone()
-    with torch.no_grad():
-        model.decoder.embedding.tokens.weight.mul_(1.5)
-    with pytest.raises(UserError, match="compiler"):
-        compiled_graphs([model], "model.pt", said.append)
-    (in_cache / kept / "encoder.pt2").write_bytes(b"damaged")
-    with torch.no_grad():
-        model.decoder.embedding.tokens.weight.copy_(before)
-    with pytest.raises(UserError, match=kept):
-        compiled_graphs([model], "model.pt", said.append)
 
 
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,107 @@
+"""``translate --compile``: compiled once, the same translations, and the ordinary way where it cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from probe_checkpoints import checkpoint_of
+
+from fairseq_depthwise import cli
+from fairseq_depthwise.serving import compiled_graphs
+
+LINES = ["w0 w1", "", "w3 w1 w2 w7 w7 w6", "w5", "w2 zz w2", "w6 w1 w0 w0 w4 w5 w5 w1"]
+
+SMALL: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1}
+
+#: Settings that take a minute: without the trials of products, and the code between them not optimized.
+QUICK = {"freezing": True, "aot_inductor.compile_wrapper_opt_level": "O0"}
+
+Translate = Callable[..., tuple[list[str], list[str]]]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def translate(
+    cache: Path, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Translate:
+    """``translate(checkpoint, *options)``: the lines on stdout, and those on stderr."""
+    monkeypatch.setenv(compiled_graphs.VARIABLE, str(cache))
+    monkeypatch.setattr(compiled_graphs, "_SETTINGS", QUICK)
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+
+    def run(checkpoint: str, *options: str) -> tuple[list[str], list[str]]:
+        capsys.readouterr()
+        given = ["translate", checkpoint, str(text), "--data", data, "--cpu", "--tokenized", "--json", *options]
+        assert cli.main(given) == 0
+        captured = capsys.readouterr()
+        return captured.out.splitlines(), captured.err.splitlines()
+
+    return run
+
+
+def assert_alike(found: list[str], expected: list[str]) -> None:
+    """The same hypotheses of every line, and scores but for rounding."""
+    for our, their in zip(map(json.loads, found), map(json.loads, expected), strict=True):
+        assert our["translation"] == their["translation"]
+        ours, theirs = (line.get("nbest", [{"text": "", "score": line["score"]}]) for line in (our, their))
+        assert [one["text"] for one in ours] == [one["text"] for one in theirs]
+        assert [one["score"] for one in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-4)
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", (None, "/nowhere/g++"))
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("compiled")
+def test_it_is_compiled_once_and_translates_the_same(
+    translate: Translate, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = checkpoint_of(tmp_path, "depthwise_lstm_transformer", **SMALL)
+    expected = {}
+    for search in ("--beam 1 --max-len-b 8", "--beam 4 --nbest 3 --max-len-b 40", "--beam 4 --batch-size 1"):
+        expected[search], _ = translate(checkpoint, *search.split())
+    for number, (search, lines) in enumerate(expected.items()):
+        if number == 1:  # compiled already: there need not even be a compiler
+            without_compiler(monkeypatch)
+        found, said = translate(checkpoint, *search.split(), "--compile")
+        assert_alike(found, lines)
+        parts = [sentence for sentence in said if "compiling" in sentence and checkpoint in sentence]
+        assert bool(parts) == (number == 0), said
+    (folder,) = cache.glob("*/*/*")
+    assert sorted(os.listdir(folder)) == ["encoder.pt2", "step_few.pt2", "step_many.pt2"]
+    # A damaged result is named, and the model translates without.
+    (folder / "encoder.pt2").write_bytes(b"damaged")
+    found, said = translate(checkpoint, "--beam", "1", "--max-len-b", "8", "--compile")
+    assert found == expected["--beam 1 --max-len-b 8"]
+    assert [sentence for sentence in said if str(folder) in sentence]
+
+
+@pytest.mark.parametrize("kind", ["transformer", "sdt_transformer"])
+def test_what_cannot_be_compiled_translates_as_it_is(
+    kind: str, translate: Translate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = checkpoint_of(tmp_path, kind)
+    without_compiler(monkeypatch)
+    expected, _ = translate(checkpoint, "--beam", "2")
+    found, said = translate(checkpoint, "--beam", "2", "--compile")
+    assert found == expected
+    reason = "architecture TransformerModel" if kind == "transformer" else "C++ compiler"
+    (sentence,) = [sentence for sentence in said if sentence.startswith("not compiled")]
+    assert reason in sentence
+
+
+def test_int8_and_compile_are_refused(data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
+    checkpoint = checkpoint_of(tmp_path, "sdt_transformer")
+    assert "--compile" in refusal("translate", checkpoint, "--data", data, "--cpu", "--int8", "--compile")
