@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from probe_checkpoints import KINDS, checkpoint_of, data_in
@@ -78,9 +79,9 @@ def test_so_many_lines_are_read_at_a_time(
     read_before: list[int] = []
     translations = LoadedTranslator.translations
 
-    def counted(self: LoadedTranslator, lines: list[str]) -> object:
+    def counted(self: LoadedTranslator, lines: list[str], **others: Any) -> object:
         read_before.append(stdin.read)
-        return translations(self, lines)
+        return translations(self, lines, **others)
 
     monkeypatch.setattr(LoadedTranslator, "translations", counted)
     assert cli.main(["translate", model, "--buffer-lines", "4", *SEARCH]) == 0
