@@ -251,6 +251,8 @@ def _translate(
     at_once: bool,
 ) -> None:
     """Buffer after buffer, so that what is kept does not grow with the text."""
+    from fairseq_depthwise.serving.argument_names import options_named
+
     started = said = time.monotonic()
     done = 0
     while buffer := list(islice(lines, 1 if at_once else options.buffer_lines)):
@@ -258,7 +260,8 @@ def _translate(
         if options.constraints:
             fields = [text.split("\t") for text in texts]
             texts, constraints = [text for text, *_ in fields], [after for _, *after in fields]
-        found = translator.translations(texts, constraints=constraints)
+        with options_named():
+            found = translator.translations(texts, constraints=constraints)
         for (path, number, _), one in zip(buffer, found, strict=True):
             _say_what_is_odd("stdin" if path == "-" else path, number, one)
         output.write("".join(f"{_as_line(one, options)}\n" for one in found).encode("utf-8"))

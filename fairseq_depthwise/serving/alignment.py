@@ -114,7 +114,8 @@ def soft_alignment(attention: Tensor, source: Sequence[int], target: Sequence[in
         target: the word of each target token.
         sizes: number of target words and of source words.
     """
-    words = torch.zeros(sizes[0], attention.size(1)).index_reduce_(
-        0, torch.tensor(target, dtype=torch.long), attention, "mean", include_self=False
+    target_words, source_words = (
+        (torch.tensor(words, dtype=torch.long)[:, None] == torch.arange(size)).float()  # tokens x words
+        for words, size in zip((target, source), sizes, strict=True)
     )
-    return torch.zeros(sizes).index_add_(1, torch.tensor(source, dtype=torch.long), words)
+    return (target_words / target_words.sum(dim=0)).T @ attention @ source_words

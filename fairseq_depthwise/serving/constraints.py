@@ -35,9 +35,7 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
 
     def __init__(self, dictionary: Dictionary, order: str, *, prefix: int, beam: int) -> None:
         if 2 * beam >= len(dictionary):
-            raise UserError(
-                f"--beam {beam} is too large for constraints and {len(dictionary):,} entries in the dictionary"
-            )
+            raise UserError(f"--beam {beam} is too large for constraints and a dictionary of {len(dictionary):,}")
         super().__init__(dictionary, order)
         self.stop_on_max_len = True
         self._prefix = prefix

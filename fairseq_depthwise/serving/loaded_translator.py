@@ -297,9 +297,7 @@ class LoadedTranslator:
         if constraints is None:
             return [()] * lines
         if len(constraints) != lines:
-            raise UserError(
-                f"--constraints has {len(constraints)} lists, and there are {lines} lines; give each its own"
-            )
+            raise UserError(f"--constraints has {len(constraints)} lists for {lines} lines; give each line its own")
         for number, texts in enumerate(constraints):
             if isinstance(texts, str):
                 raise UserError(f"--constraints[{number}] is the text {texts!r}; give a list of texts")
@@ -377,13 +375,13 @@ class _Line:
         text: as it was given.
         symbols: its tokens.
         pieces: none where it is empty.
-        constraints: each constraint's tokens, and why a translation may lack it.
+        constraints: each constraint's tokens, None if no translation can have them, and why a translation may lack it.
     """
 
     text: str
     symbols: list[str]
     pieces: list[_Piece]
-    constraints: dict[str, tuple[list[int], str]] = field(default_factory=dict)
+    constraints: dict[str, tuple[list[int] | None, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -453,10 +451,10 @@ class _Direction:
                 symbol for symbol, token in zip(encoded.split(), tokens.tolist(), strict=True) if token in excluded
             ]
             if unknown:
-                why = f"{' '.join(unknown)} is not a word of the target dictionary"
+                why = f"{' '.join(unknown)} is not in the target dictionary"
             elif len(tokens):
                 possible.append(tokens)
-            line.constraints[constraint] = (tokens.tolist(), why)
+            line.constraints[constraint] = (None if unknown else tokens.tolist(), why)
         _, prefix = target_start(self.task)
         needed, room = sum(map(len, possible)), self.search.longest - len(prefix)
         if len(line.pieces) == 1 and needed <= room:
@@ -468,7 +466,9 @@ class _Direction:
             reason = f"the line's constraints have {needed} tokens, and a translation has {room} at most"
         else:
             reason = "the line is empty"
-        line.constraints = {constraint: (tokens, reason) for constraint, (tokens, _) in line.constraints.items()}
+        for constraint, (wanted, _) in line.constraints.items():
+            if wanted is not None:
+                line.constraints[constraint] = (wanted, reason)
 
     def search_all(self, pieces: Sequence[_Piece], progress: Callable[[int, int], None]) -> None:
         """Find every piece's hypotheses; pieces of like length are in one batch."""
@@ -533,7 +533,7 @@ class _Direction:
             {
                 constraint: why
                 for constraint, (wanted, why) in line.constraints.items()
-                if not any(contains(tokens, wanted) for tokens in best)
+                if wanted is None or not any(contains(tokens, wanted) for tokens in best)
             },
         )
 
