@@ -18,9 +18,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
-from fairseq_depthwise.serving.alignment import cross_attention
-from fairseq_depthwise.serving.constraints import ConstrainedSearch
 from fairseq_depthwise.serving.directions import target_start
+from fairseq_depthwise.serving.search.alignment import cross_attention
+from fairseq_depthwise.serving.search.constraints import ConstrainedSearch
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,6 @@ class BeamSearch:
         self.device = device
         self._options = options
         self._generator: Any = task.build_generator(self.models, cfg.generation)
-        self._constrained: Any = None  # another generator, made at the first use
         dictionary = task.target_dictionary
         #: Tokens that are not part of a text: ends, and those that name a language.
         self.hidden = {dictionary.bos(), dictionary.eos(), *get_symbols_to_strip_from_output(self._generator)}
@@ -104,16 +103,15 @@ class BeamSearch:
         """
         # fairseq's task of many languages refuses constraints, or leaves them out.
         start, prefix = target_start(self.task)
-        if self._constrained is None:
-            generator: Any = self.task.build_generator(self.models, self._options.cfg().generation)
-            order = self._options.constraints or "ordered"
-            generator.search = ConstrainedSearch(
-                self.task.target_dictionary, order, prefix=len(prefix), beam=generator.beam_size
-            )
-            self._constrained = generator
+        # The search keeps a state for each hypothesis, so a generator is for one batch.
+        generator: Any = self.task.build_generator(self.models, self._options.cfg().generation)
+        order = self._options.constraints or "ordered"
+        generator.search = ConstrainedSearch(
+            self.task.target_dictionary, order, prefix=len(prefix), beam=generator.beam_size
+        )
         moved = self._moved(batch)
         source = moved["net_input"]["src_tokens"]
-        found: list[list[dict[str, Any]]] = self._constrained.generate(
+        found: list[list[dict[str, Any]]] = generator.generate(
             self.models,
             moved,
             prefix_tokens=source.new_tensor([prefix]).expand(len(source), -1) if prefix else None,

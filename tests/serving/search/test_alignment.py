@@ -15,9 +15,9 @@ from probe_checkpoints import KINDS, checkpoint_of, data_in
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.modules.decoding.search_graphs import EncoderGraph, StepGraph
 from fairseq_depthwise.serving import loaded_translator
-from fairseq_depthwise.serving.alignment import Words, hard_alignment, soft_alignment
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
 from fairseq_depthwise.serving.traced_graphs import CallableGraphs
 
 KIND = "mute_transformer"
