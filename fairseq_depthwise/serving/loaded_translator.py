@@ -48,9 +48,6 @@ class TranslatorOptions:
         beam: how hypotheses are searched.
         text: how text becomes tokens.
         nbest: hypotheses of each line.
-        token_scores: also return the tokens of hypotheses and their log-probabilities.
-        alignment: also return which source words a hypothesis's words attend to: "hard", or True for that, each word
-            to the one that it attends to most; "soft" how much to each.
         max_tokens: source tokens of a batch, padding counted; None for no such limit.
         batch_size: lines of a batch; None for no such limit.
         max_line_tokens: a line of more tokens is translated in pieces of so many at most; None for what the models
@@ -58,19 +55,22 @@ class TranslatorOptions:
         dtype: of the models.
         int8: let linear layers compute in 8 bits, on a CPU, and everything else in float32.
         compile: compile the models for this CPU at the first use.
+        token_scores: also return the tokens of hypotheses and their log-probabilities.
+        alignment: also return which source words a hypothesis's words attend to: "hard", or True for that, each word
+            to the one that it attends to most; "soft" how much to each.
     """
 
     beam: BeamOptions = field(default_factory=BeamOptions)
     text: TextOptions = field(default_factory=TextOptions)
     nbest: int = 1
-    token_scores: bool = False
-    alignment: bool | str = False
     max_tokens: int | None = 4096
     batch_size: int | None = None
     max_line_tokens: int | None = None
     dtype: torch.dtype = torch.float32
     int8: bool = False
     compile: bool = False
+    token_scores: bool = False
+    alignment: bool | str = False
 
     @arguments_named()
     def __post_init__(self) -> None:

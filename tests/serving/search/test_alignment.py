@@ -60,10 +60,24 @@ def test_alignment_of_subwords() -> None:
     assert soft_alignment(attention[:0], source, [], (0, 2)).shape == (0, 2)
 
 
-@pytest.mark.parametrize("kinds", [[kind] for kind in KINDS] + [["sdt_transformer", "transformer"]], ids="+".join)
+def aligning(path: str) -> str:
+    """Make fairseq's model that is trained to align of its transformer."""
+    state = checkpoints.load_checkpoint(path)
+    state["cfg"]["model"] |= {"arch": "transformer_align", "_name": "transformer_align"}
+    state["cfg"]["model"] |= {"alignment_layer": 0, "alignment_heads": 1, "full_context_alignment": True}
+    checkpoints.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize("kinds", [*([kind] for kind in KINDS), ["sdt_transformer", "align"], ["align"]], ids="+".join)
 def test_as_fairseqs_own(kinds: list[str], data: str, tmp_path: Path) -> None:
     """Of the two best hypotheses; fairseq counts the tokens that these models end up with, <s>, as words."""
-    paths = [checkpoint_of(tmp_path, kind, f"{kind}.pt") for kind in kinds]
+    paths = [
+        aligning(checkpoint_of(tmp_path, "transformer", "align.pt"))
+        if kind == "align"
+        else checkpoint_of(tmp_path, kind, f"{kind}.pt")
+        for kind in kinds
+    ]
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides={"data": data})
     bos = task.target_dictionary.bos()
     for kind in ("hard", "soft"):
