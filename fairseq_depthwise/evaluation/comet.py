@@ -67,8 +67,6 @@ class CometMetric:
         checkpoint = comet_checkpoint(path)
         # Read by the libraries when they are imported: models name others, whose tokenizers they use.
         os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
-        for name in ("comet", "pytorch_lightning"):
-            logging.getLogger(name).setLevel(logging.WARNING)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of its own dependencies
@@ -79,6 +77,8 @@ class CometMetric:
                 "--metric comet needs unbabel-comet: pip install 'fairseq-depthwise[comet]', for Python up to 3.12 "
                 f"({error})"
             ) from error
+        for name in ("comet", "pytorch_lightning"):
+            logging.getLogger(name).setLevel(logging.WARNING)
         try:
             self._model = load(str(checkpoint), local_files_only=True)
         except Exception as error:  # of every library that is below

@@ -196,13 +196,16 @@ class Direction:
 
     def search_all(self, pieces: Sequence[Piece], progress: Callable[[int, int], None]) -> None:
         """Find every piece's hypotheses; pieces of like length are in one batch."""
+        done = 0
 
         def take(batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]]) -> None:
+            nonlocal done
             for piece, hypotheses in zip(members, found, strict=True):
                 piece.hypotheses = hypotheses[: self.options.nbest]
+                done += bool(hypotheses)
             if self.options.alignment:
                 self._add_attention(batch, members)
-            progress(sum(bool(piece.hypotheses) for piece in pieces), len(pieces))
+            progress(done, len(pieces))
 
         for batch, members in self._batches([piece for piece in pieces if piece.constraints]):
             assert self.models is not None  # constraints have been refused
