@@ -23,6 +23,9 @@ ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 #: Another program that decodes fairseq's models, for comparison in benchmarks/bench.py; that also draws figures.
 BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
 
+#: What scores with COMET. It needs NumPy 1, of which there is none for Python 3.13, and pkg_resources of setuptools.
+COMET = ['unbabel-comet>=2.2.7,<3; python_version < "3.13"', "setuptools<81"]
+
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with.
 RECIPES = ["tensorboardX>=2.6,<3"]
 
@@ -83,6 +86,7 @@ setup(
         "onnx": ONNX,
         "analysis": ANALYSIS,
         "bench": BENCH,
+        "comet": COMET,
         "recipes": RECIPES,
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},

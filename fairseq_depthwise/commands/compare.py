@@ -22,7 +22,7 @@ from fairseq_depthwise.commands.score import (
     require_one_stdin,
     score_system,
 )
-from fairseq_depthwise.evaluation.scores import Score
+from fairseq_depthwise.evaluation.scores import METRICS, Score
 from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, SeedScores, paired_test, spread
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
 
@@ -48,7 +48,7 @@ def add_to(subcommands: Any) -> None:
     parser.add_argument("systems", nargs="+", metavar="SYSTEM", help="translations of a system to compare with it")
     parser.add_argument("--ref", action="append", metavar="REF", help="the reference; once for each of several")
     parser.add_argument("--languages", action="store_true", help="compare in many languages; see below")
-    add_metric_options(parser)
+    add_metric_options(parser, *METRICS)
     parser.add_argument(
         "--test", choices=tuple(TESTS), help="paired test of the i-th files of two systems (default: bootstrap)"
     )

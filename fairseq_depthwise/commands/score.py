@@ -1,4 +1,4 @@
-"""``score``: BLEU and chrF of translations."""
+"""``score``: BLEU, chrF and COMET of translations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_parser
+from fairseq_depthwise.evaluation.comet import CometMetric, comet_checkpoint
 from fairseq_depthwise.evaluation.scores import (
     METRICS,
     Score,
@@ -20,7 +21,13 @@ from fairseq_depthwise.evaluation.scores import (
     looks_tokenized,
     require_same_length,
 )
-from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
+from fairseq_depthwise.evaluation.translations import (
+    Translations,
+    read_lines,
+    read_reference,
+    read_translations,
+    subwords_in,
+)
 
 
 def add_to(subcommands: Any) -> None:
@@ -28,10 +35,11 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "score",
         run=run,
-        help="score translations, plain text or the output of fairseq-generate, with BLEU or chrF",
+        help="score translations, plain text or the output of fairseq-generate, with BLEU, chrF or COMET",
         example="fairseq-depthwise score --ref test.de translated.de\n"
         "  fairseq-depthwise score --ref test.tok.de --metric compound-split generate-test.txt\n"
-        "  fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -\n\n"
+        "  fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -\n"
+        "  fairseq-depthwise score --metric comet --comet-model comet-da --source test.en --ref test.de test.hyp\n\n"
         "Of fairseq's output the D- lines are scored in the order of their numbers, the first of several hypotheses.\n"
         "The tokenized metrics use the H- lines if a --tokenizer has detokenized the D- lines.",
     )
@@ -43,17 +51,23 @@ def add_to(subcommands: Any) -> None:
         "--ref", action="append", metavar="REF",
         help="the reference as text; once for each of several (default: the T- lines of fairseq-generate's output)",
     )  # fmt: skip
-    add_metric_options(parser)
+    add_metric_options(parser, *METRICS, "comet")
+    parser.add_argument(
+        "--comet-model", metavar="PATH",
+        help="for comet: the model, a checkpoint or its folder. unbabel-comet, an extra of this package, loads it and "
+        "can run code that is in it, so give only a file that you trust; nothing is downloaded",
+    )  # fmt: skip
+    parser.add_argument("--source", metavar="SRC", help="for comet: the text that was translated")
     parser.add_argument("--json", action="store_true", help="print the result as JSON; a list if there are several HYP")
 
 
-def add_metric_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a metric."""
+def add_metric_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the options that choose one of several metrics."""
     parser.add_argument(
-        "--metric", choices=METRICS,
+        "--metric", choices=names,
         help="sacrebleu (default) and chrf are for detokenized text; tokenized equals multi-bleu.perl of Moses, "
         "tokenized-lc the same with -lc, and compound-split is tokenized with words split at hyphens: these three are "
-        "for tokenized text",
+        "for tokenized text" + ("; comet is a trained model's judgment" if "comet" in names else ""),
     )  # fmt: skip
     parser.add_argument(
         "--compound-split-all", action="store_true",
@@ -81,7 +95,7 @@ def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
     if options.compound_split_all and metric != "compound-split":
         raise UserError(f"--compound-split-all is for --metric compound-split, and the metric is {metric}")
     chosen = TranslationMetric(
-        metric,
+        "sacrebleu" if metric == "comet" else metric,  # COMET reads the same text
         tokenize=options.tokenize or "13a",
         chrf_word_order=options.chrf_word_order or 0,
         split_all=options.compound_split_all,
@@ -114,11 +128,17 @@ def score_system(
     system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
 ) -> Score:
     """Score translations, and warn of tokenized text; ``paths`` are the files of the references."""
+    _check(system, paths, references, metric)
+    return metric.score(system.sentences, references)
+
+
+def _check(
+    system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
+) -> None:
     for path, reference in zip(paths, references, strict=True):
         require_same_length(system.path, system.sentences, path, reference)
-    if not metric.tokenized and looks_tokenized(system.sentences, references[0]):
+    if not metric.tokenized and references and looks_tokenized(system.sentences, references[0]):
         warn(f"{system.path} looks tokenized; add --detokenize LANG, or choose --metric tokenized")
-    return metric.score(system.sentences, references)
 
 
 def warn(sentence: str) -> None:
@@ -127,7 +147,25 @@ def warn(sentence: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     metric = chosen_metric(options)
-    require_one_stdin([*options.hypotheses, *(options.ref or ())])
+    require_one_stdin([*options.hypotheses, *(options.ref or ()), *filter(None, [options.source])])
+    if options.metric == "comet":
+        documents, lines = _comet(options, metric)
+    else:
+        documents, lines = _scores(options, metric)
+    if options.json:
+        print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
+    else:
+        print("\n".join(lines))
+    return 0
+
+
+def _scores(options: argparse.Namespace, metric: TranslationMetric) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return each system's score as JSON and as text."""
+    for name in ("comet_model", "source"):
+        if (value := getattr(options, name)) is not None:
+            raise UserError(
+                f"--{name.replace('_', '-')} {value} is for --metric comet, and the metric is {metric.name}"
+            )
     references = [read_reference(path) for path in options.ref or ()]
     documents, lines = [], []
     for path in options.hypotheses:
@@ -147,11 +185,51 @@ def run(options: argparse.Namespace) -> int:
             }
         )
         lines.append((f"{path}: " if len(options.hypotheses) > 1 else "") + _as_text(score))
-    if options.json:
-        print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
-    else:
-        print("\n".join(lines))
-    return 0
+    return documents, lines
+
+
+def _comet(options: argparse.Namespace, metric: TranslationMetric) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the same of COMET."""
+    for option, value in (("--comet-model", options.comet_model), ("--source", options.source)):
+        if value is None:
+            raise UserError(f"{option} is missing; --metric comet needs a model and the text that was translated")
+    if len(options.ref or ()) > 1:
+        raise UserError(f"--ref is given {len(options.ref)} times; COMET compares with one reference")
+    checkpoint = comet_checkpoint(options.comet_model)
+    sources = read_lines(options.source)
+    given = [read_reference(path) for path in options.ref or ()]
+    systems, references = [], []
+    for path in options.hypotheses:
+        system = read_system(path, metric, options.detokenize)
+        paths, texts = (options.ref or [], given)
+        if not paths and system.targets is not None:
+            paths, texts = _own_reference(system, metric)
+        _check(system, [*paths, options.source], [*texts, sources], metric)
+        systems.append(system)
+        references.append((paths, texts))
+    print(f"loading {checkpoint} with unbabel-comet, which can run code that is in it", file=sys.stderr)
+    model = CometMetric(options.comet_model)
+    documents, lines = [], []
+    for system, (paths, texts) in zip(systems, references, strict=True):
+        if model.needs_reference and not texts:
+            raise UserError(f"--ref is missing; --comet-model {options.comet_model} compares with a reference")
+        score = model.score(sources, system.sentences, texts[0] if texts else None)
+        documents.append(
+            {
+                "hypothesis": system.path,
+                "lines": system.lines,
+                "source": options.source,
+                "references": paths,
+                "metric": "comet",
+                "score": score.score,
+                "signature": score.signature,
+                "sentences": len(system.sentences),
+                "sentence_scores": score.sentence_scores,
+            }
+        )
+        start = f"{system.path}: " if len(systems) > 1 else ""
+        lines.append(f"{start}COMET = {score.score:.4f}  {score.signature}")
+    return documents, lines
 
 
 def _own_reference(system: Translations, metric: TranslationMetric) -> tuple[list[str], list[list[str]]]:

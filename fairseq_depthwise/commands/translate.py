@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from fairseq_depthwise.commands.translation_cost import translation_cost
 from fairseq_depthwise.text_files import lines_of
 
 if TYPE_CHECKING:
-    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, Translation
+    from fairseq_depthwise.serving.loaded_translator import Hypothesis, LoadedTranslator, Translation
 
 #: Seconds from one word on stderr about how far it is to the next.
 _EVERY = 10.0
@@ -37,7 +36,8 @@ def add_to(subcommands: Any) -> None:
         example="fairseq-depthwise translate checkpoints --bpe-codes bpe.codes --tokenizer moses < new.en > new.de\n"
         "  fairseq-depthwise translate average.pt test.en --output test.hyp\n"
         "  fairseq-depthwise translate a.pt:b.pt --json --nbest 4 < new.en\n"
-        "  fairseq-depthwise translate average.pt test.en --cpu --int8 --reference test.de\n\n"
+        "  fairseq-depthwise translate average.pt test.en --cpu --int8 --reference test.de\n"
+        "  printf 'The dog sleeps.\\tHund\\n' | fairseq-depthwise translate average.pt --constraints --json\n\n"
         "Data, languages, --tokenizer, --bpe and its file are those of the training, if fairseq-train was given them;\n"
         "options name what was not recorded or has been moved since. An empty line's translation is empty.",
     )
@@ -55,6 +55,7 @@ def add_to(subcommands: Any) -> None:
     parser.add_argument("-t", "--target-lang", metavar="LANG", help="language of the translations")
     _add_text_options(parser)
     _add_search_options(parser)
+    _add_analysis_options(parser)
     parser.add_argument("--output", metavar="FILE", help="write to this file instead of stdout, once all is translated")
     parser.add_argument("--force", action="store_true", help="replace --output if it exists")
     form = parser.add_mutually_exclusive_group()
@@ -84,6 +85,11 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
         "--max-len-b", type=positive_int, default=200, metavar="N", help="tokens of a translation (default: 200)"
     )
     group.add_argument("--nbest", type=positive_int, default=1, metavar="N", help="translations of a line, with --json")
+    group.add_argument(
+        "--constraints", nargs="?", const="ordered", choices=("ordered", "unordered"), metavar="ORDER",
+        help="after a line's text come tabs, each with words that its translation must have, in this order (ordered, "
+        "the default) or in any (unordered); stderr names those that it has not",
+    )  # fmt: skip
     group.add_argument(
         "--max-tokens", type=positive_int, metavar="N",
         help="source tokens in a batch; the result does not depend on it, but with --int8 a little (default: 4096 "
@@ -118,12 +124,28 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--threads", type=positive_int, metavar="N", help="of PyTorch, on a CPU")
 
 
+def _add_analysis_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("alignments and scores")
+    group.add_argument(
+        "--print-alignment", nargs="?", const="hard", choices=("hard", "soft"), metavar="KIND",
+        help="after a translation write a tab and pairs of a source and a target word, as 0-0 1-2, the words of the "
+        "tokenized texts counted from 0 (hard, the default); or how much each target word attends to each source word "
+        "(soft)",
+    )  # fmt: skip
+    group.add_argument(
+        "--token-scores", action="store_true",
+        help="with --json, the tokens of translations and their log-probabilities to base 2",
+    )  # fmt: skip
+
+
 def run(options: argparse.Namespace) -> int:
     if (problem := fairseq_problem()) is not None:
         raise UserError(problem)
     output_path = _require_files(options)
     if options.nbest > 1 and not options.json:
         raise UserError(f"--nbest {options.nbest} makes several translations of a line; add --json, which shows them")
+    if options.token_scores and not options.json and not options.reference:
+        raise UserError("--token-scores are written as JSON only; add --json")
     precision = next((name for name in ("int8", "bf16", "fp16") if getattr(options, name)), "fp32")
     if options.reference:
         return _write_cost(options, precision, output_path)
@@ -146,8 +168,11 @@ def run(options: argparse.Namespace) -> int:
 def _write_cost(options: argparse.Namespace, precision: str, output_path: str | None) -> int:
     if precision == "fp32":
         raise UserError("--reference compares a lower precision with float32; add --int8, --bf16 or --fp16")
-    if options.scores or options.nbest > 1:
-        raise UserError("--reference writes a comparison instead of translations; leave --scores and --nbest out")
+    names = ("scores", "constraints", "print_alignment", "token_scores")
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    given += ["--nbest"] if options.nbest > 1 else []
+    if given:
+        raise UserError(f"--reference writes a comparison instead of translations; leave {' and '.join(given)} out")
     text = translation_cost(options, precision, lambda one: _load(options, one))
     with _opened(output_path) as output:
         output.write(text.encode("utf-8"))
@@ -189,9 +214,11 @@ def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
     max_tokens = options.max_tokens or (None if options.batch_size else 4096)
     with options_named(), fairseq_warnings_only():
         chosen = TranslatorOptions(
-            beam=BeamOptions(options.beam, options.lenpen, options.max_len_b),
+            beam=BeamOptions(options.beam, options.lenpen, options.max_len_b, options.constraints),
             text=TextOptions(**{name: getattr(options, name) for name in names}),
             nbest=options.nbest,
+            token_scores=options.token_scores,
+            alignment=options.print_alignment or False,
             max_tokens=max_tokens,
             batch_size=options.batch_size,
             max_line_tokens=options.max_line_tokens,
@@ -224,10 +251,17 @@ def _translate(
     at_once: bool,
 ) -> None:
     """Buffer after buffer, so that what is kept does not grow with the text."""
+    from fairseq_depthwise.serving.argument_names import options_named
+
     started = said = time.monotonic()
     done = 0
     while buffer := list(islice(lines, 1 if at_once else options.buffer_lines)):
-        found = translator.translations([line for _, _, line in buffer])
+        texts, constraints = [line for _, _, line in buffer], None
+        if options.constraints:
+            fields = [text.split("\t") for text in texts]
+            texts, constraints = [text for text, *_ in fields], [after for _, *after in fields]
+        with options_named():
+            found = translator.translations(texts, constraints=constraints)
         for (path, number, _), one in zip(buffer, found, strict=True):
             _say_what_is_odd("stdin" if path == "-" else path, number, one)
         output.write("".join(f"{_as_line(one, options)}\n" for one in found).encode("utf-8"))
@@ -242,25 +276,47 @@ def _translate(
 
 def _as_line(one: Translation, options: argparse.Namespace) -> str:
     best = one.hypotheses[0]
+    if options.json:
+        return json.dumps(_as_document(one, options), ensure_ascii=False)
+    fields = [best.text]
     if options.scores:
-        return f"{best.score:.4f}\t{best.text}"
-    if not options.json:
-        return best.text
-    document = {"source": one.source, "translation": best.text, "score": best.score}
+        fields.insert(0, f"{best.score:.4f}")
+    if best.alignment is not None:
+        fields.append(" ".join(f"{source}-{target}" for source, target in best.alignment))
+    if best.attention is not None:
+        fields.append(" ".join(",".join(f"{weight:.6f}" for weight in row) for row in best.attention))
+    return "\t".join(fields)
+
+
+def _as_document(one: Translation, options: argparse.Namespace) -> dict[str, Any]:
+    best = _fields_of(one.hypotheses[0])
+    document = {"source": one.source, "translation": best.pop("text"), **best}
+    if one.source_words is not None:
+        document["source_words"] = one.source_words
+    if options.constraints:
+        document["unmet_constraints"] = one.unmet_constraints
     if options.nbest > 1:
-        document["nbest"] = [asdict(hypothesis) for hypothesis in one.hypotheses]
-    return json.dumps(document, ensure_ascii=False)
+        document["nbest"] = list(map(_fields_of, one.hypotheses))
+    return document
+
+
+def _fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
+    """Return what is known of a hypothesis."""
+    return {name: value for name, value in vars(hypothesis).items() if value is not None}
 
 
 def _say_what_is_odd(path: str, number: int, one: Translation) -> None:
+    where = f"{path}, line {number}"
     if one.pieces > 1:
-        print(f"{path}, line {number}: too long for the model, translated in {one.pieces} pieces", file=sys.stderr)
+        print(f"{where}: too long for the model, translated in {one.pieces} pieces", file=sys.stderr)
     if one.cut_off:
         print(
-            f"{path}, line {number}: the translation has as many tokens as it may have and is perhaps cut off; a "
-            "larger --max-len-b allows more, a smaller --max-line-tokens cuts the line",
+            f"{where}: the translation has as many tokens as it may have and is perhaps cut off; a larger --max-len-b "
+            "allows more, a smaller --max-line-tokens cuts the line",
             file=sys.stderr,
         )
+    for constraint, why in one.unmet_constraints.items():
+        print(f"{where}: the translation lacks the constraint {constraint!r}: {why}", file=sys.stderr)
 
 
 def _lines(count: int) -> str:

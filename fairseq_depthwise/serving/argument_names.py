@@ -18,6 +18,8 @@ _ARGUMENTS = {
     "--bf16": "dtype=torch.bfloat16",
     "--lenpen": "length_penalty",
     "--max-len-b": "max_length",
+    "--print-alignment": "alignment",
+    "--constraints": "constraints",
     **{
         "--" + name.replace("_", "-"): name
         for name in (

@@ -12,26 +12,33 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
+from fairseq.token_generation_constraints import pack_constraints
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
+from fairseq_depthwise.serving.directions import target_start
+from fairseq_depthwise.serving.search.alignment import cross_attention
+from fairseq_depthwise.serving.search.constraints import ConstrainedSearch
 
 
 @dataclass(frozen=True)
 class BeamOptions:
-    """How hypotheses are searched; the defaults of the two last ones are fairseq's.
+    """How hypotheses are searched; all defaults but the first two are fairseq's.
 
     Attributes:
         beam: hypotheses that are kept.
         length_penalty: fairseq's ``--lenpen``.
         max_length: target tokens of a hypothesis at most, fairseq's ``--max-len-b``.
+        constraints: fairseq's ``--constraints``, the order of a line's constraints: "ordered", also if it is None, or
+            "unordered".
     """
 
     beam: int = 4
     length_penalty: float = 0.6
     max_length: int = 200
+    constraints: str | None = None
 
     def cfg(self) -> DictConfig:
         """fairseq's whole configuration, with these options in it."""
@@ -61,8 +68,11 @@ class BeamSearch:
         self.task = task
         self.models = list(models)
         self.device = device
+        self._options = options
         self._generator: Any = task.build_generator(self.models, cfg.generation)
-        self._hidden_symbols = get_symbols_to_strip_from_output(self._generator)
+        dictionary = task.target_dictionary
+        #: Tokens that are not part of a text: ends, and those that name a language.
+        self.hidden = {dictionary.bos(), dictionary.eos(), *get_symbols_to_strip_from_output(self._generator)}
 
     @property
     def longest(self) -> int:
@@ -75,9 +85,49 @@ class BeamSearch:
         Args:
             batch: what a data set's ``collater`` made, on the CPU: ``net_input`` with ``src_tokens`` (B x T).
         """
-        moved = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
-        found: list[list[dict[str, Any]]] = self.task.inference_step(self._generator, self.models, moved)
+        found: list[list[dict[str, Any]]] = self.task.inference_step(self._generator, self.models, self._moved(batch))
         return found
+
+    @torch.no_grad()
+    def constrained_hypotheses(
+        self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]]
+    ) -> list[list[dict[str, Any]]]:
+        """As :meth:`hypotheses`, such that have all constraints; none where the search comes to none.
+
+        Args:
+            batch: what a data set's ``collater`` made.
+            constraints: of each sentence of the batch at least one, each some tokens.
+
+        Raises:
+            UserError: the beam is too large.
+        """
+        # fairseq's task of many languages refuses constraints, or leaves them out.
+        start, prefix = target_start(self.task)
+        # The search keeps a state for each hypothesis, so a generator is for one batch.
+        generator: Any = self.task.build_generator(self.models, self._options.cfg().generation)
+        order = self._options.constraints or "ordered"
+        generator.search = ConstrainedSearch(
+            self.task.target_dictionary, order, prefix=len(prefix), beam=generator.beam_size
+        )
+        moved = self._moved(batch)
+        source = moved["net_input"]["src_tokens"]
+        found: list[list[dict[str, Any]]] = generator.generate(
+            self.models,
+            moved,
+            prefix_tokens=source.new_tensor([prefix]).expand(len(source), -1) if prefix else None,
+            constraints=pack_constraints(constraints),
+            bos_token=start,
+        )
+        return found
+
+    def attention(self, batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+        """Return what :func:`cross_attention` does of the tokens of a batch's hypotheses."""
+        start, _ = target_start(self.task)
+        return cross_attention(self.models, self._moved(batch), hypotheses, start)
+
+    def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
+        moved: dict[str, Any] = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
+        return moved
 
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
         """The symbols of a hypothesis (its tokens, T) with spaces between them.
@@ -87,7 +137,7 @@ class BeamSearch:
             post_process: fairseq's name for what makes words of subwords; None leaves the tokens as they are.
         """
         text: str = self.task.target_dictionary.string(
-            tokens.int().cpu(), post_process, extra_symbols_to_ignore=self._hidden_symbols
+            tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden
         )
         return text
 
@@ -105,7 +155,7 @@ class GraphBeamSearch:
         self.limits = limits
         self._dictionary = dictionary
         self._search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
-        self._hidden_symbols = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
+        self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
 
     @property
     def longest(self) -> int:
@@ -128,5 +178,5 @@ class GraphBeamSearch:
 
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
         """As :meth:`BeamSearch.text`."""
-        text: str = self._dictionary.string(tokens.int(), post_process, extra_symbols_to_ignore=self._hidden_symbols)
+        text: str = self._dictionary.string(tokens.int(), post_process, extra_symbols_to_ignore=self.hidden)
         return text

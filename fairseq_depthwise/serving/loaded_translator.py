@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.tasks import FairseqTask
-from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchLimits
 from fairseq_depthwise.modules.linear.quantized import require_quantized_products
-from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch, GraphBeamSearch
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
@@ -33,8 +29,13 @@ from fairseq_depthwise.serving.directions import (
 )
 from fairseq_depthwise.serving.exported_folder import ExportedFolder, is_exported, load_exported
 from fairseq_depthwise.serving.int8 import Quantization, quantize
+from fairseq_depthwise.serving.search.alignment import KINDS
+from fairseq_depthwise.serving.search.constraints import ORDERS
+from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Translation
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours
+
+__all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,9 @@ class TranslatorOptions:
         dtype: of the models.
         int8: let linear layers compute in 8 bits, on a CPU, and everything else in float32.
         compile: compile the models for this CPU at the first use.
+        token_scores: also return the tokens of hypotheses and their log-probabilities.
+        alignment: also return which source words a hypothesis's words attend to: "hard", or True for that, each word
+            to the one that it attends to most; "soft" how much to each.
     """
 
     beam: BeamOptions = field(default_factory=BeamOptions)
@@ -65,6 +69,8 @@ class TranslatorOptions:
     dtype: torch.dtype = torch.float32
     int8: bool = False
     compile: bool = False
+    token_scores: bool = False
+    alignment: bool | str = False
 
     @arguments_named()
     def __post_init__(self) -> None:
@@ -72,44 +78,12 @@ class TranslatorOptions:
             raise UserError("--int8 and --compile are both given; leave one of them out")
         if self.int8 and self.dtype != torch.float32:
             raise UserError(f"int8 requires float32, not {self.dtype}")
+        if self.alignment not in (True, False, *KINDS):
+            raise UserError(f"--print-alignment {self.alignment} is not known; give hard or soft")
+        if self.beam.constraints not in (None, *ORDERS):
+            raise UserError(f"--constraints {self.beam.constraints} is not known; give ordered or unordered")
         if self.nbest > self.beam.beam:
             raise UserError(f"--nbest {self.nbest} is more than the hypotheses that --beam {self.beam.beam} keeps")
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation.
-
-    Attributes:
-        text: as people write it.
-        score: as fairseq prints it: the logarithm of its probability to base 2, divided by its length to the power of
-            the length penalty; of a line in pieces the mean.
-    """
-
-    text: str
-    score: float
-
-
-@dataclass(frozen=True)
-class Translation:
-    """What became of a line.
-
-    Attributes:
-        source: the line.
-        hypotheses: the best first; of an empty line one that is empty.
-        pieces: in how many it was translated; 0 for an empty line.
-        cut_off: whether the best hypothesis ends where hypotheses must end.
-    """
-
-    source: str
-    hypotheses: tuple[Hypothesis, ...]
-    pieces: int
-    cut_off: bool
-
-    @property
-    def text(self) -> str:
-        """The best."""
-        return self.hypotheses[0].text
 
 
 class LoadedTranslator:
@@ -151,7 +125,7 @@ class LoadedTranslator:
         self.models: list[Any] = []
         self._graphs: Graphs | None = None
         self._exported: ExportedFolder | None = None
-        self._directions: dict[tuple[str, str], _Direction] = {}
+        self._directions: dict[tuple[str, str], Direction] = {}
         if is_exported(model):
             self._load_exported(model, data, source_lang, target_lang)
         else:
@@ -244,6 +218,7 @@ class LoadedTranslator:
         *,
         source_lang: str | None = None,
         target_lang: str | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Translation]:
         """As :meth:`translate`, with scores and what else is known.
@@ -252,33 +227,45 @@ class LoadedTranslator:
             lines: raw text.
             source_lang: of a model that knows several.
             target_lang: of a model that knows several.
+            constraints: for each line raw text that its translation must have. Where the search comes to no such
+                translation, ``unmet_constraints`` says what is missing.
             progress: called with the number of pieces done and of all; a line is one piece unless it is too long.
 
         Raises:
-            UserError: the model does not know the language.
+            UserError: the model does not know the language, or cannot search with constraints.
         """
         own_source, own_target = self.languages
         direction = self._direction(source_lang or own_source, target_lang or own_target)
-        pieces: list[Tensor] = []
-        numbers: list[range] = []  # of each line's pieces
-        for line in lines:
-            found = direction.pieces(line)
-            numbers.append(range(len(pieces), len(pieces) + len(found)))
-            pieces += found
-        outputs = direction.search_all(pieces, progress)
-        return [
-            direction.translation(line, [outputs[number] for number in of_line])
-            for line, of_line in zip(lines, numbers, strict=True)
-        ]
+        wanted = self._checked(constraints, len(lines))
+        read = [direction.read(line, texts) for line, texts in zip(lines, wanted, strict=True)]
+        direction.search_all([piece for line in read for piece in line.pieces], progress)
+        return list(map(direction.translation, read))
 
-    def _direction(self, source_lang: str, target_lang: str) -> _Direction:
+    def _checked(self, constraints: Sequence[Sequence[str]] | None, lines: int) -> Sequence[Sequence[str]]:
+        """Return the constraints of each line."""
+        if constraints is None:
+            return [()] * lines
+        if len(constraints) != lines:
+            raise UserError(f"--constraints has {len(constraints)} lists for {lines} lines; give each line its own")
+        for number, texts in enumerate(constraints):
+            if isinstance(texts, str):
+                raise UserError(f"--constraints[{number}] is the text {texts!r}; give a list of texts")
+        if self._exported is not None and any(constraints):
+            raise UserError(f"--constraints is for checkpoints, and {self.files[0]} was exported; give its checkpoint")
+        return constraints
+
+    def _direction(self, source_lang: str, target_lang: str) -> Direction:
         """What a direction needs; made once."""
         pair = (source_lang, target_lang)
         if pair not in self._directions:
             task = task_for(self._task, source_lang, target_lang)
             codec = TextCodec(self._text, source_lang, target_lang)
-            self._directions[pair] = _Direction(
-                task, self._search(task), codec, self.options, self._longest(task), *self._around()
+            search = self._search(task)
+            models = search if isinstance(search, BeamSearch) else None
+            if models is None and self._exported is None:
+                models = BeamSearch(task, self.models, self.options.beam, self.device)
+            self._directions[pair] = Direction(
+                task, search, models, codec, self._text, self.options, self._longest(task), *self._around()
             )
         return self._directions[pair]
 
@@ -290,6 +277,9 @@ class LoadedTranslator:
             longest = min(model.max_decoder_positions() for model in self.models)
             start, prefix = target_start(task)
         else:
+            for name, asked in (("--print-alignment", self.options.alignment), ("--constraints", options.constraints)):
+                if asked:
+                    raise UserError(f"{name} is for checkpoints, and {self.files[0]} was exported; give its checkpoint")
             longest, start, prefix = self._exported.longest[1], self._exported.start, [*self._exported.target_prefix]
         limits = SearchLimits(
             options.beam, options.length_penalty, min(options.max_length, longest - 1), start, tuple(prefix)
@@ -307,77 +297,3 @@ class LoadedTranslator:
         positions = utils.resolve_max_positions(task.max_positions(), *(model.max_positions() for model in self.models))
         longest: int = positions[0] if isinstance(positions, tuple | list) else positions
         return longest - has_language_token(task)
-
-
-@dataclass(frozen=True)
-class _Direction:
-    """One direction of a loaded model.
-
-    Attributes:
-        longest: source tokens of a piece at most that the models take, with the end of the sentence.
-        prefix: tokens before those of a piece.
-        suffix: tokens after them, in the place of the end of the sentence; None for that.
-    """
-
-    task: FairseqTask
-    search: BeamSearch | GraphBeamSearch
-    codec: TextCodec
-    options: TranslatorOptions
-    longest: int
-    prefix: Sequence[int] = ()
-    suffix: Sequence[int] | None = None
-
-    def pieces(self, line: str) -> list[Tensor]:
-        """The tokens of a line, each piece with an end of sentence (T); no piece where it is empty."""
-        text = self.codec.encode(line)
-        tokens = self.task.source_dictionary.encode_line(text, add_if_not_exist=False).long()
-        if len(tokens) < 2:
-            return []
-        given = self.options.max_line_tokens
-        limit = self.longest - 1 if given is None else min(given, self.longest - 1)
-        if len(tokens) - 1 <= limit:
-            return [tokens]
-        if given is None:
-            limit = max(1, min(limit, self.search.longest // 2))
-        places = long_lines.cut(text.split(), limit)
-        return [torch.cat([tokens[place.start : place.stop], tokens[-1:]]) for place in places]
-
-    def search_all(self, pieces: Sequence[Tensor], progress: Callable[[int, int], None]) -> list[list[dict[str, Any]]]:
-        """fairseq's hypotheses of every piece, in order; pieces of like length are in one batch."""
-        if not pieces:
-            return []
-        if self.suffix is not None:
-            before, after = torch.tensor([*self.prefix]).long(), torch.tensor([*self.suffix]).long()
-            pieces = [torch.cat([before, piece[:-1], after]) for piece in pieces]
-        lengths = [len(piece) for piece in pieces]
-        dataset: Any = self.task.build_dataset_for_inference(list(pieces), lengths)
-        order = np.argsort(np.array(lengths), kind="stable")
-        limit = self.options.max_tokens
-        batches = dataset.batch_by_size(
-            order,
-            # A longer piece makes a larger batch, rather than an error. 1 is for the token that names a language.
-            max_tokens=None if limit is None else max(limit, max(lengths) + 1),
-            max_sentences=self.options.batch_size,
-        )
-        found: list[list[dict[str, Any]]] = [[] for _ in pieces]
-        done = 0
-        for numbers in batches:
-            batch = dataset.collater([dataset[number] for number in numbers])
-            for number, hypotheses in zip(batch["id"].tolist(), self.search.hypotheses(batch), strict=True):
-                found[number] = hypotheses[: self.options.nbest]
-            done += len(numbers)
-            progress(done, len(pieces))
-        return found
-
-    def translation(self, line: str, outputs: Sequence[Sequence[dict[str, Any]]]) -> Translation:
-        """A line's translation of its pieces' hypotheses."""
-        if not outputs:
-            return Translation(line, (Hypothesis("", 0.0),), 0, False)
-        _, target_lang = languages_of(self.task)
-        hypotheses = []
-        for rank in range(min(map(len, outputs))):
-            texts = [self.codec.decode(self.search.text(output[rank]["tokens"])) for output in outputs]
-            score = sum(float(output[rank]["score"]) for output in outputs) / len(outputs) / math.log(2)
-            hypotheses.append(Hypothesis(long_lines.joined(texts, target_lang), score))
-        cut_off = any(len(output[0]["tokens"]) > self.search.longest for output in outputs)
-        return Translation(line, tuple(hypotheses), len(outputs), cut_off)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from probe_checkpoints import KINDS, checkpoint_of, data_in
@@ -78,9 +79,9 @@ def test_so_many_lines_are_read_at_a_time(
     read_before: list[int] = []
     translations = LoadedTranslator.translations
 
-    def counted(self: LoadedTranslator, lines: list[str]) -> object:
+    def counted(self: LoadedTranslator, lines: list[str], **others: Any) -> object:
         read_before.append(stdin.read)
-        return translations(self, lines)
+        return translations(self, lines, **others)
 
     monkeypatch.setattr(LoadedTranslator, "translations", counted)
     assert cli.main(["translate", model, "--buffer-lines", "4", *SEARCH]) == 0
@@ -120,6 +121,68 @@ def test_scores_and_json(model: str, text: str, capsys: pytest.CaptureFixture[st
     documents = [json.loads(line) for line in translated(capsys, model, text, "--json", "--nbest", "2")]
     assert [one["nbest"][0]["text"] for one in documents] == plain
     assert [len(one["nbest"]) for one in documents] == [2, 1, 2, 2, 2, 2]
+
+
+def test_token_scores(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    documents = [json.loads(line) for line in translated(capsys, model, text, "--json", "--token-scores")]
+    for one in documents:
+        assert len(one["tokens"]) == len(one["token_scores"])
+        assert one["tokens"][-1:] == (["</s>"] if one["source"] else [])
+        if one["source"]:
+            assert one["score"] == pytest.approx(sum(one["token_scores"]) / len(one["tokens"]) ** 0.6, abs=1e-4)
+    documents = [
+        json.loads(line) for line in translated(capsys, model, text, "--json", "--token-scores", "--nbest", "2")
+    ]
+    for one in documents:
+        assert one["nbest"][0]["token_scores"] == one["token_scores"]
+        assert "alignment" not in one["nbest"][0]
+
+
+def test_alignment(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = translated(capsys, model, text)
+    documents = [json.loads(line) for line in translated(capsys, model, text, "--json", "--print-alignment")]
+    assert [one["source_words"] for one in documents] == [line.split() for line in LINES]
+    assert [" ".join(one["words"]) for one in documents] == plain
+    pairs = [" ".join(f"{source}-{target}" for source, target in one["alignment"]) for one in documents]
+    expected = [f"{line}\t{alignment}" for line, alignment in zip(plain, pairs, strict=True)]
+    assert len(set(pairs)) > 2
+    assert translated(capsys, model, text, "--print-alignment", "hard") == expected
+    scored = translated(capsys, model, text, "--scores", "--print-alignment")
+    assert [line.partition("\t")[2] for line in scored] == expected
+    soft = [line.split("\t") for line in translated(capsys, model, text, "--print-alignment", "soft")]
+    assert [line for line, _ in soft] == plain
+    for line, (translation, matrix) in zip(LINES, soft, strict=True):
+        rows = [[float(weight) for weight in row.split(",")] for row in matrix.split()]
+        assert [len(row) for row in rows] == [len(line.split())] * len(translation.split())
+    nbest = translated(capsys, model, text, "--json", "--print-alignment", "--nbest", "2")
+    for line, one in zip(nbest, documents, strict=True):
+        best, *others = json.loads(line)["nbest"]
+        assert best["alignment"] == one["alignment"]
+        assert all(len(other["alignment"]) == len(other["words"]) for other in others)
+
+
+def test_constraints(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tabs separate them; lines without are translated as ever."""
+    lines = ["w0 w1\tw6 w4", "w3 w1", "\tw2", "w5\t\t w7 \t", "w2 w2\tw9"]
+    path = tmp_path / "text"
+    path.write_text("".join(f"{line}\r\n" for line in lines), encoding="utf-8")
+    sources = [line.split("\t")[0] for line in lines]
+    (tmp_path / "sources").write_text("".join(f"{line}\n" for line in sources), encoding="utf-8")
+    plain = translated(capsys, model, str(tmp_path / "sources"))
+    for options in (["--constraints"], ["--constraints", "unordered", "--buffer-lines", "1"]):
+        assert cli.main(["translate", model, str(path), "--json", *SEARCH, *options]) == 0
+        captured = capsys.readouterr()
+        documents = [json.loads(line) for line in captured.out.splitlines()]
+        assert [one["source"] for one in documents] == sources
+        found = [one["translation"] for one in documents]
+        assert "w6 w4" in found[0]
+        assert "w7" in found[3]
+        assert [found[1], found[2], found[4]] == [plain[1], plain[2], plain[4]]
+        assert [[*one["unmet_constraints"]] for one in documents] == [[], [], ["w2"], [], ["w9"]]
+        assert f"{path}, line 3: the translation lacks the constraint 'w2'" in captured.err
+        assert f"{path}, line 5: the translation lacks the constraint 'w9'" in captured.err
+        assert captured.err.count("lacks") == 2
+    assert len(translated(capsys, model, str(path))) == len(lines)  # without the option a tab is a space
 
 
 def test_output_is_written_whole(model: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,6 +260,9 @@ def test_cost_of_a_lower_precision(
         ("w1\n", "w1\n", [], "--reference"),
         ("w1\n", "w1\n", ["--int8", "--scores"], "--scores"),
         ("w1\n", "w1\n", ["--int8", "--json", "--nbest", "2"], "--nbest"),
+        ("w1\n", "w1\n", ["--int8", "--constraints"], "--constraints"),
+        ("w1\n", "w1\n", ["--int8", "--print-alignment"], "--print-alignment"),
+        ("w1\n", "w1\n", ["--int8", "--json", "--token-scores"], "--token-scores"),
     ],
 )
 def test_no_comparison(
@@ -234,6 +300,7 @@ def test_one_precision_on_a_cpu(
         ("{model} {text} --output {folder}/a/b", "/a"),
         ("{model} {text} --nbest 2", "--json"),
         ("{model} {text} --nbest 9 --json", "--nbest 9"),
+        ("{model} {text} --token-scores", "--token-scores"),
         ("{model} {text} --fp16", "--fp16"),
         ("{model} {text} --data {folder}/none", "none is not a folder"),
         ("{model} {text} -t fr", "--target-lang fr"),
@@ -244,6 +311,17 @@ def test_refused(words: str, named: str, model: str, text: str, tmp_path: Path, 
     (tmp_path / "empty").mkdir()
     given = words.format(model=model, folder=tmp_path / "empty", text=text)
     assert named in refusal("translate", *given.split(), *SEARCH)
+
+
+@pytest.mark.parametrize("option", ["--constraints", "--print-alignment"])
+def test_unknown_kind(option: str, model: str, text: str, assert_usage_error: Callable[..., None]) -> None:
+    assert_usage_error("translate", model, option, text, option=f"argument {option}: invalid choice")
+
+
+def test_constraints_and_a_large_beam(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text").write_text("w1\tw2\n", encoding="utf-8")
+    assert cli.main(["translate", model, str(tmp_path / "text"), "--cpu", "--constraints", "--beam", "6"]) == 1
+    assert "error: --beam 6" in capsys.readouterr().err
 
 
 def test_interrupted(model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -73,25 +74,30 @@ def checkpoint(
     return folder / "checkpoint_best.pt"
 
 
-def interactive(
-    run_command: RunCommand, data: Path, checkpoint: Path, lines: list[str], *options: object
-) -> dict[int, str]:
+def interactive(run_command: RunCommand, data: Path, checkpoint: Path, lines: list[str], *options: object) -> str:
+    """Return what ``interactive`` prints."""
     codes = data.parent / "codes"
     result = run_command(
         "fairseq-depthwise", "interactive", data, "--path", checkpoint, "--tokenizer", "moses", "--bpe", "subword_nmt",
         "--bpe-codes", codes, "--source-lang", "en", "--target-lang", "de", *SEARCH, *options,
         stdin="".join(f"{line}\n" for line in lines),
     )  # fmt: skip
-    return hypotheses(result.stdout, "D")
+    return result.stdout
+
+
+def numbered(output: str, kind: str) -> list[list[str]]:
+    """Return the fields of fairseq's lines of a kind, in the order of their numbers."""
+    lines = re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.MULTILINE)
+    return [fields.split("\t") for _, fields in sorted(lines, key=lambda line: int(line[0]))]
 
 
 def test_translate_equals_interactive(run_command: RunCommand, data: Path, checkpoint: Path, tmp_path: Path) -> None:
     lines = raw_text()
-    printed = interactive(run_command, data, checkpoint, lines)
+    printed = hypotheses(interactive(run_command, data, checkpoint, lines), "D")
     assert sorted(printed) == list(range(len(lines)))
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     from_file = ["--input", tmp_path / "text", "--buffer-size", 8, "--max-tokens", 200]
-    assert interactive(run_command, data, checkpoint, [], *from_file) == printed
+    assert hypotheses(interactive(run_command, data, checkpoint, [], *from_file), "D") == printed
     expected = [printed[number] if line.strip() else "" for number, line in enumerate(lines)]
     assert len(set(expected)) > 8
     assert not any("@@" in line or "&apos;" in line for line in expected)
@@ -100,6 +106,82 @@ def test_translate_equals_interactive(run_command: RunCommand, data: Path, check
         result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, *size, stdin=text)
         assert result.stdout == "".join(f"{line}\n" for line in expected)
         assert "INFO" not in result.stdout + result.stderr
+
+
+def test_scores_and_alignments_equal_those_of_interactive(
+    run_command: RunCommand, data: Path, checkpoint: Path
+) -> None:
+    lines = [line for line in raw_text() if line.strip()]
+    printed = interactive(run_command, data, checkpoint, lines, "--print-alignment")
+    sources, outputs, scores, pairs = (numbered(printed, kind) for kind in "SHPA")
+    asked = ("--json", "--token-scores", "--print-alignment")
+    text = "".join(f"{line}\n" for line in lines)
+    result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, *asked, stdin=text)
+    documents = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
+    several = 0
+    for number, one in enumerate(documents):
+        (score, tokens), (source,) = outputs[number], sources[number]
+        assert one["score"] == pytest.approx(float(score), abs=1e-4)
+        assert one["tokens"] == [*tokens.split(), "</s>"]
+        assert one["token_scores"] == pytest.approx([float(each) for each in scores[number][0].split()], abs=2e-4)
+        if "<unk>" in source:
+            continue  # does not say whether a word goes on after it
+        # fairseq counts tokens, here words are counted.
+        words = [[0, *accumulate(not token.endswith("@@") for token in side.split())] for side in (source, tokens)]
+        found = (map(int, pair.split("-")) for pair in pairs[number][0].split())
+        assert one["alignment"] == [[*pair] for pair in dict.fromkeys((words[0][a], words[1][b]) for a, b in found)]
+        assert one["source_words"] == source.replace("@@ ", "").split()
+        assert one["words"] == tokens.replace("@@ ", "").split()
+        several += len(one["tokens"]) - 1 > len(one["words"])
+    assert several > 8
+    # Tokens are counted with --tokenized.
+    text = "".join(f"{source}\n" for (source,) in sources if "<unk>" not in source)
+    result = run_command(
+        "fairseq-depthwise", "translate", checkpoint, *SEARCH, "--tokenized", "--print-alignment", stdin=text
+    )
+    known = [number for number, (source,) in enumerate(sources) if "<unk>" not in source]
+    assert result.stdout.split("\n")[:-1] == [f"{outputs[number][1]}\t{pairs[number][0]}" for number in known]
+
+
+def test_soft_alignments_equal_those_of_generate(run_command: RunCommand, data: Path, checkpoint: Path) -> None:
+    """Without the ends of the sentences, which are no words."""
+    printed = run_command(
+        "fairseq-depthwise", "generate", data, "--path", checkpoint, "--gen-subset", "valid", "--print-alignment",
+        "soft", *SEARCH,
+    ).stdout  # fmt: skip
+    lines = (data.parent / "valid.en").read_text(encoding="utf-8").splitlines()
+    outputs, matrices = numbered(printed, "H"), numbered(printed, "A")
+    result = run_command(
+        "fairseq-depthwise", "translate", checkpoint, *SEARCH, "--tokenized", "--print-alignment", "soft",
+        stdin="".join(f"{line}\n" for line in lines),
+    )  # fmt: skip
+    for line, (_, tokens), (matrix,) in zip(result.stdout.splitlines(), outputs, matrices, strict=True):
+        translation, found = line.split("\t")
+        assert translation == tokens
+        rows, expected = ([row.split(",") for row in text.split()] for text in (found, matrix))
+        for row, wanted in zip(rows, expected[:-1], strict=True):
+            assert [float(weight) for weight in row] == pytest.approx([float(each) for each in wanted[:-1]], abs=1e-5)
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_constraints_equal_those_of_interactive(
+    order: str, run_command: RunCommand, data: Path, checkpoint: Path
+) -> None:
+    words = ["Hund", "die Katze", "Haus", "alt", "sieht"]
+    lines = [line for line in raw_text() if line.strip()]
+    lines = ["\t".join([line, *words[number % 5 : number % 5 + number % 3]]) for number, line in enumerate(lines)]
+    printed = interactive(run_command, data, checkpoint, lines, "--constraints", order)
+    result = run_command(
+        "fairseq-depthwise", "translate", checkpoint, *SEARCH, "--scores", "--constraints", order,
+        stdin="".join(f"{line}\n" for line in lines),
+    )  # fmt: skip
+    found = [line.split("\t") for line in result.stdout.split("\n")[:-1]]
+    expected = numbered(printed, "D")
+    assert [text for _, text in found] == [text for _, text in expected]
+    assert [float(score) for score, _ in found] == pytest.approx([float(score) for score, _ in expected], abs=2e-4)
+    for (_, text), line in zip(found, lines, strict=True):
+        assert all(constraint in text for constraint in line.split("\t")[1:])
+    assert "lacks" not in result.stderr
 
 
 def test_cost_of_int8(run_command: RunCommand, checkpoint: Path, tmp_path: Path) -> None:

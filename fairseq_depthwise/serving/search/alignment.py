@@ -1,0 +1,121 @@
+"""Which source words the words of a translation attend to.
+
+Models attend to tokens; people read words. What is counted here are words of the tokenized text, before it is split
+into subwords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from fairseq.data import data_utils
+from fairseq.models import BaseFairseqModel
+from torch import Tensor
+
+from fairseq_compat import UserError
+
+#: Kinds of alignments, as fairseq's ``--print-alignment`` calls them.
+KINDS = ("hard", "soft")
+
+#: How subwords of a kind mark what they are a part of: by their begin, or by their end.
+_MARKED_BEGIN, _MARKED_END = {"sentencepiece": "\u2581"}, {"subword_nmt": "@@", "fastbpe": "@@"}
+
+
+class Words:
+    """The words that tokens are parts of.
+
+    Args:
+        tokens: in order.
+        subwords: fairseq's name of their kind. Tokens of a kind without marks, and of None, are words.
+
+    Attributes:
+        numbers: of each token's word, counted from 0.
+        words: without marks.
+    """
+
+    def __init__(self, tokens: Sequence[str], subwords: str | None) -> None:
+        begin, end = _MARKED_BEGIN.get(subwords or ""), _MARKED_END.get(subwords or "")
+        if begin is not None:
+            begins = [place == 0 or token.startswith(begin) for place, token in enumerate(tokens)]
+        elif end is not None:
+            begins = [place == 0 or not tokens[place - 1].endswith(end) for place in range(len(tokens))]
+        else:
+            begins = [True] * len(tokens)
+        self.numbers = [count - 1 for count in accumulate(begins)]
+        self.words = [""] * sum(begins)
+        for number, token in zip(self.numbers, tokens, strict=True):
+            self.words[number] += token.removeprefix(begin or "").removesuffix(end or "")
+
+
+@torch.no_grad()
+def cross_attention(
+    models: Sequence[BaseFairseqModel], batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]], start: int
+) -> list[list[Tensor]]:
+    """Return how much each token of each hypothesis attends to each source token, T x S for a hypothesis.
+
+    As fairseq does for alignments, the finished hypotheses pass the decoder once more. It is the attention of its last
+    layer, or of the one that was trained for it, as the mean over heads and models.
+
+    Args:
+        models: whose means are taken, on the device of the batch.
+        batch: what was translated: ``net_input`` with ``src_tokens`` (B x S).
+        hypotheses: the tokens (T) of each sentence's.
+        start: the decoder's first token.
+
+    Raises:
+        UserError: the layer is a linear one, without attention.
+    """
+    if not any(hypotheses):
+        return [[] for _ in hypotheses]
+    source = batch["net_input"]["src_tokens"]
+    pad, eos = models[0].decoder.dictionary.pad(), models[0].decoder.dictionary.eos()
+    rows = torch.tensor([row for row, found in enumerate(hypotheses) for _ in found], device=source.device)
+    begin = torch.tensor([start])
+    shifted = [torch.cat([begin, tokens[:-1].cpu()]) for found in hypotheses for tokens in found]
+    previous = data_utils.collate_tokens(shifted, pad, eos).to(source.device)
+    total = torch.zeros(())
+    for model in models:
+        options = {}
+        if hasattr(model, "alignment_layer"):  # fairseq's own model that is trained to align
+            names = ("alignment_layer", "alignment_heads", "full_context_alignment")
+            options = {name: getattr(model, name) for name in names}
+        encoded = model.encoder.reorder_encoder_out(model.encoder.forward_torchscript(batch["net_input"]), rows)
+        _, extra = model.decoder(previous, encoder_out=encoded, features_only=True, **options)
+        (weights,) = extra["attn"]
+        if weights is None:
+            raise UserError("--print-alignment: the model's last decoder layer is linear and attends to nothing")
+        total = total + weights.float().cpu() / len(models)
+    each = iter([weights[: len(tokens)] for weights, tokens in zip(total, shifted, strict=True)])
+    return [[next(each) for _ in found] for found in hypotheses]
+
+
+def hard_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
+    """Return pairs of a source word and a target word: each target token and the source token it attends to most.
+
+    Args:
+        attention: target tokens x source tokens.
+        source: the word of each source token.
+        target: the word of each target token.
+    """
+    best = attention.argmax(dim=1).tolist()
+    pairs = ((source[place], word) for place, word in zip(best, target, strict=True))
+    return list(dict.fromkeys(pairs))  # several subwords of a word may agree
+
+
+def soft_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int], sizes: tuple[int, int]) -> Tensor:
+    """Return target words x source words: the sum over a source word's tokens, the mean over a target word's.
+
+    Args:
+        attention: target tokens x source tokens.
+        source: the word of each source token.
+        target: the word of each target token.
+        sizes: number of target words and of source words.
+    """
+    target_words, source_words = (
+        (torch.tensor(words, dtype=torch.long)[:, None] == torch.arange(size)).float()  # tokens x words
+        for words, size in zip((target, source), sizes, strict=True)
+    )
+    return (target_words / target_words.sum(dim=0)).T @ attention @ source_words

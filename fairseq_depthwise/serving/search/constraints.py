@@ -1,0 +1,80 @@
+"""Words that a translation must contain: fairseq's lexically constrained beam search (Hu et al. 2019)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fairseq import search
+from fairseq.data import Dictionary
+from fairseq.search import LexicallyConstrainedBeamSearch
+from torch import Tensor
+
+from fairseq_compat import UserError
+
+#: Whether constraints stand in a translation in the order in which they are given.
+ORDERS = ("ordered", "unordered")
+
+
+class ConstrainedSearch(LexicallyConstrainedBeamSearch):
+    """fairseq's search, after a prefix that every hypothesis begins with, such as the token of a language.
+
+    fairseq's own would add constraints to the candidates of the prefix, all of them as improbable, and could lose it.
+    Where no hypothesis has all constraints at its last position, fairseq's fails; this one ends with those that have.
+
+    Args:
+        dictionary: of the target.
+        order: one of :data:`ORDERS`.
+        prefix: number of tokens of the prefix.
+        beam: hypotheses.
+
+    Raises:
+        UserError: the beam is so large that the search would have fewer candidates than it needs.
+    """
+
+    def __init__(self, dictionary: Dictionary, order: str, *, prefix: int, beam: int) -> None:
+        if 2 * beam >= len(dictionary):
+            raise UserError(f"--beam {beam} is too large for constraints and a dictionary of {len(dictionary):,}")
+        super().__init__(dictionary, order)
+        self.stop_on_max_len = True
+        self._prefix = prefix
+        self._unconstrained = search.BeamSearch(dictionary)
+
+    def step(
+        self,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor | None,
+        prev_output_tokens: Tensor | None = None,
+        original_batch_idxs: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-probabilities, tokens and hypotheses of the best candidates, each B x 2k.
+
+        Args:
+            step: counted from 0.
+            lprobs: B x k x V.
+            scores: B x k x step, of the hypotheses so far.
+            prev_output_tokens: not used.
+            original_batch_idxs: not used.
+        """
+        found: tuple[Tensor, Tensor, Tensor]
+        if step < self._prefix:
+            found = self._unconstrained.step(step, lprobs, scores)
+            # No constraint has begun; a state for each candidate.
+            self.constraint_states: list[Any] = [states[:1] * found[0].size(1) for states in self.constraint_states]
+            return found
+        if step == self._prefix > 0:
+            # Only the first hypothesis has the prefix. What is step 0 to fairseq considers this one alone.
+            assert scores is not None
+            lprobs = lprobs + scores[:, :, step - 1 : step]
+            lprobs[:, :, self.eos] = -math.inf
+            step, scores = 0, None
+        found = super().step(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+        return found
+
+
+def contains(tokens: Sequence[int], constraint: Sequence[int]) -> bool:
+    """Return whether tokens have those of a constraint in a row."""
+    length = len(constraint)
+    return any(tokens[place : place + length] == constraint for place in range(len(tokens) - length + 1))

@@ -1,0 +1,307 @@
+"""Lines of one direction: cut into pieces, searched for in batches, and put together again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_depthwise.serving import long_lines
+from fairseq_depthwise.serving.beam_search import BeamSearch, GraphBeamSearch
+from fairseq_depthwise.serving.directions import languages_of, target_start
+from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
+from fairseq_depthwise.serving.search.constraints import contains
+from fairseq_depthwise.serving.text_codec import TextCodec, TextSettings
+
+if TYPE_CHECKING:
+    from fairseq_depthwise.serving.loaded_translator import TranslatorOptions
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation.
+
+    Attributes:
+        text: as people write it.
+        score: as fairseq prints it: the logarithm of its probability to base 2, divided by its length to the power of
+            the length penalty; of a line in pieces the mean.
+        tokens: with ``token_scores``, all that the model wrote, also ends of sentences and tokens that name a language.
+        token_scores: their log-probabilities to base 2.
+        words: with ``alignment``, those of the tokenized text, before it is split into subwords.
+        alignment: pairs of the number of a source word and of one of ``words``, counted from 0.
+        attention: for the soft alignment, of each of ``words`` how much it attends to each source word.
+    """
+
+    text: str
+    score: float
+    tokens: tuple[str, ...] | None = None
+    token_scores: tuple[float, ...] | None = None
+    words: tuple[str, ...] | None = None
+    alignment: tuple[tuple[int, int], ...] | None = None
+    attention: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of a line.
+
+    Attributes:
+        source: the line.
+        hypotheses: the best first; of an empty line one that is empty.
+        pieces: in how many it was translated; 0 for an empty line.
+        cut_off: whether the best hypothesis ends where hypotheses must end.
+        source_words: with ``alignment``, those of the tokenized line, before it is split into subwords.
+        unmet_constraints: those that the best hypothesis does not have, and why.
+    """
+
+    source: str
+    hypotheses: tuple[Hypothesis, ...]
+    pieces: int
+    cut_off: bool
+    source_words: tuple[str, ...] | None = None
+    unmet_constraints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The best."""
+        return self.hypotheses[0].text
+
+
+@dataclass
+class Piece:
+    """What is translated at once: a line, unless it is too long.
+
+    Attributes:
+        place: of its tokens among those of the line.
+        tokens: with an end of sentence (T).
+        constraints: tokens that the translation must have.
+        hypotheses: fairseq's, after the search; with ``cross_attention`` (T x S, without ends) for alignments.
+    """
+
+    place: range
+    tokens: Tensor
+    constraints: list[Tensor]
+    hypotheses: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Line:
+    """A line while it is translated.
+
+    Attributes:
+        text: as it was given.
+        symbols: its tokens.
+        pieces: none where it is empty.
+        constraints: each constraint's tokens, None if no translation can have them, and why a translation may lack it.
+    """
+
+    text: str
+    symbols: list[str]
+    pieces: list[Piece]
+    constraints: dict[str, tuple[list[int] | None, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a loaded model.
+
+    Attributes:
+        models: searches with the models themselves, for what ``search`` with graphs cannot do; None without models.
+        settings: of the codec.
+        longest: source tokens of a piece at most that the models take, with the end of the sentence.
+        prefix: tokens before those of a piece.
+        suffix: tokens after them, in the place of the end of the sentence; None for that.
+    """
+
+    task: FairseqTask
+    search: BeamSearch | GraphBeamSearch
+    models: BeamSearch | None
+    codec: TextCodec
+    settings: TextSettings
+    options: TranslatorOptions
+    longest: int
+    prefix: Sequence[int] = ()
+    suffix: Sequence[int] | None = None
+
+    def read(self, text: str, constraints: Sequence[str]) -> Line:
+        """Return a line's pieces, and what their translations must have."""
+        encoded = self.codec.encode(text)
+        symbols = encoded.split()
+        tokens = self.task.source_dictionary.encode_line(encoded, add_if_not_exist=False).long()
+        end = tokens[-1:]
+        pieces = [
+            Piece(place, torch.cat([tokens[place.start : place.stop], end]), []) for place in self._places(symbols)
+        ]
+        line = Line(text, symbols, pieces)
+        if any(constraint.strip() for constraint in constraints):
+            self._constrain(line, [constraint for constraint in constraints if constraint.strip()])
+        return line
+
+    def _places(self, symbols: Sequence[str]) -> list[range]:
+        """Return the places of a line's pieces; none where it is empty."""
+        if not symbols:
+            return []
+        given = self.options.max_line_tokens
+        limit = self.longest - 1 if given is None else min(given, self.longest - 1)
+        if len(symbols) <= limit:
+            return [range(len(symbols))]
+        if given is None:
+            limit = max(1, min(limit, self.search.longest // 2))
+        return long_lines.cut(symbols, limit)
+
+    @cached_property
+    def _target_codec(self) -> TextCodec:
+        """The target's tokenizer and subwords for text to tokens."""
+        _, target_lang = languages_of(self.task)
+        return TextCodec(self.settings, target_lang, target_lang)
+
+    def _constrain(self, line: Line, constraints: Sequence[str]) -> None:
+        """Add those constraints to a line that can be searched for, and of the others why they cannot."""
+        dictionary = self.task.target_dictionary
+        excluded = {dictionary.pad(), dictionary.unk(), *self.search.hidden}
+        possible = []
+        for constraint in constraints:
+            encoded = self._target_codec.encode(constraint)
+            tokens = dictionary.encode_line(encoded, add_if_not_exist=False, append_eos=False).long()
+            why = "the search came to no translation with all constraints of the line; a larger beam may"
+            unknown = [
+                symbol for symbol, token in zip(encoded.split(), tokens.tolist(), strict=True) if token in excluded
+            ]
+            if unknown:
+                why = f"{' '.join(unknown)} is not in the target dictionary"
+            elif len(tokens):
+                possible.append(tokens)
+            line.constraints[constraint] = (None if unknown else tokens.tolist(), why)
+        _, prefix = target_start(self.task)
+        needed, room = sum(map(len, possible)), self.search.longest - len(prefix)
+        if len(line.pieces) == 1 and needed <= room:
+            line.pieces[0].constraints = possible
+            return
+        if len(line.pieces) > 1:
+            reason = f"the line is translated in {len(line.pieces)} pieces, and nothing says in which it belongs"
+        elif line.pieces:
+            reason = f"the line's constraints have {needed} tokens, and a translation has {room} at most"
+        else:
+            reason = "the line is empty"
+        for constraint, (wanted, _) in line.constraints.items():
+            if wanted is not None:
+                line.constraints[constraint] = (wanted, reason)
+
+    def search_all(self, pieces: Sequence[Piece], progress: Callable[[int, int], None]) -> None:
+        """Find every piece's hypotheses; pieces of like length are in one batch."""
+        done = 0
+
+        def take(batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]]) -> None:
+            nonlocal done
+            for piece, hypotheses in zip(members, found, strict=True):
+                piece.hypotheses = hypotheses[: self.options.nbest]
+                done += bool(hypotheses)
+            if self.options.alignment:
+                self._add_attention(batch, members)
+            progress(done, len(pieces))
+
+        for batch, members in self._batches([piece for piece in pieces if piece.constraints]):
+            assert self.models is not None  # constraints have been refused
+            found = self.models.constrained_hypotheses(batch, [piece.constraints for piece in members])
+            take(batch, members, found)
+        for batch, members in self._batches([piece for piece in pieces if not piece.hypotheses]):
+            take(batch, members, self.search.hypotheses(batch))
+
+    def _batches(self, pieces: Sequence[Piece]) -> Iterator[tuple[dict[str, Any], list[Piece]]]:
+        """Yield batches, as a data set makes them, and the pieces in them in order."""
+        if not pieces:
+            return
+        tokens = [piece.tokens for piece in pieces]
+        if self.suffix is not None:
+            before, after = torch.tensor([*self.prefix]).long(), torch.tensor([*self.suffix]).long()
+            tokens = [torch.cat([before, of_piece[:-1], after]) for of_piece in tokens]
+        lengths = list(map(len, tokens))
+        dataset: Any = self.task.build_dataset_for_inference(tokens, lengths)
+        limit = self.options.max_tokens
+        batches = dataset.batch_by_size(
+            np.argsort(np.array(lengths), kind="stable"),
+            # A longer piece makes a larger batch, rather than an error. 1 is for the token that names a language.
+            max_tokens=None if limit is None else max(limit, max(lengths) + 1),
+            max_sentences=self.options.batch_size,
+        )
+        for numbers in batches:
+            batch = dataset.collater([dataset[number] for number in numbers])
+            yield batch, [pieces[number] for number in batch["id"].tolist()]
+
+    def _add_attention(self, batch: dict[str, Any], members: Sequence[Piece]) -> None:
+        """Add to each hypothesis how much its tokens attend to each token of the piece."""
+        assert self.models is not None  # alignments have been refused
+        hypotheses = [[hypothesis["tokens"] for hypothesis in piece.hypotheses] for piece in members]
+        width = batch["net_input"]["src_tokens"].size(1)
+        for piece, attention in zip(members, self.models.attention(batch, hypotheses), strict=True):
+            # Padding and the token of a language come before a piece, and its end is last.
+            columns = slice(width - len(piece.tokens), width - 1)
+            for hypothesis, weights in zip(piece.hypotheses, attention, strict=True):
+                hypothesis["cross_attention"] = weights[:, columns]
+
+    def translation(self, line: Line) -> Translation:
+        """Return a line's translation of its pieces' hypotheses."""
+        ranks = min((len(piece.hypotheses) for piece in line.pieces), default=1)
+        by_rank = [[piece.hypotheses[rank] for piece in line.pieces] for rank in range(ranks)]
+        best = [piece.hypotheses[0]["tokens"].tolist() for piece in line.pieces]
+        return Translation(
+            line.text,
+            tuple(self._hypothesis(line, outputs) for outputs in by_rank),
+            len(line.pieces),
+            any(len(tokens) > self.search.longest for tokens in best),
+            tuple(self._words(line.symbols).words) if self.options.alignment else None,
+            {
+                constraint: why
+                for constraint, (wanted, why) in line.constraints.items()
+                if wanted is None or not any(contains(tokens, wanted) for tokens in best)
+            },
+        )
+
+    def _hypothesis(self, line: Line, outputs: Sequence[dict[str, Any]]) -> Hypothesis:
+        """Return the hypothesis of a line with these of its pieces."""
+        _, target_lang = languages_of(self.task)
+        texts = [self.codec.decode(self.search.text(output["tokens"])) for output in outputs]
+        scores = [float(output["score"]) / math.log(2) for output in outputs]
+        more: dict[str, Any] = {}
+        if self.options.token_scores:
+            dictionary = self.task.target_dictionary
+            more["tokens"] = tuple(dictionary[token] for output in outputs for token in output["tokens"].tolist())
+            more["token_scores"] = tuple(
+                score / math.log(2) for output in outputs for score in output["positional_scores"].tolist()
+            )
+        if self.options.alignment:
+            more |= self._aligned(line, outputs)
+        score = sum(scores) / len(scores) if scores else 0.0
+        return Hypothesis(long_lines.joined(texts, target_lang), score, **more)
+
+    def _aligned(self, line: Line, outputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the words of a hypothesis and their alignment with those of the line."""
+        source = self._words(line.symbols)
+        words: list[str] = []
+        pairs: list[tuple[int, int]] = []
+        rows: list[tuple[float, ...]] = []
+        for piece, output in zip(line.pieces, outputs, strict=True):
+            tokens = output["tokens"].tolist()
+            seen = [place for place, token in enumerate(tokens) if token not in self.search.hidden]
+            target = self._words([self.task.target_dictionary[tokens[place]] for place in seen])
+            numbers = source.numbers[piece.place.start : piece.place.stop]
+            given = (output["cross_attention"][seen], numbers, target.numbers)
+            if self.options.alignment == "soft":
+                matrix = soft_alignment(*given, (len(target.words), len(source.words)))
+                rows += map(tuple, matrix.tolist())
+            else:
+                pairs += [(first, len(words) + second) for first, second in hard_alignment(*given)]
+            words += target.words
+        if self.options.alignment == "soft":
+            return {"words": tuple(words), "attention": tuple(rows)}
+        return {"words": tuple(words), "alignment": tuple(pairs)}
+
+    def _words(self, symbols: Sequence[str]) -> Words:
+        return Words(symbols, self.settings.bpe.get("bpe"))

@@ -1,0 +1,195 @@
+"""Alignments: words of subwords, fairseq's own alignments, lines in pieces, and tokens that name languages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.sequence_generator import SequenceGeneratorWithAlignment
+from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
+from probe_checkpoints import KINDS, checkpoint_of, data_in
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.modules.decoding.search_graphs import EncoderGraph, StepGraph
+from fairseq_depthwise.serving import loaded_translator
+from fairseq_depthwise.serving.beam_search import BeamOptions
+from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
+from fairseq_depthwise.serving.traced_graphs import CallableGraphs
+
+KIND = "mute_transformer"
+LINES = ["w0 w1 w7", "w3 w1 w2 w7 w7 w6", "w5", "w2 w2 w2 w4"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return data_in(tmp_path_factory.mktemp("words") / "data-bin")
+
+
+def options(kind: bool | str = True, beam: int = 3, **others: Any) -> TranslatorOptions:
+    return TranslatorOptions(beam=BeamOptions(beam, 0.6, 10), alignment=kind, **others)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kind", "numbers", "words"),
+    [
+        ("the ca@@ t sle@@ e@@ ps", "subword_nmt", [0, 1, 1, 2, 2, 2], ["the", "cat", "sleeps"]),
+        ("the ca@@", "fastbpe", [0, 1], ["the", "ca"]),
+        ("\u2581the \u2581ca t \u2581 x", "sentencepiece", [0, 1, 1, 2, 2], ["the", "cat", "x"]),
+        ("t he \u2581cat", "sentencepiece", [0, 0, 1], ["the", "cat"]),
+        ("the ca@@ t", None, [0, 1, 2], ["the", "ca@@", "t"]),
+        ("\u0120the c", "gpt2", [0, 1], ["\u0120the", "c"]),
+        ("", "subword_nmt", [], []),
+    ],
+)
+def test_words_of_subwords(tokens: str, kind: str | None, numbers: list[int], words: list[str]) -> None:
+    found = Words(tokens.split(), kind)
+    assert (found.numbers, found.words) == (numbers, words)
+
+
+def test_alignment_of_subwords() -> None:
+    """Three source tokens of two words, four target tokens of two words."""
+    attention = torch.tensor([[0.5, 0.2, 0.2], [0.6, 0.1, 0.2], [0.1, 0.2, 0.6], [0.1, 0.6, 0.2]])
+    source, target = [0, 1, 1], [0, 0, 1, 1]
+    assert hard_alignment(attention, source, target) == [(0, 0), (1, 1)]
+    soft = soft_alignment(attention, source, target, (2, 2))
+    assert soft.tolist() == [pytest.approx([0.55, 0.35]), pytest.approx([0.1, 0.8])]
+    assert soft_alignment(attention[:0], source, [], (0, 2)).shape == (0, 2)
+
+
+def aligning(path: str) -> str:
+    """Make fairseq's model that is trained to align of its transformer."""
+    state = checkpoints.load_checkpoint(path)
+    state["cfg"]["model"] |= {"arch": "transformer_align", "_name": "transformer_align"}
+    state["cfg"]["model"] |= {"alignment_layer": 0, "alignment_heads": 1, "full_context_alignment": True}
+    checkpoints.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize("kinds", [*([kind] for kind in KINDS), ["sdt_transformer", "align"], ["align"]], ids="+".join)
+def test_as_fairseqs_own(kinds: list[str], data: str, tmp_path: Path) -> None:
+    """Of the two best hypotheses; fairseq counts the tokens that these models end up with, <s>, as words."""
+    paths = [
+        aligning(checkpoint_of(tmp_path, "transformer", "align.pt"))
+        if kind == "align"
+        else checkpoint_of(tmp_path, kind, f"{kind}.pt")
+        for kind in kinds
+    ]
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides={"data": data})
+    bos = task.target_dictionary.bos()
+    for kind in ("hard", "soft"):
+        generator = SequenceGeneratorWithAlignment(
+            models, task.target_dictionary, beam_size=3, len_penalty=0.6, max_len_b=10, print_alignment=kind
+        )
+        translator = LoadedTranslator(":".join(paths), data=data, options=options(kind, nbest=2))
+        for line, one in zip(LINES, translator.translations(LINES), strict=True):
+            tokens = task.source_dictionary.encode_line(line, add_if_not_exist=False).long()[None]
+            sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([tokens.shape[1]])}}
+            assert one.source_words == tuple(line.split())
+            best = generator.generate(models, sample)[0]
+            for hypothesis, expected in zip(one.hypotheses, best, strict=False):
+                symbols = expected["tokens"].tolist()[:-1]
+                words = [place for place, token in enumerate(symbols) if token != bos]
+                assert hypothesis.words == tuple(task.target_dictionary[symbols[place]] for place in words)
+                if kind == "hard":
+                    number = {place: number for number, place in enumerate(words)}
+                    pairs = [(source, number[place]) for source, place in expected["alignment"] if place in number]
+                    assert hypothesis.alignment == tuple(pairs)
+                    assert hypothesis.attention is None
+                else:
+                    rows = [[float(weight) for weight in expected["alignment"][place][:-1]] for place in words]
+                    assert hypothesis.attention is not None
+                    assert [*hypothesis.attention] == [pytest.approx(row, abs=1e-5) for row in rows]
+                    assert hypothesis.alignment is None
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_lines_in_pieces(kind: str, data: str, tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, KIND)
+    (one,) = LoadedTranslator(path, data=data, options=options(kind, max_line_tokens=3)).translations(
+        ["w1 w2 w3 w4 w5 w6 w7"]
+    )
+    parts = LoadedTranslator(path, data=data, options=options(kind)).translations(["w1 w2 w3", "w4 w5 w6", "w7"])
+    assert one.pieces == 3
+    assert one.source_words == sum((part.source_words or () for part in parts), ())
+    best, rows, pairs, sources = one.hypotheses[0], [], [], 0
+    words: tuple[str, ...] = ()
+    for part in parts:
+        hypothesis = part.hypotheses[0]
+        for source, target in hypothesis.alignment or ():
+            pairs.append((source + sources, target + len(words)))
+        for row in hypothesis.attention or ():
+            rows.append((0.0,) * sources + row + (0.0,) * (7 - sources - len(row)))
+        words += hypothesis.words or ()
+        sources += len(part.source_words or ())
+    assert best.words == words
+    assert best.text == " ".join(words)
+    if kind == "hard":
+        assert best.alignment == tuple(pairs)
+    else:
+        assert best.attention is not None
+        assert [*best.attention] == [pytest.approx(row, abs=1e-5) for row in rows]
+
+
+def test_empty_line(data: str, tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, KIND)
+    (one,) = LoadedTranslator(path, data=data, options=options(token_scores=True)).translations([" "])
+    best = one.hypotheses[0]
+    assert (one.source_words, best.words, best.alignment, best.tokens, best.token_scores) == ((), (), (), (), ())
+
+
+@pytest.mark.parametrize("tokens", [[], ["--lang-tok-replacing-bos-eos"]])
+def test_tokens_of_languages_are_no_words(tokens: list[str], tmp_path: Path) -> None:
+    data = multilingual_data(tmp_path / "data-bin")
+    path = multilingual_checkpoint(tmp_path, "--encoder-langtok", "src", "--decoder-langtok", *tokens)
+    languages = {"source_lang": "en", "target_lang": "l0"}
+    soft, hard = (
+        LoadedTranslator(path, data=data, options=options(kind), **languages).translations(
+            LINES, constraints=[["w6 w7"]] * len(LINES)
+        )
+        for kind in ("soft", "hard")
+    )
+    for line, one, other in zip(LINES, soft, hard, strict=True):
+        best = one.hypotheses[0]
+        assert one.source_words == tuple(line.split())
+        assert best.words == tuple(best.text.split())
+        assert best.attention is not None
+        assert {len(row) for row in best.attention} == {len(line.split())}
+        assert 0 < sum(best.attention[0]) < 0.999  # the rest is of the language's token and the end
+        largest = [(row.index(max(row)), number) for number, row in enumerate(best.attention)]
+        assert other.hypotheses[0].alignment == tuple(largest)
+
+
+def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = checkpoint_of(tmp_path, KIND)
+    expected = LoadedTranslator(path, data=data, options=options()).translations(LINES)
+
+    def graphs(models: Any, path: str, say: Any) -> CallableGraphs:
+        return CallableGraphs(EncoderGraph(models).eval(), StepGraph(models, in_place=True).eval())
+
+    monkeypatch.setattr(loaded_translator, "compiled_graphs", graphs)
+    found = LoadedTranslator(path, data=data, options=options(compile=True)).translations(LINES)
+    for one, other in zip(found, expected, strict=True):
+        assert one.text == other.text
+        assert one.hypotheses[0].alignment == other.hypotheses[0].alignment
+
+
+def test_subwords_of_a_text(data: str, tmp_path: Path) -> None:
+    """With --tokenized each subword counts, otherwise each word."""
+    path = checkpoint_of(tmp_path, KIND)
+    (tmp_path / "codes").write_text("#version: 0.2\nw 0</w>\n", encoding="utf-8")
+    state = checkpoints.load_checkpoint(path)
+    state["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": str(tmp_path / "codes")}
+    state["cfg"]["tokenizer"] = {"_name": "space"}
+    checkpoints.save(state, path)
+    (one,) = LoadedTranslator(path, data=data, options=options()).translations(["w0 w12 w0"])
+    assert one.source_words == ("w0", "w12", "w0")
+    assert {source for source, _ in one.hypotheses[0].alignment or ()} <= {0, 1, 2}
+
+
+def test_unknown_kind() -> None:
+    with pytest.raises(UserError, match=r"^alignment firm"):
+        options("firm")

@@ -1,0 +1,215 @@
+"""Constraints: fairseq's own search where it works, the same for every kind of model, and what cannot be met."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.search import LexicallyConstrainedBeamSearch
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.token_generation_constraints import pack_constraints
+from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
+from probe_checkpoints import KINDS, checkpoint_of, data_in
+
+from fairseq_compat import UserError
+from fairseq_depthwise.modules.decoding.search_graphs import EncoderGraph, StepGraph
+from fairseq_depthwise.serving import loaded_translator
+from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
+from fairseq_depthwise.serving.directions import target_start
+from fairseq_depthwise.serving.exported_folder import ExportedFolder
+from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+from fairseq_depthwise.serving.traced_graphs import CallableGraphs
+
+KIND = "depthwise_lstm_transformer"
+LINES = ["w0 w1", "w3 w1 w2 w7 w7 w6", "w5", "", "w2 w2 w2"]
+CONSTRAINTS = [["w3 w4", "w5"], ["w6", "w6"], [], [], ["w1", "w0 w7"]]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return data_in(tmp_path_factory.mktemp("words") / "data-bin")
+
+
+def options(beam: int = 3, order: str | None = None, *, max_length: int = 12, **others: Any) -> TranslatorOptions:
+    return TranslatorOptions(beam=BeamOptions(beam, 0.6, max_length, order), token_scores=True, **others)
+
+
+def searched_by_fairseq(paths: list[str], data: str, order: str, beam: int) -> list[tuple[str, float]]:
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides={"data": data})
+    target = task.target_dictionary
+    generator = SequenceGenerator(
+        models, target, beam_size=beam, len_penalty=0.6, max_len_b=12,
+        search_strategy=LexicallyConstrainedBeamSearch(target, order),
+    )  # fmt: skip
+    found = []
+    for line, constraints in zip(LINES, CONSTRAINTS, strict=True):
+        tokens = task.source_dictionary.encode_line(line, add_if_not_exist=False).long()[None]
+        wanted = [target.encode_line(one, add_if_not_exist=False, append_eos=False).long() for one in constraints]
+        sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([tokens.shape[1]])}}
+        best = generator.generate(models, sample, constraints=pack_constraints([wanted]))[0][0]
+        found.append((target.string(best["tokens"]) if line else "", float(best["score"]) / math.log(2)))
+    return found
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+@pytest.mark.parametrize("kinds", [[kind] for kind in KINDS] + [["sdt_transformer", KIND]], ids="+".join)
+def test_as_fairseqs_own_search(kinds: list[str], order: str, data: str, tmp_path: Path) -> None:
+    paths = [checkpoint_of(tmp_path, kind, f"{kind}.pt") for kind in kinds]
+    expected = searched_by_fairseq(paths, data, order, beam=2)
+    for size in ({}, {"batch_size": 1}):
+        translator = LoadedTranslator(":".join(paths), data=data, options=options(2, order, **size))
+        found = translator.translations(LINES, constraints=CONSTRAINTS)
+        assert [one.text for one in found] == [text for text, _ in expected]
+        for one, (_, score) in zip(found, expected, strict=True):
+            assert not one.text or one.hypotheses[0].score == pytest.approx(score, abs=1e-4)
+            assert one.unmet_constraints == {}
+    assert "w3 w4" in found[0].text
+    without = translator.translate(LINES)
+    assert (without[2], without[3]) == (found[2].text, "")
+    assert without != [one.text for one in found]
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+@pytest.mark.parametrize("tokens", [[], ["--decoder-langtok"], ["--decoder-langtok", "--lang-tok-replacing-bos-eos"]])
+def test_many_directions(tokens: list[str], order: str, beam: int, tmp_path: Path) -> None:
+    """fairseq's own task refuses constraints, or fails. Each token's score is the model's own for what is before it."""
+    data = multilingual_data(tmp_path / "data-bin")
+    path = multilingual_checkpoint(tmp_path, "--encoder-langtok", "src", *tokens)
+    languages = {"source_lang": "en", "target_lang": "l1"}
+    translator = LoadedTranslator(path, data=data, options=options(beam, order), **languages)
+    draw = random.Random(4)
+    lines = [" ".join(f"w{draw.randrange(8)}" for _ in range(draw.randint(1, 5))) for _ in range(8)]
+    constraints = [[f"w{draw.randrange(8)} w{draw.randrange(8)}" for _ in range(draw.randint(1, 3))] for _ in lines]
+    direction = translator._direction("en", "l1")
+    (model,), target = translator.models, direction.task.target_dictionary
+    start, prefix = target_start(direction.task)
+    for line, wanted in zip(lines, constraints, strict=True):
+        (one,) = translator.translations([line], constraints=[wanted])
+        assert one.unmet_constraints == {}
+        assert all(constraint in one.text for constraint in wanted)
+        best = one.hypotheses[0]
+        assert "__l1__" not in best.text
+        assert best.tokens is not None
+        assert best.tokens[: len(prefix)] == tuple(target[token] for token in prefix)
+        tokens_found = [target.index(symbol) for symbol in best.tokens]
+        (batch, _), *_ = direction._batches(direction.read(line, []).pieces)
+        net_input = {**batch["net_input"], "prev_output_tokens": torch.tensor([[start, *tokens_found[:-1]]])}
+        with torch.no_grad():
+            log_probs = model.get_normalized_probs(model(**net_input), log_probs=True)[0]
+        scores = log_probs[range(len(tokens_found)), tokens_found] / math.log(2)
+        assert best.token_scores == pytest.approx(scores.tolist(), abs=1e-3)
+        assert best.score == pytest.approx(float(scores.sum()) / len(scores) ** 0.6, abs=1e-3)
+
+
+def test_order(data: str, tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, KIND)
+    given = (["w7", "w0", "w6"], ["w6", "w7", "w0"])
+    texts = {}
+    for order in ("ordered", "unordered"):
+        translator = LoadedTranslator(path, data=data, options=options(4, order))
+        texts[order] = [one.text for one in translator.translations(["w1 w2"] * 2, constraints=given)]
+    for text, wanted in zip(texts["ordered"], given, strict=True):
+        words = iter(text.split())
+        assert all(word in words for word in wanted)  # each after the one before
+    assert len(set(texts["unordered"])) == 1
+
+
+def test_what_cannot_be_met(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line is translated as without constraints, and says why."""
+    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(3, max_line_tokens=6))
+    cases = {
+        "w1 w2": (["w9 w3", "</s>", "<unk>"], ["w9 is not in", "</s> is not in", "<unk> is not in"]),
+        "w2 w3": (["w6 " * 13], ["13 tokens, and a translation has 12"]),
+        "": (["w6"], ["empty"]),
+        "w1 " * 9: (["w6 w6"], ["in 2 pieces"]),
+    }
+    found = translator.translations(list(cases), constraints=[wanted for wanted, _ in cases.values()])
+    assert [one.text for one in found] == translator.translate(list(cases))
+    for one, (wanted, reasons) in zip(found, cases.values(), strict=True):
+        assert list(one.unmet_constraints) == wanted
+        for why, reason in zip(one.unmet_constraints.values(), reasons, strict=True):
+            assert reason in why
+    # Of the constraints of a line those that can be met are met, and empty ones are none.
+    (one,) = translator.translations(["w1 w2"], constraints=[["", "w6 w6", " ", "w9"]])
+    assert "w6 w6" in one.text
+    assert list(one.unmet_constraints) == ["w9"]
+    # A line whose search comes to nothing is searched for again.
+    monkeypatch.setattr(
+        BeamSearch, "constrained_hypotheses", lambda self, batch, constraints: [[] for _ in constraints]
+    )
+    found = translator.translations(LINES, constraints=CONSTRAINTS)
+    assert [one.text for one in found] == translator.translate(LINES)
+    assert "larger beam" in found[0].unmet_constraints["w3 w4"]
+    assert found[2].unmet_constraints == {}
+
+
+def test_all_of_a_translation_is_its_constraint(data: str, tmp_path: Path) -> None:
+    wanted = "w7 w0 w7 w0 w1 w2"
+    for beam in (1, 4):
+        translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(beam, max_length=6))
+        (one,) = translator.translations(["w1"], constraints=[[wanted]])
+        assert (one.text, one.unmet_constraints) == (wanted, {})
+
+
+def test_nbest(data: str, tmp_path: Path) -> None:
+    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(4, nbest=3))
+    (one,) = translator.translations(["w1 w2"], constraints=[["w6"]])
+    assert len(one.hypotheses) > 1
+    assert all("w6" in hypothesis.text for hypothesis in one.hypotheses)
+
+
+def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines with constraints are searched for with the models themselves."""
+    path = checkpoint_of(tmp_path, KIND)
+    expected = LoadedTranslator(path, data=data, options=options()).translations(LINES, constraints=CONSTRAINTS)
+    steps = []
+
+    def graphs(models: Any, path: str, say: Any) -> CallableGraphs:
+        step = StepGraph(models, in_place=True).eval()
+        return CallableGraphs(EncoderGraph(models).eval(), lambda *given: steps.append(given) or step(*given))
+
+    monkeypatch.setattr(loaded_translator, "compiled_graphs", graphs)
+    found = LoadedTranslator(path, data=data, options=options(compile=True)).translations(
+        LINES, constraints=CONSTRAINTS
+    )
+    assert steps
+    for one, other in zip(found, expected, strict=True):
+        assert (one.text, one.unmet_constraints) == (other.text, other.unmet_constraints)
+        assert one.hypotheses[0].tokens == other.hypotheses[0].tokens
+        assert one.hypotheses[0].token_scores == pytest.approx(other.hypotheses[0].token_scores, abs=1e-4)
+
+
+def test_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"^constraints any"):
+        options(order="any")
+    path = checkpoint_of(tmp_path, KIND)
+    translator = LoadedTranslator(path, data=data, options=options(6))
+    with pytest.raises(UserError, match=r"^beam 6 .* 12"):
+        translator.translations(["w1"], constraints=[["w2"]])
+    with pytest.raises(UserError, match=r"^constraints has 1 lists for 2 lines"):
+        translator.translations(["w1", "w2"], constraints=[["w2"]])
+    with pytest.raises(UserError, match=r"^constraints\[1\] .* 'w2'"):
+        translator.translations(["w1", "w2"], constraints=[["w2"], "w2"])
+    # An exported folder has graphs alone.
+    task, (model,) = translator._task, translator.models
+    folder = ExportedFolder(
+        "folder", CallableGraphs(EncoderGraph([model]).eval(), StepGraph([model], in_place=False).eval()), task,
+        [], [task.source_dictionary.eos()], task.target_dictionary.eos(), (), (99, 99), translator._task.cfg,
+    )  # fmt: skip
+    monkeypatch.setattr(loaded_translator, "is_exported", lambda path: True)
+    monkeypatch.setattr(loaded_translator, "load_exported", lambda path: folder)
+    monkeypatch.setattr(ExportedFolder, "text_settings", lambda self, given: translator._text)
+    exported = LoadedTranslator("folder", options=options())
+    plain = LoadedTranslator("folder", options=options()).translations(["w1"], constraints=[[]])
+    assert plain[0].hypotheses[0].token_scores is not None
+    with pytest.raises(UserError, match=r"^constraints .*folder was exported"):
+        exported.translations(["w1", "w2"], constraints=[[], ["w2"]])
+    for name, chosen in (("constraints", options(order="ordered")), ("alignment", options(alignment=True))):
+        with pytest.raises(UserError, match=rf"^{name} .*folder was exported"):
+            LoadedTranslator("folder", options=chosen)
