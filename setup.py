@@ -23,6 +23,9 @@ BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with.
 RECIPES = ["tensorboardX>=2.6,<3"]
 
+#: The server of fairseq-depthwise serve.
+SERVE = ["starlette>=0.40,<2", "uvicorn>=0.30,<1"]
+
 
 class BuildWithHook(build_py):
     """Puts the start-up hook where it ends up at the top of site-packages, for regular and editable installs.
@@ -53,7 +56,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_depthwise*", "fairseq_compat*"]),
-    package_data={"fairseq_depthwise": ["py.typed"], "fairseq_compat": ["py.typed"]},
+    package_data={"fairseq_depthwise": ["py.typed", "serving/http/page.html"], "fairseq_compat": ["py.typed"]},
     python_requires=f">={PYTHON.first},<{PYTHON.end}",
     # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in README.md.
     install_requires=[
@@ -75,10 +78,12 @@ setup(
             'triton>=3,<4; platform_system == "Linux"',
             *ANALYSIS,
             *RECIPES,
+            *SERVE,
         ],
         "analysis": ANALYSIS,
         "bench": BENCH,
         "recipes": RECIPES,
+        "serve": SERVE,
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},
     cmdclass={"build_py": BuildWithHook},
