@@ -203,8 +203,9 @@ def test_sizes_and_contrast(scheme: str, browser: Browser, client: Client, tmp_p
     browser.screenshot(tmp_path / f"{scheme}.png")
     texts = """[...document.querySelectorAll('main *')].filter(element =>
       [...element.childNodes].some(node => node.nodeType == 3 && node.textContent.trim()) && element.offsetParent)
-      .map(element => { let behind = element, color;
-        while (!(color = getComputedStyle(behind).backgroundColor, !color.endsWith(', 0)'))) behind = behind.parentElement;
+      .map(element => { let behind = element;
+        while (getComputedStyle(behind).backgroundColor.endsWith(', 0)')) behind = behind.parentElement;
+        const color = getComputedStyle(behind).backgroundColor;
         const draw = document.createElement('canvas').getContext('2d', { colorSpace: 'srgb' });
         const rgb = (text) => { draw.fillStyle = text; draw.fillRect(0, 0, 1, 1);
           return [...draw.getImageData(0, 0, 1, 1).data].slice(0, 3); };
