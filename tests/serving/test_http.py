@@ -267,6 +267,15 @@ def test_a_request_that_takes_too_long_is_504(slow: FakeTranslator) -> None:
         client.wait_for(lambda: lives(client))
 
 
+def test_a_stream_has_the_time_for_each_of_its_parts(slow: FakeTranslator) -> None:
+    slow.pause = 0.25
+    slow.go.set()
+    with served(slow, Limits(timeout=0.6), batch_lines=1) as client:
+        assert client.translate(*"abcd")[0] == 504
+        status, text, _ = client.translate(*"abcd", stream=True)
+        assert (status, [json.loads(line)["text"] for line in text.splitlines()]) == (200, list("abcd"))
+
+
 def test_a_server_that_is_to_end_finishes_what_it_has_begun(slow: FakeTranslator) -> None:
     answers: list[Any] = []
     with served(slow) as client:

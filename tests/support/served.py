@@ -28,10 +28,12 @@ class FakeTranslator:
         go: set unless a test clears it.
         begun: released once by every search that begins.
         free: searches at the beginning that do not wait.
+        pause: seconds of every search.
     """
 
     languages = ("src", "tgt")
     free = 0
+    pause = 0.0
 
     def __init__(self) -> None:
         self.searches: list[tuple[str, ...]] = []
@@ -47,6 +49,7 @@ class FakeTranslator:
         self.searches.append(tuple(lines))
         self.begun.release()
         assert len(self.searches) <= self.free or self.go.wait(PATIENCE)
+        time.sleep(self.pause)
         if "poison" in lines:
             raise RuntimeError("a secret of the search")
         return [

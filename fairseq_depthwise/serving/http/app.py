@@ -137,10 +137,10 @@ class Service:
         deadline = monotonic() + self.limits.timeout
         asked = translate_request(await self._body(request, deadline), self.limits)
         key = self._key(asked.source_lang, asked.target_lang, explained=False)
-        parts = self._parts(request, key, asked.lines, deadline)
+        parts = self._parts(request, key, asked.lines, deadline, stream=asked.stream)
         if asked.stream:
             first = await anext(parts)  # what fails before it has a status of its own
-            return _StreamedLines(first, parts, lambda found: _translation(found, asked), deadline)
+            return _StreamedLines(first, parts, lambda found: _translation(found, asked), self.limits.timeout)
         return _json_response({"translations": [_translation(found, asked) async for part in parts for found in part]})
 
     async def _post_explain(self, request: Request) -> Response:
@@ -222,9 +222,11 @@ class Service:
         return bytes(body)
 
     async def _parts(
-        self, request: Request, key: _Key, lines: Sequence[Any], deadline: float
+        self, request: Request, key: _Key, lines: Sequence[Any], deadline: float, *, stream: bool = False
     ) -> AsyncGenerator[Sequence[Any], None]:
         """Yield results of lines, in order, as soon as a search ends; what still waits at the end is dropped.
+
+        The deadline is that of all lines, or with ``stream`` of the first ones, and each part renews it.
 
         Raises:
             HTTPException: the queue is full, the time is over, the client left, or the search failed.
@@ -271,6 +273,8 @@ class Service:
                     raise HTTPException(500, "the search failed; the server's log says why") from part
                 done += len(part)
                 yield part
+                if stream:
+                    deadline = monotonic() + self.limits.timeout
         finally:
             left.cancel()
             self.batcher.drop(job)
@@ -304,16 +308,16 @@ class _StreamedLines(Response):
         first: Sequence[Any],
         parts: AsyncGenerator[Sequence[Any], None],
         document: Callable[[Any], dict[str, Any]],
-        deadline: float,
+        timeout: float,
     ) -> None:
         super().__init__()
         del self.headers["content-length"]
-        self._first, self._parts, self._document, self._deadline = first, parts, document, deadline
+        self._first, self._parts, self._document, self._timeout = first, parts, document, timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
             # A client that does not read holds the connection up.
-            await asyncio.wait_for(send(message), max(0.1, self._deadline - monotonic()))
+            await asyncio.wait_for(send(message), self._timeout)
 
         async def send_part(part: Sequence[Any]) -> None:
             text = "".join(f"{_dumped(self._document(found))}\n" for found in part)

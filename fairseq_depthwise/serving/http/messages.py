@@ -32,7 +32,7 @@ class Limits:
         max_lines: lines of a request.
         max_chars: characters of a line.
         queue_lines: lines that may wait, of all requests.
-        timeout: seconds that a request may take.
+        timeout: seconds that a request may take, or each part of a stream.
         nbest: translations of a line unless the request says how many.
         most_nbest: translations of a line at most.
         details: which of :data:`DETAILS` there are.
