@@ -13,6 +13,8 @@ from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics, me
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.modules.stack import SIDES
+from fairseq_depthwise.serving.argument_names import arguments_named
+from fairseq_depthwise.serving.directions import target_start
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
@@ -25,6 +27,7 @@ def reason_against(translator: LoadedTranslator) -> str | None:
     return None
 
 
+@arguments_named()
 @torch.no_grad()
 def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str, target_lang: str) -> dict[str, Any]:
     """Translate a line and return what the first model does with a hypothesis: objects of JSON.
@@ -44,8 +47,6 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     Raises:
         UserError: the line is empty, has several pieces or fewer hypotheses, or the model does not know a language.
     """
-    from fairseq_depthwise.serving.directions import target_start
-
     direction = translator._direction(source_lang, target_lang)  # the tokens that its search found are needed
     pieces = direction.pieces(line)
     if len(pieces) != 1:
@@ -68,7 +69,8 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
         "models": len(translator.models),
     }
     layers = model.encoder.layers
-    if isinstance(getattr(layers[0], "cell", None), DepthwiseLSTMCell):
+    # In int8 a cell has its projections joined in one, and no gates by themselves.
+    if isinstance(getattr(layers[0], "cell", None), DepthwiseLSTMCell) and translator.quantization is None:
         document["gates"] = _gates(model, source, previous)
     if isinstance(layers[0], MultiUnitEncoderLayer):
         document["units"] = [_rounded(layer.coefficients()) for layer in layers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import math
 import signal
@@ -158,7 +159,7 @@ def _service(options: argparse.Namespace) -> Service:
         limits,
         batch_lines=options.batch_lines,
         wait=options.wait_ms / 1000,
-        explain=reason_against(translator) or (lambda *asked: explain(translator, *asked)),
+        explain=reason_against(translator) or functools.partial(explain, translator),
         hosts=LOCAL_HOSTS if options.host is None else None,
         version=__version__,
     )

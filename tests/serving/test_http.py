@@ -9,10 +9,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import checkpoint_of, data_in
 from served import PATIENCE, Client, FakeTranslator, served
 
@@ -295,8 +297,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return data_in(tmp_path_factory.mktemp("words") / "data-bin")
 
 
-def translator_of(kind: str, data: str, folder: Path) -> LoadedTranslator:
-    options = TranslatorOptions(beam=BeamOptions(3, 0.6, 10), nbest=3)
+def translator_of(kind: str, data: str, folder: Path, **others: Any) -> LoadedTranslator:
+    options = TranslatorOptions(beam=BeamOptions(3, 0.6, 10), nbest=3, **others)
     return LoadedTranslator(checkpoint_of(folder, kind), data=data, options=options)
 
 
@@ -326,7 +328,7 @@ def test_many_clients_get_what_the_translator_gives(data: str, tmp_path: Path) -
 )
 def test_explanations(kind: str, part: str | None, data: str, tmp_path: Path) -> None:
     translator = translator_of(kind, data, tmp_path)
-    with served(translator, explain=lambda *asked: explain(translator, *asked)) as client:
+    with served(translator, explain=partial(explain, translator)) as client:
         _, answer, _ = client.translate("w1 w2 w3", nbest=3)
         body = json.dumps({"line": "w1 w2 w3", "rank": 2}).encode()
         status, document, _ = client.send(body, path="/explain")
@@ -344,3 +346,36 @@ def test_explanations(kind: str, part: str | None, data: str, tmp_path: Path) ->
         for wrong, name in ((b'{"line": " "}', "line"), (b'{"line": "w1", "rank": 3}', "rank"), (b"{}", "line")):
             status, document, _ = client.send(wrong, path="/explain")
             assert (status, document["error"].split()[0]) == (400, name)
+
+
+def test_explanations_in_int8(data: str, tmp_path: Path) -> None:
+    translator = translator_of("depthwise_lstm_transformer", data, tmp_path, int8=True)
+    with served(translator, explain=partial(explain, translator)) as client:
+        status, document, _ = client.send(b'{"line": "w1 w2"}', path="/explain")
+        assert (status, len(document["attention"])) == (200, len(document["target"]))
+        assert "gates" not in document
+
+
+def test_languages_of_a_request(tmp_path: Path) -> None:
+    path, data = multilingual_checkpoint(tmp_path, "--encoder-langtok", "tgt"), multilingual_data(tmp_path / "bin")
+    options = TranslatorOptions(beam=BeamOptions(3, 0.6, 10), nbest=3)
+    translator = LoadedTranslator(path, data=data, source_lang="en", target_lang="l0", options=options)
+    with (
+        served(translator, explain=partial(explain, translator)) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        asked = [*3 * ["l0", "l1"], None]
+        answers = list(pool.map(lambda language: client.translate("w1 w2 w3", target_lang=language), asked))
+        for language, (status, document, _) in zip(asked, answers, strict=True):
+            (expected,) = translator.translations(["w1 w2 w3"], target_lang=language)
+            assert status == 200
+            assert document["translations"][0]["score"] == pytest.approx(expected.hypotheses[0].score, abs=1e-4)
+        assert answers[0][1] != answers[1][1]
+        body = {"line": "w1", "target_lang": "l1"}
+        assert client.send(json.dumps(body).encode(), path="/explain")[1]["source"] == ["__l1__", "w1", "</s>"]
+        body["target_lang"] = "zz"
+        for status, document, _ in (
+            client.translate("w1", target_lang="zz"), client.send(json.dumps(body).encode(), path="/explain")
+        ):  # fmt: skip
+            assert status == 400
+            assert document["error"].startswith("target_lang zz ")
