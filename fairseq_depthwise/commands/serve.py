@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import importlib.util
 import math
 import signal
 import socket
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
@@ -18,6 +20,7 @@ from fairseq_depthwise.commands.translate import _add_search_options, _add_text_
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.http.app import Service
+    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
 
 #: What ``translate`` has for files, and a server does not.
 _OF_FILES = ("reference", "buffer_lines")
@@ -64,9 +67,9 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
         help="wait so long for more lines before a search of few (default: 5)",
     )  # fmt: skip
     group.add_argument(
-        "--batch-lines", type=positive_int, default=128, metavar="N",
+        "--batch-lines", type=positive_int, default=256, metavar="N",
         help="lines of all requests that are searched together; --max-tokens and --batch-size divide them further "
-        "(default: 128)",
+        "(default: 256)",
     )  # fmt: skip
     group.add_argument(
         "--queue-lines", type=positive_int, default=4000, metavar="N",
@@ -157,12 +160,21 @@ def _service(options: argparse.Namespace) -> Service:
     return Service(
         translator,
         limits,
+        few=_with_nbest(translator, options.nbest),
         batch_lines=options.batch_lines,
         wait=options.wait_ms / 1000,
         explain=reason_against(translator) or functools.partial(explain, translator),
         hosts=LOCAL_HOSTS if options.host is None else None,
         version=__version__,
     )
+
+
+def _with_nbest(translator: LoadedTranslator, nbest: int) -> LoadedTranslator:
+    """Return a translator with the same models that makes text of fewer hypotheses, which takes time."""
+    other = copy.copy(translator)
+    other.options = replace(translator.options, nbest=nbest)
+    other._directions = {}
+    return other
 
 
 def _serve(service: Service, listener: socket.socket, options: argparse.Namespace) -> None:

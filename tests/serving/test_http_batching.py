@@ -183,7 +183,7 @@ def test_lines_wait_for_others(search: Search) -> None:
     search.let_end()
     assert [request.results() for request in requests] == [["xx"], ["yy"], ["zz"]]  # full: it does not wait on
     assert search.searches == [("a", ["x", "y", "z"])]
-    batcher.wait = 0.05
+    batcher.wait, batcher._continues = 0.05, 0.0  # it would wait for others after the search, too
     alone = Request("w")
     batcher.submit(alone)
     search.let_end()

@@ -74,7 +74,7 @@ class Translator(Protocol):
 class _Key(NamedTuple):
     """Lines of equal keys are searched together."""
 
-    explained: bool
+    kind: str
     source_lang: str
     target_lang: str
 
@@ -85,6 +85,7 @@ class Service:
     Args:
         translator: used by one thread only.
         limits: of requests.
+        few: the same, but with no more than ``limits.nbest`` translations of a line, for requests that want no more.
         batch_lines: lines that are searched together at most.
         wait: seconds that lines wait for others.
         explain: called by the same thread; or a sentence that says why nothing can be explained.
@@ -100,14 +101,15 @@ class Service:
         translator: Translator,
         limits: Limits,
         *,
-        batch_lines: int = 128,
+        few: Translator | None = None,
+        batch_lines: int = 256,
         wait: float = 0.005,
         explain: Explain | str = "this server does not explain",
         hosts: frozenset[str] | None = LOCAL_HOSTS,
         version: str = "",
     ) -> None:
         self.limits = limits
-        self._translator = translator
+        self._translators = {"few": few or translator, "all": translator}
         self._explain = explain
         self._languages = translator.languages
         self._openapi = openapi(limits, version)
@@ -128,15 +130,17 @@ class Service:
         self.app: ASGIApp = _Guard(starlette, hosts, self._metrics)
 
     def _search(self, key: _Key, lines: Sequence[Any]) -> Sequence[Any]:
-        if key.explained:
+        if key.kind == "explain":
             assert callable(self._explain)
             return [self._explain(line, rank, key.source_lang, key.target_lang) for line, rank in lines]
-        return self._translator.translations(lines, source_lang=key.source_lang, target_lang=key.target_lang)
+        translator = self._translators[key.kind]
+        return translator.translations(lines, source_lang=key.source_lang, target_lang=key.target_lang)
 
     async def _post_translate(self, request: Request) -> Response:
         deadline = monotonic() + self.limits.timeout
         asked = translate_request(await self._body(request, deadline), self.limits)
-        key = self._key(asked.source_lang, asked.target_lang, explained=False)
+        kind = "few" if asked.nbest <= self.limits.nbest else "all"
+        key = self._key(kind, asked.source_lang, asked.target_lang)
         parts = self._parts(request, key, asked.lines, deadline, stream=asked.stream)
         if asked.stream:
             first = await anext(parts)  # what fails before it has a status of its own
@@ -148,7 +152,7 @@ class Service:
         asked = explain_request(await self._body(request, deadline), self.limits)
         if isinstance(self._explain, str):
             raise HTTPException(501, self._explain)
-        key = self._key(asked.source_lang, asked.target_lang, explained=True)
+        key = self._key("explain", asked.source_lang, asked.target_lang)
         async for (explanation,) in self._parts(request, key, [(asked.line, asked.rank)], deadline):
             return _json_response(explanation)
         raise AssertionError("a line has one explanation")
@@ -179,9 +183,9 @@ class Service:
             headers={"content-security-policy": self._page_policy},
         )
 
-    def _key(self, source_lang: str | None, target_lang: str | None, *, explained: bool) -> _Key:
+    def _key(self, kind: str, source_lang: str | None, target_lang: str | None) -> _Key:
         source, target = self._languages
-        return _Key(explained, source_lang or source, target_lang or target)
+        return _Key(kind, source_lang or source, target_lang or target)
 
     async def _body(self, request: Request, deadline: float) -> bytes:
         """Read the body.

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 #: Retry-After at most, in seconds.
 _LONGEST_RETRY = 60
 
+#: Part of the duration of a search for which the next one waits for more lines.
+_AFTER = 0.05
+
 #: How much of the measured speed the newest batch counts for.
 _NEWEST = 0.2
 
@@ -67,7 +70,9 @@ class Batcher:
         search: called in the thread with a key and lines; returns as many results.
         queue_lines: lines that may wait.
         batch_lines: lines of a batch at most.
-        wait: seconds that an incomplete batch waits for more lines, from the arrival of its oldest.
+        wait: seconds that an incomplete batch waits for more lines, from the arrival of its oldest. After a search it
+            waits for those, too, who were answered then and are likely to send their next lines now: so long, or a
+            twentieth of that search if this is longer. 0 for neither.
 
     Attributes:
         batches: number of searches that have ended.
@@ -89,6 +94,7 @@ class Batcher:
         self.seconds = 0.0
         self._search = search
         self._speed = 0.0  # lines a second
+        self._continues = 0.0  # when a batch begins, even of lines that have waited long enough
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -135,7 +141,9 @@ class Batcher:
             started = time.monotonic()
             count = sum(len(lines) for _, lines in batch)
             self._search_all(batch)
-            seconds = time.monotonic() - started
+            ended = time.monotonic()
+            seconds = ended - started
+            self._continues = ended + max(self.wait, _AFTER * seconds) if self.wait else ended
             with self._changed:
                 self.batches += 1
                 self.lines += count
@@ -152,7 +160,7 @@ class Batcher:
                     continue
                 first = self._jobs[0]
                 alike = [job for job in self._jobs if job.key == first.key]
-                left = first.arrived + self.wait - time.monotonic()
+                left = max(first.arrived + self.wait, self._continues) - time.monotonic()
                 if left > 0 and sum(job.waiting for job in alike) < self.batch_lines:
                     self._changed.wait(left)
                     continue
