@@ -29,6 +29,9 @@ COMET = ['unbabel-comet>=2.2.7,<3; python_version < "3.13"', "setuptools<81"]
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with.
 RECIPES = ["tensorboardX>=2.6,<3"]
 
+#: The server of fairseq-depthwise serve.
+SERVE = ["starlette>=0.40,<2", "uvicorn>=0.30,<1"]
+
 
 class BuildWithHook(build_py):
     """Puts the start-up hook where it ends up at the top of site-packages, for regular and editable installs.
@@ -59,7 +62,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_depthwise*", "fairseq_compat*"]),
-    package_data={"fairseq_depthwise": ["py.typed"], "fairseq_compat": ["py.typed"]},
+    package_data={"fairseq_depthwise": ["py.typed", "serving/http/page.html"], "fairseq_compat": ["py.typed"]},
     python_requires=f">={PYTHON.first},<{PYTHON.end}",
     # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in README.md.
     install_requires=[
@@ -82,12 +85,14 @@ setup(
             *ANALYSIS,
             *RECIPES,
             *ONNX,
+            *SERVE,
         ],
         "onnx": ONNX,
         "analysis": ANALYSIS,
         "bench": BENCH,
         "comet": COMET,
         "recipes": RECIPES,
+        "serve": SERVE,
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},
     cmdclass={"build_py": BuildWithHook},

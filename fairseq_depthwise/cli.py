@@ -25,6 +25,7 @@ from fairseq_depthwise.commands import (
     params,
     report,
     score,
+    serve,
     translate,
 )
 from fairseq_depthwise.commands.analysis import gates, probe, similarity, units
@@ -34,6 +35,7 @@ COMMANDS = (
     doctor,
     fairseq_commands,
     translate,
+    serve,
     export,
     average,
     inspect,

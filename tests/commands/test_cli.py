@@ -18,7 +18,7 @@ from fairseq_depthwise.commands.parsers import positive_int
 
 SUBCOMMANDS = (
     "doctor", "train", "generate", "interactive", "translate", "export", "average", "inspect", "grow", "params",
-    "units", "probe", "similarity", "gates", "score", "compare", "report",
+    "units", "probe", "similarity", "gates", "score", "compare", "report", "serve",
 )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""A translator behind HTTP: requests that come together are searched together."""

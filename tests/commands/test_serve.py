@@ -1,0 +1,95 @@
+"""``fairseq-depthwise serve``: a process from its start to SIGTERM, and what is refused before a model is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from probe_checkpoints import checkpoint_of
+from served import PATIENCE, Client
+
+from fairseq_depthwise.serving.beam_search import BeamOptions
+from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
+
+#: Seconds until a process has imported PyTorch and loaded a model, on a machine with much else to do.
+START = 120.0
+
+
+@pytest.mark.parametrize("signalled", [signal.SIGTERM, signal.SIGINT])
+def test_from_the_start_to_a_signal_during_a_request(signalled: signal.Signals, data: str, tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, "depthwise_lstm_transformer")
+    command = [
+        sys.executable, "-m", "fairseq_depthwise", "serve", path, "--data", data, "--cpu", "--port", "0",
+        "--beam", "2", "--max-len-b", "8", "--nbest", "2", "--wait-ms", "1500",
+    ]  # fmt: skip
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        try:
+            assert server.stdout is not None
+            line = pool.submit(server.stdout.readline).result(START)
+            assert line.startswith("http://127.0.0.1:"), line
+            client = Client(int(line.rstrip("/\n").rpartition(":")[2]))
+            answer = pool.submit(client.translate, "w0 w1", "", "w3 w1 w2")
+            client.wait_for(lambda: client.metric("queue_lines") == 3)
+            server.send_signal(signalled)
+            status, document, _ = answer.result(PATIENCE)
+            assert status == 200
+            options = TranslatorOptions(beam=BeamOptions(2, 0.6, 8), nbest=2)
+            expected = LoadedTranslator(path, data=data, options=options).translations(["w0 w1", "", "w3 w1 w2"])
+            assert [found["text"] for found in document["translations"]] == [found.text for found in expected]
+            assert [len(found["nbest"]) for found in document["translations"]] == [2, 1, 2]
+            assert server.wait(PATIENCE) == 0
+            with pytest.raises(ConnectionRefusedError):
+                client.translate("w0")
+            assert server.stderr is not None
+            assert "Traceback" not in server.stderr.read()
+        finally:
+            server.kill()
+
+
+def test_a_port_that_is_taken(refusal: Callable[..., str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        sentence = refusal("serve", "nowhere.pt", "--port", port)
+    assert sentence.startswith(f"--port {port} ")
+    assert "nowhere" not in sentence
+
+
+def test_an_address_that_is_not_ours(refusal: Callable[..., str]) -> None:
+    for host in ("192.0.2.7", "no such name"):
+        assert f"--host {host}" in refusal("serve", "nowhere.pt", "--host", host)
+
+
+def test_without_the_extra(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "fairseq-depthwise[serve]" in refusal("serve", "nowhere.pt")
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (["--nbest", "5"], "--nbest 5"),
+        (["--max-lines", "9", "--queue-lines", "8"], "--max-lines 9"),
+        (["--reference", "text.de"], "--reference text.de"),
+    ],
+)
+def test_options_that_contradict_each_other(options: list[str], name: str, refusal: Callable[..., str]) -> None:
+    assert refusal("serve", "nowhere.pt", "--port", "0", *options).startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--port", "65536"), ("--port", "x"), ("--wait-ms", "-1"), ("--timeout", "0"), ("--timeout", "nan"),
+     ("--queue-lines", "0")],
+)  # fmt: skip
+def test_wrong_values(option: str, value: str, assert_usage_error: Callable[..., None]) -> None:
+    assert_usage_error("serve", "nowhere.pt", option, value, option=option)
