@@ -48,14 +48,15 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
         UserError: the line is empty, has several pieces or fewer hypotheses, or the model does not know a language.
     """
     direction = translator._direction(source_lang, target_lang)  # the tokens that its search found are needed
-    pieces = direction.pieces(line)
+    pieces = direction.read(line, ()).pieces
     if len(pieces) != 1:
         raise UserError(f"line has {len(pieces)} pieces for the model; only a line of one piece is explained")
-    (hypotheses,) = direction.search_all(pieces, lambda done, total: None)
+    direction.search_all(pieces, lambda done, total: None)
+    (hypotheses,) = (piece.hypotheses for piece in pieces)
     if rank >= len(hypotheses):
         raise UserError(f"rank is {rank}, and the line has {len(hypotheses)} translations; count from 0")
     target = hypotheses[rank]["tokens"].to(translator.device).long()
-    dataset: Any = direction.task.build_dataset_for_inference(pieces, [len(pieces[0])])
+    dataset: Any = direction.task.build_dataset_for_inference([pieces[0].tokens], [len(pieces[0].tokens)])
     source = dataset.collater([dataset[0]])["net_input"]["src_tokens"].to(translator.device)
     start, _ = target_start(direction.task)
     previous = torch.cat([target.new_tensor([start]), target[:-1]])[None]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
 
 #: What ``translate`` has for files, and a server does not.
-_OF_FILES = ("reference", "buffer_lines")
+_OF_FILES = ("reference", "buffer_lines", "constraints")
 
 
 def add_to(subcommands: Any) -> None:
@@ -109,6 +109,8 @@ def _require_options(options: argparse.Namespace) -> None:
             raise UserError(f"serve needs {name}, which is not installed; pip install 'fairseq-depthwise[serve]'")
     if options.reference:
         raise UserError(f"--reference {options.reference} compares precisions, which translate does; leave it out")
+    if options.constraints:
+        raise UserError(f"--constraints {options.constraints}: requests have no constraints; leave it out")
     if options.nbest > options.beam:
         raise UserError(f"--nbest {options.nbest} is more than the hypotheses that --beam {options.beam} keeps")
     if options.max_lines > options.queue_lines:

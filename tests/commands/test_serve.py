@@ -80,6 +80,7 @@ def test_without_the_extra(refusal: Callable[..., str], monkeypatch: pytest.Monk
         (["--nbest", "5"], "--nbest 5"),
         (["--max-lines", "9", "--queue-lines", "8"], "--max-lines 9"),
         (["--reference", "text.de"], "--reference text.de"),
+        (["--constraints"], "--constraints ordered"),
     ],
 )
 def test_options_that_contradict_each_other(options: list[str], name: str, refusal: Callable[..., str]) -> None:
