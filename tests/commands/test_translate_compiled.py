@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("compiled")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
 def test_it_is_compiled_once_and_translates_the_same(
     translate: Translate, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
