@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_compat import UserError
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
-from fairseq_depthwise.commands.translate import _add_search_options, _add_text_options, _load
+from fairseq_depthwise.commands.translate import _add_analysis_options, _add_search_options, _add_text_options, _load
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.http.app import Service
@@ -47,11 +47,16 @@ def add_to(subcommands: Any) -> None:
     _add_server_options(parser)
     _add_text_options(parser)
     _add_search_options(parser)
+    _add_analysis_options(parser)
     for action in parser._actions:
         if action.dest in _OF_FILES:
             action.help = argparse.SUPPRESS
         if action.dest == "nbest":
             action.help = "translations of a line unless a request says how many (default: 1; at most --beam)"
+        if action.dest == "print_alignment":
+            action.help = "let requests ask for word alignments, which takes another pass of the decoder"
+        if action.dest == "token_scores":
+            action.help = "let requests ask for tokens and their log-probabilities to base 2"
 
 
 def _add_server_options(parser: argparse.ArgumentParser) -> None:
@@ -111,6 +116,8 @@ def _require_options(options: argparse.Namespace) -> None:
         raise UserError(f"--reference {options.reference} compares precisions, which translate does; leave it out")
     if options.constraints:
         raise UserError(f"--constraints {options.constraints}: requests have no constraints; leave it out")
+    if options.print_alignment == "soft":
+        raise UserError("--print-alignment soft: answers have pairs of words; leave soft out")
     if options.nbest > options.beam:
         raise UserError(f"--nbest {options.nbest} is more than the hypotheses that --beam {options.beam} keeps")
     if options.max_lines > options.queue_lines:

@@ -28,6 +28,7 @@ def test_from_the_start_to_a_signal_during_a_request(signalled: signal.Signals, 
     command = [
         sys.executable, "-m", "fairseq_depthwise", "serve", path, "--data", data, "--cpu", "--port", "0",
         "--beam", "2", "--max-len-b", "8", "--nbest", "2", "--wait-ms", "1500",
+        "--print-alignment", "--token-scores",
     ]  # fmt: skip
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server,
@@ -38,15 +39,21 @@ def test_from_the_start_to_a_signal_during_a_request(signalled: signal.Signals, 
             line = pool.submit(server.stdout.readline).result(START)
             assert line.startswith("http://127.0.0.1:"), line
             client = Client(int(line.rstrip("/\n").rpartition(":")[2]))
-            answer = pool.submit(client.translate, "w0 w1", "", "w3 w1 w2")
+            lines, details = ("w0 w1", "", "w3 w1 w2"), {"alignment": True, "token_scores": True}
+            answer = pool.submit(client.translate, *lines, **details)
             client.wait_for(lambda: client.metric("queue_lines") == 3)
             server.send_signal(signalled)
             status, document, _ = answer.result(PATIENCE)
             assert status == 200
-            options = TranslatorOptions(beam=BeamOptions(2, 0.6, 8), nbest=2)
-            expected = LoadedTranslator(path, data=data, options=options).translations(["w0 w1", "", "w3 w1 w2"])
+            options = TranslatorOptions(beam=BeamOptions(2, 0.6, 8), nbest=2, alignment=True, token_scores=True)
+            expected = LoadedTranslator(path, data=data, options=options).translations(lines)
             assert [found["text"] for found in document["translations"]] == [found.text for found in expected]
             assert [len(found["nbest"]) for found in document["translations"]] == [2, 1, 2]
+            best = [found.hypotheses[0] for found in expected]
+            for found, hypothesis in zip(document["translations"], best, strict=True):
+                assert list(map(tuple, found["alignment"])) == list(hypothesis.alignment or ())
+                assert found["tokens"] == list(hypothesis.tokens or ())
+                assert found["token_scores"] == pytest.approx(list(hypothesis.token_scores or ()), abs=1e-4)
             assert server.wait(PATIENCE) == 0
             with pytest.raises(ConnectionRefusedError):
                 client.translate("w0")
@@ -81,6 +88,7 @@ def test_without_the_extra(refusal: Callable[..., str], monkeypatch: pytest.Monk
         (["--max-lines", "9", "--queue-lines", "8"], "--max-lines 9"),
         (["--reference", "text.de"], "--reference text.de"),
         (["--constraints"], "--constraints ordered"),
+        (["--print-alignment", "soft"], "--print-alignment soft"),
     ],
 )
 def test_options_that_contradict_each_other(options: list[str], name: str, refusal: Callable[..., str]) -> None:

@@ -202,7 +202,7 @@ def openapi(limits: Limits, version: str) -> dict[str, Any]:
         "alignment": {
             "type": "array",
             "items": {"type": "array", "prefixItems": [{"type": "integer"}] * 2, "minItems": 2, "maxItems": 2},
-            "description": "with alignment: pairs of a source and a target token, counted from 0",
+            "description": "with alignment: pairs of a source and a target word of the tokenized texts, counted from 0",
         },
         "tokens": {"type": "array", "items": {"type": "string"}, "description": "with token_scores"},
         "token_scores": {"type": "array", "items": {"type": "number"}},

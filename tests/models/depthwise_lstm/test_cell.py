@@ -123,7 +123,7 @@ def test_the_packed_cell_is_the_readable_one(
     attended, state = random_state()
     expected = cell(attended, state)
     cell = prepared(cell.to(dtype))
-    assert build is build_rnn or cell._packed is not None
+    assert build is build_rnn or cell._joined is not None
     with torch.no_grad():
         for _ in range(2):  # the first time the weights are packed
             found = cell(attended.to(dtype), DepthwiseState(*(one.to(dtype) for one in state)))
