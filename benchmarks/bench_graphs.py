@@ -36,6 +36,11 @@ class GraphDecoding:
         self.search(sources, SearchLimits(beam, 1.0, length, self.eos, min_length=length))
         self.steps.append(length + 1)
 
+    def encode(self, batch: Batch) -> None:
+        """Run the encoder alone."""
+        with torch.inference_mode():
+            self.search.graphs.encode(batch["net_input"]["src_tokens"])
+
     def unused_bytes(self) -> int:
         """Return 0: every weight is read."""
         return 0

@@ -55,12 +55,20 @@ def write_onnx(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[st
 
 
 def quantize_onnx(file: str) -> None:
-    """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs."""
+    """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs.
+
+    Products of several matrices at once, the linear layers of a multi-unit encoder, stay in float32.
+    """
     quantization, aside = require("onnxruntime.quantization"), f"{file}.int8"
+    graph = require("onnx").load(file).graph
+    dimensions = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    # Several products at once, as the units of a layer have them, have no scale for each output in onnxruntime.
+    several = [node.name for node in graph.node if any(dimensions.get(name, 2) > 2 for name in node.input)]
     with _silent():
         quantization.quantize_dynamic(
-            file, aside, per_channel=True, weight_type=quantization.QuantType.QInt8, op_types_to_quantize=["MatMul"]
-        )
+            file, aside, per_channel=True, weight_type=quantization.QuantType.QInt8, op_types_to_quantize=["MatMul"],
+            nodes_to_exclude=several,
+        )  # fmt: skip
     os.replace(aside, file)
 
 

@@ -60,14 +60,16 @@ def loaded(path: str, beam: int, **options: Any) -> LoadedTranslator:
 
 @pytest.fixture(scope="module")
 def folders(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Family -> a folder with ``model.pt``, and what it was exported to: ``onnx``; for one ``int8`` and ``torch``."""
+    """Family -> a folder with ``model.pt``, and what it was exported to: ``onnx``; for some ``int8``, ``torch``."""
     found = {}
     for family, options in FAMILIES.items():
         folder = found[family] = tmp_path_factory.mktemp(family)
         checkpoint = checkpoint_of(folder, family, "model.pt", **options)
         exported = {"onnx": ["--format", "onnx"]}
+        if family != "depthwise_lstm_transformer":
+            exported |= {"int8": ["--format", "onnx", "--int8"]}
         if family == "sdt_transformer":
-            exported |= {"int8": ["--format", "onnx", "--int8"], "torch": []}
+            exported |= {"torch": []}
         for name, given in exported.items():
             assert cli.main(["export", checkpoint, str(folder / name), "--data", data, *given]) == 0
             config = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
@@ -117,11 +119,19 @@ def test_a_batch_of_any_size_is_one_run(folders: dict[str, Path]) -> None:
         assert keys.shape[::2] == shape
 
 
-@pytest.mark.parametrize("name", ["onnx", "torch", "int8"])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("sdt_transformer", "onnx"),
+        ("sdt_transformer", "torch"),
+        ("sdt_transformer", "int8"),
+        ("mute_transformer", "int8"),
+    ],
+)
 def test_translate_takes_an_exported_folder(
-    name: str, folders: dict[str, Path], data: str, printed: Callable[..., str], tmp_path: Path
+    family: str, name: str, folders: dict[str, Path], data: str, printed: Callable[..., str], tmp_path: Path
 ) -> None:
-    folder = folders["sdt_transformer"]
+    folder = folders[family]
     text = tmp_path / "text"
     text.write_text("".join(f"{line}\n" for line in [*LINES, "", " ".join(LINES)]), encoding="utf-8")
     search = ["--beam", "3", "--max-len-b", str(LONGEST), "--tokenized", "--json", "--nbest", "2"]
