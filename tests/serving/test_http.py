@@ -23,6 +23,8 @@ from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.http.messages import Limits
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits(max_body=2000, max_lines=5, max_chars=40, queue_lines=6, most_nbest=3)
 
 

@@ -17,6 +17,8 @@ from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.compiled_graphs import cache_folder
 from fairseq_depthwise.serving.traced_graphs import callable_programs, require_equal, trace
 
+pytestmark = pytest.mark.slow
+
 #: Small models that together have nearly all that has to be traced.
 TRACED: dict[str, dict[str, Any]] = {
     "depth-wise": {
