@@ -50,7 +50,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of a line.
+    """A translated line.
 
     Attributes:
         source: the line.
