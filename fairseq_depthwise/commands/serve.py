@@ -114,6 +114,8 @@ def _require_options(options: argparse.Namespace) -> None:
             raise UserError(f"serve needs {name}, which is not installed; pip install 'fairseq-depthwise[serve]'")
     if options.reference:
         raise UserError(f"--reference {options.reference} compares precisions, which translate does; leave it out")
+    if options.host == "":
+        raise UserError("--host is empty; give an address of this machine, or leave it out for 127.0.0.1")
     if options.constraints:
         raise UserError(f"--constraints {options.constraints}: requests have no constraints; leave it out")
     if options.print_alignment == "soft":

@@ -69,11 +69,12 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
                     aoti_compile_and_package(
                         program, package_path=str(aside / f"{name}.pt2"), inductor_configs=settings
                     )
-            graphs = _loaded(aside, aoti_load_package)
-            require_equal(graphs, models, path)
-            # Another process may have been faster; its result is the same.
-            if not folder.exists():
+            require_equal(_loaded(aside, aoti_load_package), models, path)
+            try:
                 aside.rename(folder)
+            except OSError:
+                if not folder.exists():  # otherwise another process was faster, and its result is the same
+                    raise
         except UserError:
             raise
         except Exception as error:  # Inductor raises what the compiler, the disk or its own passes give

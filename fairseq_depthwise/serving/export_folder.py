@@ -124,10 +124,13 @@ def export(
                 _save(program, path)
         else:
             write_onnx(graphs, paths, config["functions"])
-            require_equal(OnnxGraphs(*paths.values(), threads=torch.get_num_threads()), [model], trained.path)
+            threads = torch.get_num_threads()
+            require_equal(OnnxGraphs(*paths.values(), threads=threads), [model], trained.path)
             if options.int8:
                 for path in paths.values():
                     quantize_onnx(path)
+                # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
+                require_equal(OnnxGraphs(*paths.values(), threads=threads), [model], trained.path, tolerance=1.0)
         for side, dictionary in (("src", task.source_dictionary), ("tgt", task.target_dictionary)):
             dictionary.save(os.path.join(aside, f"dict.{side}.txt"))
         for source, name in subwords.items():

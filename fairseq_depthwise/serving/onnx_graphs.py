@@ -107,7 +107,12 @@ class OnnxGraphs:
 def _run(session: Any, arguments: Sequence[Tensor]) -> list[Tensor]:
     names = [entry.name for entry in session.get_inputs()]
     values = {name: argument.contiguous().numpy() for name, argument in zip(names, arguments, strict=True)}
-    return [torch.from_numpy(array) for array in session.run(None, values)]
+    try:
+        results = session.run(None, values)
+    except Exception as error:  # onnxruntime has a class for each reason, and none for all
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise UserError(f"onnxruntime cannot run the graph: {reason}") from error
+    return [torch.from_numpy(array) for array in results]
 
 
 def require(module: str) -> Any:

@@ -158,13 +158,21 @@ def _drop_unused(program: ExportedProgram) -> None:
 
 
 @torch.no_grad()
-def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str) -> None:
+def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, tolerance: float | None = None) -> None:
     """Compare some steps with the models' own, for one hypothesis of one sentence and for several.
+
+    Args:
+        graphs: of the models.
+        models: on the CPU, in evaluation mode.
+        path: their checkpoints, for messages.
+        tolerance: how far a probability may be from the models' own; None for what their type allows.
 
     Raises:
         UserError: a probability differs.
     """
     first = models[0]
+    if tolerance is None:
+        tolerance = _TOLERANCE[first.encoder.embedding.tokens.weight.dtype]
     pad, eos = first.encoder.dictionary.pad(), first.encoder.dictionary.eos()
     word = min(len(first.encoder.dictionary), len(first.decoder.dictionary)) - 1  # if there is one
     length = min(3, *(model.encoder.max_positions() for model in models))
@@ -175,7 +183,7 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str) -> No
         expected = [_best_of_models(models, source, target[:, : step + 1], beams) for step in range(longest)]
         for found, wanted in zip(_best_of_graphs(graphs, models, source, target, beams), expected, strict=True):
             difference = float((found.exp() - wanted.exp()).abs().max())
-            if not difference <= _TOLERANCE[first.encoder.embedding.tokens.weight.dtype]:
+            if not difference <= tolerance:
                 raise UserError(f"{path}: probabilities of the graphs differ from the model's by {difference:.2g}")
 
 

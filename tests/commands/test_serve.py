@@ -88,6 +88,7 @@ def test_without_the_extra(refusal: Callable[..., str], monkeypatch: pytest.Monk
         (["--max-lines", "9", "--queue-lines", "8"], "--max-lines 9"),
         (["--reference", "text.de"], "--reference text.de"),
         (["--constraints"], "--constraints ordered"),
+        (["--host", ""], "--host is empty"),
         (["--print-alignment", "soft"], "--print-alignment soft"),
     ],
 )
