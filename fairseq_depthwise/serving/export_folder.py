@@ -23,7 +23,7 @@ from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.directions import first_task, languages_of, target_start
-from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs, quantize_onnx, write_onnx
+from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs, quantize_onnx, require, write_onnx
 from fairseq_depthwise.serving.text_codec import TextOptions, settings_for
 from fairseq_depthwise.serving.traced_graphs import callable_programs, refuse_unless_ours, require_equal, trace
 
@@ -86,6 +86,9 @@ def export(
         raise UserError("--int8 is for onnxruntime; add --format onnx")
     if options.dtype != "float32" and options.format == "onnx":
         raise UserError(f"--dtype {options.dtype} cannot be had with --format onnx; leave it out, or add --int8")
+    if options.format == "onnx":
+        for module in ("onnx", "onnxscript", "onnxruntime"):
+            require(module)
     place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:

@@ -35,7 +35,6 @@ def write_onnx(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[st
         UserError: onnx is not installed, or it cannot express or refuses the graph.
     """
     onnx = require("onnx")
-    require("onnxscript")
     for (name, file), program in zip(files.items(), (graphs.encoder, graphs.step), strict=True):
         inputs, outputs = ([tensor["name"] for tensor in about[name][side]] for side in ("inputs", "outputs"))
         try:

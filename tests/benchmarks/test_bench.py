@@ -22,10 +22,8 @@ TINY = [
     "--model-overrides=--encoder-layers 3 --decoder-layers 1",
 ]  # fmt: skip
 
+
 #: One worker for all tests here, so that the program runs once.
-pytestmark = pytest.mark.xdist_group("bench")
-
-
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     """What a run printed, and its record; its processes are forks, which start at once."""

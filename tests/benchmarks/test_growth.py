@@ -36,10 +36,8 @@ TINY = [
     "--decoder-layers=1", "--max-tokens=100", "--saving-updates=21", "--probe-warm-up=1", "--probe-updates=2",
 ]  # fmt: skip
 
+
 #: One worker for all tests here, so that the program runs once.
-pytestmark = pytest.mark.xdist_group("growth benchmark")
-
-
 @pytest.fixture(scope="module")
 def run_growth(forked_python: ForkedPython) -> RunGrowth:
     """``run_growth(corpus, work, *options)``: status and what it wrote to stderr; its trainings are forks."""

@@ -20,10 +20,8 @@ TINY = [
     "--warm-up=20", "--max-tokens=200",
 ]  # fmt: skip
 
+
 #: One worker for all tests here, so that the program runs once.
-pytestmark = pytest.mark.xdist_group("results")
-
-
 @pytest.fixture(scope="module")
 def run_results(run_benchmark: RunBenchmark) -> RunBenchmark:
     """``run_results(corpus, work, *options)``"""

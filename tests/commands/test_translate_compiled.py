@@ -65,7 +65,6 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("compiled")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
 def test_it_is_compiled_once_and_translates_the_same(
     translate: Translate, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,8 +14,6 @@ from forked_python import ForkedPython
 from mirror_server import Fault, MirrorServer
 from recipe_runs import Work, ended, files_of, kill
 
-pytestmark = pytest.mark.xdist_group("interrupted")
-
 #: Training pairs, times two: enough for each step to take a moment.
 PAIRS = 1500
 

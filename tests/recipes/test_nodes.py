@@ -19,7 +19,7 @@ from train_system import Machine, find_machine, launcher
 
 from fairseq_compat import checkpoints
 
-pytestmark = pytest.mark.xdist_group("nodes")
+pytestmark = [pytest.mark.xdist_group("nodes"), pytest.mark.slow]
 
 UPDATES = 24
 OPTIONS = [

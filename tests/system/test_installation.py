@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("installation")  # the distributions are built once
-
 PROJECT = Path(__file__).parents[2]
 HOOK = "fairseq_compat.pth"
 LINE = b"import fairseq_compat; fairseq_compat.install()\n"

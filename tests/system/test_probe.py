@@ -18,8 +18,6 @@ RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 ModelOptions = Callable[[str], list[str]]
 
 #: All tests here share one trained model and one probe of it.
-pytestmark = pytest.mark.xdist_group("probed")
-
 LEARNING = ["--optimizer", "adam", "--cpu", "--no-epoch-checkpoints", "--log-format", "json", "--log-interval", "1"]
 
 #: What the maps are trained for.

@@ -13,8 +13,6 @@ from training_states import bleu4, hypotheses
 
 from fairseq_compat import checkpoints
 
-pytestmark = pytest.mark.xdist_group("stock_commands")  # one trained model for all
-
 RunCommand = Callable[..., CompletedProcess[str]]
 
 TRAINING = (
@@ -37,7 +35,7 @@ def updates(path: Path) -> int:
     return checkpoints.load_checkpoint(path)["optimizer_history"][-1]["num_updates"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stock_run(
     run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]],
     tmp_path_factory: pytest.TempPathFactory,
@@ -54,7 +52,7 @@ def stock_run(
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def generated(run_command: RunCommand, copy_reverse_data: Path, stock_run: Path) -> CompletedProcess[str]:
     """What fairseq-generate prints for the test set."""
     return run_command(

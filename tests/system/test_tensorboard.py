@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-pytestmark = pytest.mark.xdist_group("tensorboard")  # one run for all
-
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
 PEAK, WARMUP = 5e-3, 2
@@ -20,7 +18,7 @@ STAGES = "2:3u,3:4u"
 UPDATES = range(1, 8)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def looked_at_run(run_command: RunCommand, copy_reverse_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``events`` and checkpoints of a run that grows from 2 to 3 layers after 3 of its 7 updates."""
     folder = tmp_path_factory.mktemp("looked_at")

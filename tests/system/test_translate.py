@@ -18,8 +18,6 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 from training_states import hypotheses
 
-pytestmark = pytest.mark.xdist_group("translate")  # one trained model for all
-
 RunCommand = Callable[..., CompletedProcess[str]]
 
 CORPUS = Path(__file__).parents[2] / "examples" / "quickstart" / "corpus"

@@ -182,8 +182,10 @@ def test_shared_parts_stay_shared_in_an_average(
     assert len(hypotheses(generate(tmp_path / "mean.pt"))) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 @pytest.mark.xdist_group("processes")
+@pytest.mark.slow
 def test_two_processes_with_compiled_cells(
     run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
@@ -209,6 +211,7 @@ FALLING = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
@@ -221,6 +224,7 @@ FALLING = [
     ],
     ids=["two cells", "sdt", "sequential mute"],
 )
+@pytest.mark.slow
 def test_copy_and_reverse_is_memorized(
     arch: str, options: list[str], run_command: RunCommand, copy_reverse_data: Path,
     tiny_model_options: Callable[[str], list[str]], tmp_path: Path,

@@ -251,6 +251,7 @@ def test_a_model_whose_layer_overflows(tmp_path: Path, data: str) -> None:
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(tmp_path: Path, data: str) -> None:
     path = trained(tmp_path, DEPTHWISE)
     options = ProbeOptions(data, layers="encoder.1,decoder.3", max_tokens=60, beam=1)
@@ -267,6 +268,7 @@ def test_two_processes_are_one(tmp_path: Path, data: str) -> None:
         assert first.error == (None if second.error is None else pytest.approx(second.error, rel=1e-4))
 
 
+@pytest.mark.slow
 def test_processes_end_with_their_parent(tmp_path: Path, data: str) -> None:
     """Nobody would end them if it is killed."""
     program = (
