@@ -23,7 +23,6 @@ TINY = [
 ]  # fmt: skip
 
 
-#: One worker for all tests here, so that the program runs once.
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     """What a run printed, and its record; its processes are forks, which start at once."""

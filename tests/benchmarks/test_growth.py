@@ -37,7 +37,6 @@ TINY = [
 ]  # fmt: skip
 
 
-#: One worker for all tests here, so that the program runs once.
 @pytest.fixture(scope="module")
 def run_growth(forked_python: ForkedPython) -> RunGrowth:
     """``run_growth(corpus, work, *options)``: status and what it wrote to stderr; its trainings are forks."""

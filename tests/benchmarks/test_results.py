@@ -21,7 +21,6 @@ TINY = [
 ]  # fmt: skip
 
 
-#: One worker for all tests here, so that the program runs once.
 @pytest.fixture(scope="module")
 def run_results(run_benchmark: RunBenchmark) -> RunBenchmark:
     """``run_results(corpus, work, *options)``"""
