@@ -30,8 +30,15 @@ from fairseq_depthwise.serving.traced_graphs import FEW, MANY, CallableGraphs, r
 #: The folder that is used instead of the user's cache folder.
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"
 
-#: Inductor's choices: weights in the layout of its own products for few rows, which it chooses by trial.
-_SETTINGS = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
+#: Inductor's choices: weights in the layout of its own products for few rows, which it chooses by trial; and what
+#: several layers read, such as the mask of their attention, is computed once, not again in each.
+_SETTINGS = {
+    "freezing": True,
+    "max_autotune": True,
+    "max_autotune_gemm_backends": "CPP,ATEN",
+    "realize_reads_threshold": 1,
+    "realize_opcount_threshold": 6,
+}
 
 #: What is compiled: the fastest products for a few rows are slow for many, and the other way round.
 _PARTS = ("encoder", "step_few", "step_many")

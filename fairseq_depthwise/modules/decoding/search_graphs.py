@@ -20,6 +20,10 @@ from fairseq_depthwise.modules.stack import prepare_layers
 #: The token that all hypotheses must go on with, where there is none.
 FREE = -1
 
+#: Tokens of a group at most, of which the best is looked at first when the best of all are searched for. Groups are of
+#: one size, a divisor of the vocabulary's; fairseq pads vocabularies to multiples of 8.
+_GROUP = 64
+
 
 class EncoderGraph(nn.Module):
     """Source tokens to what every step of the search reads.
@@ -50,7 +54,8 @@ class EncoderGraph(nn.Module):
         for encoder, attentions, prepared in zip(encoders, self.cross_attentions, self.prepared, strict=True):
             output, _ = encoder.run_layers(encoder.embedding(source_tokens).contiguous(), padding, prepared)
             pairs = [attention.encoder_keys(output) for attention in attentions]
-            found += [tensor for pair in pairs for tensor in pair]
+            # As every step of the search reads them: one copy now is less than strides in all of them.
+            found += [tensor.contiguous() for pair in pairs for tensor in pair]
         return tuple(found)
 
 
@@ -116,8 +121,7 @@ class StepGraph(nn.Module):
             probabilities = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
         allowed = self._allowed(probabilities.size(-1), newest, forced, shortest)
         probabilities = torch.where(allowed & probabilities.isfinite(), probabilities.float(), -torch.inf)
-        candidates = (probabilities.view(sentences, beams, -1) + totals[:, :, None]).flatten(1)
-        best, numbers = candidates.topk(2 * beams)
+        best, numbers = best_candidates(probabilities.view(sentences, beams, -1) + totals[:, :, None], 2 * beams)
         # For the next step: the beam that each of the hypotheses is now.
         beam = torch.arange(beams, device=tokens.device)[:, None]
         ancestors = torch.where(torch.arange(capacity, device=tokens.device).eq(newest), beam, ancestors)
@@ -130,3 +134,23 @@ class StepGraph(nn.Module):
         token = torch.arange(size, device=newest.device)
         free = token.ne(dictionary.pad()) & (token.ne(dictionary.eos()) | newest.ge(shortest))
         return (forced.eq(FREE) & free) | token.eq(forced)
+
+
+def best_candidates(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the greatest of each sentence, and their numbers: beam times V plus token.
+
+    Only the ``count`` groups of tokens with the greatest maxima can hold them: a sort of few numbers after one pass
+    over all of them, which is several times as fast as a sort of all.
+
+    Args:
+        totals: B x k x V.
+        count: how many, 2k at most.
+    """
+    size = totals.size(2)
+    width = math.gcd(size, _GROUP, size // 2)  # two groups of each beam at least, so that there are 2k
+    groups = size // width  # token t is in group t % groups
+    chosen = totals.unflatten(2, (width, groups)).amax(dim=2).flatten(1).topk(count).indices
+    members = torch.arange(width, device=totals.device) * groups
+    numbers = ((chosen // groups * size + chosen % groups)[:, :, None] + members).flatten(1)
+    best, places = totals.flatten(1).gather(1, numbers).topk(count)
+    return best, numbers.gather(1, places)

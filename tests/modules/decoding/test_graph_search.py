@@ -7,6 +7,8 @@ import torch
 from graph_checks import ALL_VARIANTS, EagerGraphs, assert_same_hypotheses, sentences
 from tiny_models import build_tiny
 
+from fairseq_depthwise.modules.decoding.search_graphs import best_candidates
+
 
 @pytest.mark.parametrize("variant", ALL_VARIANTS)
 def test_hypotheses_are_those_of_fairseq(variant: str) -> None:
@@ -54,3 +56,15 @@ def test_sentences_in_a_batch_are_translated_as_alone() -> None:
     for length in (1, 9, 4):
         assert_same_hypotheses([model], graphs, sentences(model, length), beam=3, longest=25)
     assert_same_hypotheses([model], graphs, sentences(model, *range(1, 20)), beam=3, longest=25)
+
+
+@pytest.mark.parametrize("vocabulary", [4, 5, 7, 9, 64, 777, 8000])
+def test_the_best_candidates_are_those_of_a_sort(vocabulary: int) -> None:
+    """Vocabularies that are divided into groups, and ones that are not; also where most tokens are impossible."""
+    for beams in (1, 2, 5):
+        totals = torch.randn(3, beams, vocabulary)
+        totals[1] = torch.where(totals[1] < totals[1].max(), -torch.inf, totals[1])
+        best, numbers = best_candidates(totals, 2 * beams)
+        assert torch.equal(best, totals.flatten(1).topk(2 * beams).values)
+        assert torch.equal(totals.flatten(1).gather(1, numbers), best)
+        assert all(len(set(row)) == 2 * beams for row in numbers.tolist())
