@@ -58,14 +58,22 @@ def quantize_onnx(file: str) -> None:
 
     Products of several matrices at once, the linear layers of a multi-unit encoder, stay in float32.
     """
-    quantization, aside = require("onnxruntime.quantization"), f"{file}.int8"
-    graph = require("onnx").load(file).graph
+    quantization, onnx, aside = require("onnxruntime.quantization"), require("onnx"), f"{file}.int8"
+    model = onnx.load(file)
+    graph = model.graph
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    for node in [node for node in graph.node if node.op_type == "Transpose" and node.input[0] in weights]:
+        # The table that embedding and output projection share; only a weight as the product reads it is quantized.
+        (order,) = (list(attribute.ints) for attribute in node.attribute)
+        values = onnx.numpy_helper.to_array(weights[node.input[0]]).transpose(order)
+        graph.initializer.append(onnx.numpy_helper.from_array(values.copy(), node.output[0]))
+        graph.node.remove(node)
     dimensions = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     # Several products at once, as the units of a layer have them, have no scale for each output in onnxruntime.
     several = [node.name for node in graph.node if any(dimensions.get(name, 2) > 2 for name in node.input)]
     with _silent():
         quantization.quantize_dynamic(
-            file, aside, per_channel=True, weight_type=quantization.QuantType.QInt8, op_types_to_quantize=["MatMul"],
+            model, aside, per_channel=True, weight_type=quantization.QuantType.QInt8, op_types_to_quantize=["MatMul"],
             nodes_to_exclude=several,
         )  # fmt: skip
     os.replace(aside, file)
