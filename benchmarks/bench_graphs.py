@@ -12,9 +12,8 @@ from workloads import BEAM, Batch, Decoding, Side
 
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
-from fairseq_depthwise.serving.export_folder import graph_files
-from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs, quantize_onnx, write_onnx
-from fairseq_depthwise.serving.traced_graphs import trace
+from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs, int8_graphs, write_onnx_files
+from fairseq_depthwise.serving.traced_graphs import graph_files, trace
 
 
 class GraphDecoding:
@@ -49,11 +48,11 @@ class GraphDecoding:
 def _graphs(model: Any, kind: str) -> Graphs:
     if kind == "compiled":
         return compiled_graphs([model], "the model", lambda sentence: None)
+    if kind == "int8":
+        return int8_graphs([model], "the model", lambda sentence: None)
     with tempfile.TemporaryDirectory() as folder:
-        functions = graph_files(model, ".onnx")
+        functions = graph_files([model], ".onnx")
         files = {name: os.path.join(folder, about["file"]) for name, about in functions.items()}
-        write_onnx(trace([model], "the model", in_place=False), files, functions)
-        if kind == "onnx int8":
-            for file in files.values():
-                quantize_onnx(file)
+        graphs = trace([model], "the model", in_place=False)
+        write_onnx_files(graphs, [model], "the model", files, functions, int8=False)
         return OnnxGraphs(*files.values(), threads=torch.get_num_threads())

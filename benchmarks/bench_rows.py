@@ -148,7 +148,7 @@ def _rows() -> Iterator[Row]:
     for loop in ("", ", loop"):  # every unit has inputs of its own: another path through the code
         yield Row(f"mute 4, sequential{loop}", MUTE, extra=_SEQUENTIAL, loop=bool(loop))
     yield Row("sdt 6", SDT)
-    for precision in ("bf16", "int8", "compiled", "onnx", "onnx int8"):
+    for precision in ("bf16", "compiled", "onnx", "int8"):
         yield Row(f"depth-wise, {precision}", DEPTHWISE, precision=precision)
         yield Row(f"mute 4, {precision}", MUTE, extra=("--encoder-units", "4"), precision=precision)
         yield Row(f"sdt 6, {precision}", SDT, precision=precision)
@@ -197,7 +197,7 @@ GRAPHS = (
     *(
         name
         for base in ("depth-wise", "mute 4", "sdt 6")
-        for name in (base, f"{base}, compiled", f"{base}, onnx", f"{base}, onnx int8", f"{base}, int8")
+        for name in (base, f"{base}, compiled", f"{base}, onnx", f"{base}, int8")
     ),
 )
 

@@ -40,7 +40,7 @@ class Job:
         side: fairseq's architecture with its options.
         ours: whether the plugin is imported.
         part: training or decoding.
-        precision: fp32, bf16, int8, or what decodes in float32: compiled, onnx (or onnx int8).
+        precision: fp32, bf16, or graphs: compiled, onnx, and int8, which is ONNX, too.
         device: cpu or cuda.
         vocabulary: entries of the dictionary.
         train_tokens: target tokens of a training batch.
@@ -104,7 +104,7 @@ def build(job: Job, dictionary: Any) -> Any:
         from bench_ctranslate2 import CTranslate2Decoding
 
         return CTranslate2Decoding(job.side, dictionary, job.device, job.precision)
-    if job.precision in ("compiled", "onnx", "onnx int8"):
+    if job.precision in ("compiled", "onnx", "int8"):
         from bench_graphs import GraphDecoding
 
         return GraphDecoding(job.side, dictionary, job.precision)

@@ -183,8 +183,6 @@ class Decoding:
         self.task = TranslationTask(cfg.task, dictionary, dictionary)
         self.model = self.task.build_model(cfg.model).to(device=device, dtype=TYPES.get(precision))
         self.model.prepare_for_inference_(cfg)  # afterwards the model's eval() is fairseq's and returns None
-        if precision == "int8":
-            self._quantize()
         self.generators: dict[int, Any] = {}
         self.steps: list[int] = []
 
@@ -194,12 +192,6 @@ class Decoding:
         self.steps.append(0)
         self.generators[beam].min_len = batch["net_input"]["src_tokens"].size(1)
         self.task.inference_step(self.generators[beam], [self.model], batch)
-
-    def _quantize(self) -> None:
-        """Replace the linear layers with those in int8."""
-        from fairseq_depthwise.serving.int8 import quantize
-
-        quantize([self.model])
 
     def _generator(self, beam: int) -> Any:
         """Return fairseq's search with so many beams, which counts the decoder's steps."""

@@ -70,8 +70,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
         "models": len(translator.models),
     }
     layers = model.encoder.layers
-    # In int8 a cell has its projections joined in one, and no gates by themselves.
-    if isinstance(getattr(layers[0], "cell", None), DepthwiseLSTMCell) and translator.quantization is None:
+    if isinstance(getattr(layers[0], "cell", None), DepthwiseLSTMCell):
         document["gates"] = _gates(model, source, previous)
     if isinstance(layers[0], MultiUnitEncoderLayer):
         document["units"] = [_rounded(layer.coefficients()) for layer in layers]

@@ -114,7 +114,7 @@ def _add_search_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     precision.add_argument(
         "--int8", action="store_true",
-        help="compute linear layers in int8, on a CPU; stderr reports how many, and the model's size",
+        help="compute matrix products in int8, on a CPU, by onnxruntime; made at the first use, and kept",
     )  # fmt: skip
     group.add_argument(
         "--reference", metavar="REF",
@@ -233,8 +233,6 @@ def _load(options: argparse.Namespace, precision: str) -> LoadedTranslator:
     source, target = translator.languages
     where = f"{source} to {target}, on {translator.device}"
     print(f"{', '.join(translator.files)} with {translator.data}: {where}", file=sys.stderr)
-    if translator.quantization is not None:
-        print(translator.quantization, file=sys.stderr)
     return translator
 
 

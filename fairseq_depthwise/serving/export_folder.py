@@ -23,9 +23,15 @@ from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.directions import first_task, languages_of, target_start
-from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs, quantize_onnx, require, write_onnx
+from fairseq_depthwise.serving.onnx_graphs import require_onnx, write_onnx_files
 from fairseq_depthwise.serving.text_codec import TextOptions, settings_for
-from fairseq_depthwise.serving.traced_graphs import callable_programs, refuse_unless_ours, require_equal, trace
+from fairseq_depthwise.serving.traced_graphs import (
+    callable_programs,
+    graph_files,
+    refuse_unless_ours,
+    require_equal,
+    trace,
+)
 
 #: The version of the folder's layout, under ``format`` in its configuration.
 FORMAT = 2
@@ -87,8 +93,7 @@ def export(
     if options.dtype != "float32" and options.format == "onnx":
         raise UserError(f"--dtype {options.dtype} cannot be had with --format onnx; leave it out, or add --int8")
     if options.format == "onnx":
-        for module in ("onnx", "onnxscript", "onnxruntime"):
-            require(module)
+        require_onnx()
     place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:
@@ -118,7 +123,7 @@ def export(
         "dtype": "int8" if options.int8 else options.dtype,
         **_language(task, model),
         "text": text,
-        "functions": graph_files(model, ENDINGS[options.format]),
+        "functions": graph_files([model], ENDINGS[options.format]),
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
         paths = {name: os.path.join(aside, graph["file"]) for name, graph in config["functions"].items()}
@@ -126,14 +131,7 @@ def export(
             for program, path in zip((graphs.encoder, graphs.step), paths.values(), strict=True):
                 _save(program, path)
         else:
-            write_onnx(graphs, paths, config["functions"])
-            threads = torch.get_num_threads()
-            require_equal(OnnxGraphs(*paths.values(), threads=threads), [model], trained.path)
-            if options.int8:
-                for path in paths.values():
-                    quantize_onnx(path)
-                # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
-                require_equal(OnnxGraphs(*paths.values(), threads=threads), [model], trained.path, tolerance=1.0)
+            write_onnx_files(graphs, [model], trained.path, paths, config["functions"], int8=options.int8)
         for side, dictionary in (("src", task.source_dictionary), ("tgt", task.target_dictionary)):
             dictionary.save(os.path.join(aside, f"dict.{side}.txt"))
         for source, name in subwords.items():
@@ -193,50 +191,3 @@ def _text(
         if settings.bpe.get(option):
             files[text[option]] = text[option] = name
     return text, files
-
-
-def graph_files(model: StackModel, ending: str) -> dict[str, Any]:
-    """Files and the tensors that go in and out, in order; sizes with a name may be any."""
-    dtype = str(model.encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
-    attentions: list[Any] = [layer.cross_attention for layer in model.decoder.layers]
-    hypotheses = ("sentences", "beams")
-    padding = _tensor("padding", "bool", "sentences", "source")
-    cross, own, newest = [], [], []
-    for number, attention in enumerate(attentions):
-        for kind in ("keys", "values"):
-            around = ("sentences", attention.heads, attention.head_dim)
-            cross.append(_tensor(f"cross_{kind}_{number}", dtype, *around[:2], "source", around[2]))
-            own.append(_tensor(f"own_{kind}_{number}", dtype, *around[:2], "capacity", "beams", around[2]))
-            newest.append(_tensor(f"newest_{kind}_{number}", dtype, *around[:2], "beams", around[2]))
-    layers = [
-        tensor
-        for number in range(len(attentions))
-        for tensor in (*own[2 * number : 2 * number + 2], *cross[2 * number : 2 * number + 2])
-    ]
-    ancestors = _tensor("ancestors", "int64", *hypotheses, "capacity")
-    integers = [_tensor(name, "int64", 1) for name in ("newest", "forced", "shortest")]
-    return {
-        "encoder": {
-            "file": f"encoder{ending}",
-            "inputs": [_tensor("source_tokens", "int64", "sentences", "source")],
-            "outputs": [padding, *cross],
-        },
-        "decoder_step": {
-            "file": f"decoder_step{ending}",
-            "inputs": [
-                _tensor("tokens", "int64", *hypotheses),
-                _tensor("origins", "int64", *hypotheses),
-                _tensor("totals", "float32", *hypotheses),
-                ancestors, *integers, padding, *layers,
-            ],
-            "outputs": [
-                _tensor("best", "float32", "sentences", "2 * beams"),
-                _tensor("numbers", "int64", "sentences", "2 * beams"),
-                {**ancestors, "name": "ancestors_after"}, *newest,
-            ],
-        },
-    }  # fmt: skip
-
-
-def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
-    return {"name": name, "dtype": dtype, "shape": list(shape)}

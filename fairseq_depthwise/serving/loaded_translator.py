@@ -16,7 +16,6 @@ from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchLimits
-from fairseq_depthwise.modules.linear.quantized import require_quantized_products
 from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch, GraphBeamSearch
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
@@ -28,7 +27,7 @@ from fairseq_depthwise.serving.directions import (
     task_for,
 )
 from fairseq_depthwise.serving.exported_folder import ExportedFolder, is_exported, load_exported
-from fairseq_depthwise.serving.int8 import Quantization, quantize
+from fairseq_depthwise.serving.onnx_graphs import int8_graphs, require_onnx
 from fairseq_depthwise.serving.search.alignment import KINDS
 from fairseq_depthwise.serving.search.constraints import ORDERS
 from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Translation
@@ -53,7 +52,7 @@ class TranslatorOptions:
         max_line_tokens: a line of more tokens is translated in pieces of so many at most; None for what the models
             take. Then a piece has half as many as a hypothesis may have, so that its translation is not cut off.
         dtype: of the models.
-        int8: let linear layers compute in 8 bits, on a CPU, and everything else in float32.
+        int8: let matrix products compute in 8 bits, on a CPU, through onnxruntime.
         compile: compile the models for this CPU at the first use.
         token_scores: also return the tokens of hypotheses and their log-probabilities.
         alignment: also return which source words a hypothesis's words attend to: "hard", or True for that, each word
@@ -99,9 +98,6 @@ class LoadedTranslator:
         device: where.
         say: called with what takes long, and why models that are to be compiled are not.
 
-    Attributes:
-        quantization: with ``int8``, which linear layers compute in 8 bits; otherwise None.
-
     Raises:
         ArgumentError: a UserError that names these arguments: a file is no checkpoint, does not fit the data, or is not
             enough to say how text becomes tokens; or 8 bits are asked for where they are not possible.
@@ -121,7 +117,6 @@ class LoadedTranslator:
     ) -> None:
         self.options = options or TranslatorOptions()
         self.device = torch.device(device)
-        self.quantization: Quantization | None = None
         self.models: list[Any] = []
         self._graphs: Graphs | None = None
         self._exported: ExportedFolder | None = None
@@ -132,6 +127,8 @@ class LoadedTranslator:
             self._load_checkpoints(model, data, source_lang, target_lang)
             if self.options.compile:
                 self._compile(say)
+            elif self.options.int8:
+                self._quantize(say)
 
     def _load_exported(self, path: str, data: str | None, source_lang: str | None, target_lang: str | None) -> None:
         if data is not None:
@@ -168,11 +165,18 @@ class LoadedTranslator:
         else:
             self._directions.clear()
 
+    def _quantize(self, say: Callable[[str], None]) -> None:
+        path = ":".join(self.files)
+        for model in self.models:
+            refuse_unless_ours(path, model)
+        self._graphs = int8_graphs(self.models, path, say)
+        self._directions.clear()
+
     def _load_checkpoints(self, model: str, data: str | None, source_lang: str | None, target_lang: str | None) -> None:
         if self.options.int8:
             if self.device.type != "cpu":
                 raise UserError("--int8 computes on a CPU, and a GPU is in use; add --cpu, or give --bf16 instead")
-            require_quantized_products()
+            require_onnx()
         self.files = checkpoint_files(model)
         first, *others = self.files
         checkpoint = Checkpoint(first)
@@ -188,8 +192,6 @@ class LoadedTranslator:
         self.models += [Checkpoint(path).model(self._task, self.data) for path in others]
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
         self._direction(*self.languages)
-        # After the search has made the models ready: then it is known which maps are computed together.
-        self.quantization = quantize(self.models) if self.options.int8 else None
 
     @property
     def languages(self) -> tuple[str, str]:

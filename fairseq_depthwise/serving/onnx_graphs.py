@@ -7,33 +7,81 @@ import importlib
 import io
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.traced_graphs import TracedGraphs
+from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.modules.decoding.graph_search import Graphs
+from fairseq_depthwise.serving.kept_graphs import kept_folder
+from fairseq_depthwise.serving.traced_graphs import TracedGraphs, graph_files, require_equal, trace
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
 OPSET = 20
+
+#: What the extra ``onnx`` brings.
+_MODULES = ("onnx", "onnxscript", "onnxruntime")
 
 #: What a file's metadata is read by.
 PRODUCER = "fairseq-depthwise"
 
 
-def write_onnx(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[str, Any]) -> None:
-    """Write both graphs, checked by :mod:`onnx`.
+def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
+    """Return the graphs of models with matrix products in int8, made now unless they have been before.
 
     Args:
-        graphs: not in place.
-        files: of the encoder and the step, by their names.
-        about: ``inputs`` and ``outputs`` of each: tensors with their ``name``, in order.
+        models: on the CPU, in evaluation mode, after fairseq's ``prepare_for_inference_``.
+        path: their checkpoints, for messages.
+        say: called with what takes long.
 
     Raises:
-        UserError: onnx is not installed, or it cannot express or refuses the graph.
+        UserError: onnxruntime is not installed, or they cannot be traced.
     """
+    require_onnx()
+    functions = graph_files(models, ".onnx")
+
+    def make(folder: Path) -> None:
+        say(f"quantizing {path}; this takes half a minute or more, and is kept")
+        files = {name: str(folder / about["file"]) for name, about in functions.items()}
+        write_onnx_files(trace(models, path, in_place=False), models, path, files, functions, int8=True)
+
+    versions = [require(module).__version__ for module in _MODULES]
+    folder = kept_folder("int8", models, versions, make, say)
+    return OnnxGraphs(*(str(folder / about["file"]) for about in functions.values()), threads=torch.get_num_threads())
+
+
+def write_onnx_files(
+    graphs: TracedGraphs, models: Sequence[StackModel], path: str, files: Mapping[str, str],
+    about: Mapping[str, Any], *, int8: bool,
+) -> None:  # fmt: skip
+    """Write both graphs, checked by :mod:`onnx` and compared with the models.
+
+    Args:
+        graphs: of the models, not in place.
+        models: on the CPU, in evaluation mode.
+        path: their checkpoints, for messages.
+        files: of the encoder and the step, by their names.
+        about: of :func:`graph_files`.
+        int8: let matrix products compute in int8.
+
+    Raises:
+        UserError: onnx cannot express or refuses a graph, or a probability differs.
+    """
+    _write(graphs, files, about)
+    threads = torch.get_num_threads()
+    require_equal(OnnxGraphs(*files.values(), threads=threads), models, path)
+    if int8:
+        for file in files.values():
+            _quantize(file)
+        # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
+        require_equal(OnnxGraphs(*files.values(), threads=threads), models, path, tolerance=1.0)
+
+
+def _write(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[str, Any]) -> None:
     onnx = require("onnx")
     for (name, file), program in zip(files.items(), (graphs.encoder, graphs.step), strict=True):
         inputs, outputs = ([tensor["name"] for tensor in about[name][side]] for side in ("inputs", "outputs"))
@@ -53,7 +101,7 @@ def write_onnx(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[st
             raise UserError(f"the {name} cannot be written as ONNX: {reason}") from error
 
 
-def quantize_onnx(file: str) -> None:
+def _quantize(file: str) -> None:
     """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs.
 
     Products of several matrices at once, the linear layers of a multi-unit encoder, stay in float32.
@@ -120,6 +168,12 @@ def _run(session: Any, arguments: Sequence[Tensor]) -> list[Tensor]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         raise UserError(f"onnxruntime cannot run the graph: {reason}") from error
     return [torch.from_numpy(array) for array in results]
+
+
+def require_onnx() -> None:
+    """Raise :class:`UserError` where what the extra ``onnx`` brings is not installed."""
+    for module in _MODULES:
+        require(module)
 
 
 def require(module: str) -> Any:

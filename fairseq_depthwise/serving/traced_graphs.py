@@ -157,6 +157,53 @@ def _drop_unused(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
+def graph_files(models: Sequence[StackModel], ending: str) -> dict[str, Any]:
+    """Return files of the graphs and the tensors that go in and out, in order; sizes with a name may be any."""
+    dtype = str(models[0].encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
+    attentions: list[Any] = [layer.cross_attention for model in models for layer in model.decoder.layers]
+    hypotheses = ("sentences", "beams")
+    padding = _tensor("padding", "bool", "sentences", "source")
+    cross, own, newest = [], [], []
+    for number, attention in enumerate(attentions):
+        for kind in ("keys", "values"):
+            around = ("sentences", attention.heads, attention.head_dim)
+            cross.append(_tensor(f"cross_{kind}_{number}", dtype, *around[:2], "source", around[2]))
+            own.append(_tensor(f"own_{kind}_{number}", dtype, *around[:2], "capacity", "beams", around[2]))
+            newest.append(_tensor(f"newest_{kind}_{number}", dtype, *around[:2], "beams", around[2]))
+    layers = [
+        tensor
+        for number in range(len(attentions))
+        for tensor in (*own[2 * number : 2 * number + 2], *cross[2 * number : 2 * number + 2])
+    ]
+    ancestors = _tensor("ancestors", "int64", *hypotheses, "capacity")
+    integers = [_tensor(name, "int64", 1) for name in ("newest", "forced", "shortest")]
+    return {
+        "encoder": {
+            "file": f"encoder{ending}",
+            "inputs": [_tensor("source_tokens", "int64", "sentences", "source")],
+            "outputs": [padding, *cross],
+        },
+        "decoder_step": {
+            "file": f"decoder_step{ending}",
+            "inputs": [
+                _tensor("tokens", "int64", *hypotheses),
+                _tensor("origins", "int64", *hypotheses),
+                _tensor("totals", "float32", *hypotheses),
+                ancestors, *integers, padding, *layers,
+            ],
+            "outputs": [
+                _tensor("best", "float32", "sentences", "2 * beams"),
+                _tensor("numbers", "int64", "sentences", "2 * beams"),
+                {**ancestors, "name": "ancestors_after"}, *newest,
+            ],
+        },
+    }  # fmt: skip
+
+
+def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
+    return {"name": name, "dtype": dtype, "shape": list(shape)}
+
+
 @torch.no_grad()
 def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, tolerance: float | None = None) -> None:
     """Compare some steps with the models' own, for one hypothesis of one sentence and for several.

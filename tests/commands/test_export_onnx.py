@@ -17,6 +17,7 @@ from probe_checkpoints import checkpoint_of
 
 from fairseq_depthwise import cli
 from fairseq_depthwise.serving.beam_search import BeamOptions
+from fairseq_depthwise.serving.kept_graphs import VARIABLE
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 from fairseq_depthwise.serving.text_codec import TextOptions
 
@@ -53,9 +54,16 @@ print(json.dumps([[translator.translate(line, beam) for line in lines] for beam 
 """
 
 
-def loaded(path: str, beam: int, **options: Any) -> LoadedTranslator:
-    chosen = TranslatorOptions(beam=BeamOptions(beam, 0.6, LONGEST), text=TextOptions(tokenized=True))
-    return LoadedTranslator(path, options=chosen, **options)
+def loaded(path: str, beam: int, *, data: str, int8: bool = False) -> LoadedTranslator:
+    text = TextOptions(tokenized=True)
+    return LoadedTranslator(
+        path, data=data, options=TranslatorOptions(BeamOptions(beam, 0.6, LONGEST), text, int8=int8)
+    )
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +80,7 @@ def folders(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
             exported |= {"torch": []}
         for name, given in exported.items():
             assert cli.main(["export", checkpoint, str(folder / name), "--data", data, *given]) == 0
-            config = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
+            config = config_of(folder / name)
             config["search"]["max_length"] = LONGEST
             (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return found
@@ -96,7 +104,7 @@ def test_translations_with_onnxruntime_alone_are_the_models(family: str, folders
 
 def test_files_are_as_the_configuration_says(folders: dict[str, Path]) -> None:
     folder = folders["mute_transformer"] / "onnx"
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = config_of(folder)
     for about in config["functions"].values():
         model = onnx.load(folder / about["file"])
         onnx.checker.check_model(model, full_check=True)
@@ -159,6 +167,50 @@ def test_weights_in_int8_are_a_quarter_as_large(folders: dict[str, Path]) -> Non
     assert none == 0
     assert integers >= 6
     assert left < floats
+    # The table that embedding and output projection share: looked up in float32, multiplied in int8.
+    model = onnx.load(folders["sdt_transformer"] / "int8" / "decoder_step.onnx")
+    vocabulary = config_of(folders["sdt_transformer"] / "int8")["vocabulary"]["target"]
+    kinds = {
+        tensor.data_type for tensor in model.graph.initializer if vocabulary in tensor.dims and len(tensor.dims) == 2
+    }
+    assert kinds == {onnx.TensorProto.FLOAT, onnx.TensorProto.INT8}
+
+
+def test_translate_in_int8_is_the_exported_folder(
+    folders: dict[str, Path], data: str, printed: Callable[..., str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Made at the first use, and kept; lines with constraints are searched in float32."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    folder = folders["sdt_transformer"]
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    search = [tmp_path / "text", "--beam", "3", "--max-len-b", str(LONGEST), "--tokenized", "--json"]
+    expected = printed("translate", folder / "int8", *search)
+    for made in (True, False):
+        assert (
+            cli.main(["translate", *map(str, [folder / "model.pt", *search]), "--data", data, "--cpu", "--int8"]) == 0
+        )
+        captured = capsys.readouterr()
+        assert captured.out == expected
+        assert ("quantizing" in captured.err) == made
+    translator = loaded(str(folder / "model.pt"), 3, data=data, int8=True)
+    (found,) = translator.translations(["w3 w1"], constraints=[["w5"]])
+    assert "w5" in found.text.split()
+    assert not found.unmet_constraints
+
+
+def test_int8_is_for_our_models(data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
+    (tmp_path / "text").write_text("w1\n", encoding="utf-8")
+    given = [
+        "translate",
+        checkpoint_of(tmp_path, "transformer"),
+        tmp_path / "text",
+        "--data",
+        data,
+        "--cpu",
+        "--tokenized",
+    ]
+    assert "architecture TransformerModel" in refusal(*given, "--int8")
 
 
 @pytest.mark.parametrize(

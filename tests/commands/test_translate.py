@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from probe_checkpoints import KINDS, checkpoint_of, data_in
+from probe_checkpoints import checkpoint_of, data_in
 
 from fairseq_depthwise import cli
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
@@ -209,21 +208,6 @@ def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys
     assert len(translated(capsys, *given, "--tokenized")) == len(LINES)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_int8(kind: str, data: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["translate", checkpoint_of(tmp_path, kind), text, "--data", data, "--json", *SEARCH]
-    scores = []
-    for options in ([], ["--int8"]):
-        assert cli.main([*command, *options]) == 0
-        captured = capsys.readouterr()
-        scores.append([json.loads(line)["score"] for line in captured.out.splitlines()])
-    assert scores[1] == pytest.approx(scores[0], abs=0.3)
-    assert scores[0] != scores[1]
-    assert re.search(r"int8: (\d+) of \1 ", captured.err)
-    # In each stack gates and 3 layers: attention, twice in the decoder, and two of the hidden net. The vocabulary.
-    assert kind != "depthwise_lstm_transformer" or "int8: 51 of 51 " in captured.err
-
-
 def test_cost_of_a_lower_precision(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,10 +225,10 @@ def test_cost_of_a_lower_precision(
     assert document["different_lines"] >= sum(map(str.__ne__, *translations.values()))
     assert document["difference"] == pytest.approx(document["lower_bleu"] - document["full_bleu"])
     monkeypatch.setattr("sys.stdin", Stdin(lines[3:]))
-    table = translated(capsys, *arguments, "--int8", "--output", str(tmp_path / "out"))
+    table = translated(capsys, *arguments, "--bf16", "--output", str(tmp_path / "out"))
     assert table == []
     printed = (tmp_path / "out").read_text(encoding="utf-8").split("\n")
-    assert [line.split()[:1] for line in printed[:4]] == [["precision"], ["fp32"], ["int8"], ["difference"]]
+    assert [line.split()[:1] for line in printed[:4]] == [["precision"], ["fp32"], ["bf16"], ["difference"]]
     assert printed[1].split()[1] == f"{document['full_bleu']:.2f}"
     assert printed[5].endswith(" of 5 translations differ")
 

@@ -15,6 +15,7 @@ from probe_checkpoints import checkpoint_of
 
 from fairseq_depthwise import cli
 from fairseq_depthwise.serving import compiled_graphs
+from fairseq_depthwise.serving.kept_graphs import VARIABLE
 
 LINES = ["w0 w1", "", "w3 w1 w2 w7 w7 w6", "w5", "w2 zz w2", "w6 w1 w0 w0 w4 w5 w5 w1"]
 
@@ -36,7 +37,7 @@ def translate(
     cache: Path, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Translate:
     """``translate(checkpoint, *options)``: the lines on stdout, and those on stderr."""
-    monkeypatch.setenv(compiled_graphs.VARIABLE, str(cache))
+    monkeypatch.setenv(VARIABLE, str(cache))
     monkeypatch.setattr(compiled_graphs, "_SETTINGS", QUICK)
     text = tmp_path / "text"
     text.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
@@ -81,7 +82,7 @@ def test_it_is_compiled_once_and_translates_the_same(
         parts = [sentence for sentence in said if "compiling" in sentence and checkpoint in sentence]
         assert bool(parts) == (number == 0), said
     (folder,) = cache.glob("*/*/*")
-    assert sorted(os.listdir(folder)) == ["encoder.pt2", "step_few.pt2", "step_many.pt2"]
+    assert sorted(os.listdir(folder)) == ["encoder.pt2", "made_by.json", "step_few.pt2", "step_many.pt2"]
     # A damaged result is named, and the model translates without.
     (folder / "encoder.pt2").write_bytes(b"damaged")
     found, said = translate(checkpoint, "--beam", "1", "--max-len-b", "8", "--compile")

@@ -350,14 +350,6 @@ def test_explanations(kind: str, part: str | None, data: str, tmp_path: Path) ->
             assert (status, document["error"].split()[0]) == (400, name)
 
 
-def test_explanations_in_int8(data: str, tmp_path: Path) -> None:
-    translator = translator_of("depthwise_lstm_transformer", data, tmp_path, int8=True)
-    with served(translator, explain=partial(explain, translator)) as client:
-        status, document, _ = client.send(b'{"line": "w1 w2"}', path="/explain")
-        assert (status, len(document["attention"])) == (200, len(document["target"]))
-        assert "gates" not in document
-
-
 def test_languages_of_a_request(tmp_path: Path) -> None:
     path, data = multilingual_checkpoint(tmp_path, "--encoder-langtok", "tgt"), multilingual_data(tmp_path / "bin")
     options = TranslatorOptions(beam=BeamOptions(3, 0.6, 10), nbest=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +11,7 @@ from graph_checks import EagerGraphs, assert_same_hypotheses, sentences
 from tiny_models import build_tiny
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving import compiled_graphs as compiling
 from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.compiled_graphs import cache_folder
 from fairseq_depthwise.serving.traced_graphs import callable_programs, require_equal, trace
 
 pytestmark = pytest.mark.slow
@@ -80,23 +77,3 @@ def test_what_torch_cannot_trace_is_refused_with_its_reason() -> None:
     model.decoder.layers[0].register_forward_pre_hook(lambda *_: float(torch.ones(1).sum() + model.x))
     with pytest.raises(UserError, match=r"decoder of model.pt .*: AttributeError"):
         trace([model], "model.pt", in_place=True)
-
-
-# --- compiled ahead of time ------------------------------------------------------------------------------------------
-
-
-def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in it would be run."""
-    monkeypatch.setenv(compiling.VARIABLE, str(tmp_path))
-    folder = cache_folder()
-    assert folder.stat().st_mode & 0o077 == 0
-    folder.chmod(0o777)
-    with pytest.raises(UserError, match=str(folder)):
-        cache_folder()
-
-
-def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv(compiling.VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(UserError, match=compiling.VARIABLE):
-        cache_folder()

@@ -182,7 +182,11 @@ def test_constraints_equal_those_of_interactive(
     assert "lacks" not in result.stderr
 
 
-def test_cost_of_int8(run_command: RunCommand, checkpoint: Path, tmp_path: Path) -> None:
+def test_cost_of_int8(
+    run_command: RunCommand, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("FAIRSEQ_DEPTHWISE_CACHE", str(tmp_path / "cache"))
     lines = (CORPUS / "test.en").read_text(encoding="utf-8").split("\n")[:40]
     (tmp_path / "en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     texts = {}
@@ -200,7 +204,6 @@ def test_cost_of_int8(run_command: RunCommand, checkpoint: Path, tmp_path: Path)
     assert document["full_bleu"] == pytest.approx(100)
     assert 60 < document["lower_bleu"] <= document["full_bleu"] + 1e-6
     assert document["different_lines"] == sum(map(str.__ne__, *(text.split("\n") for text in texts.values())))
-    assert re.search(r"int8: (\d+) of \1 ", result.stderr)
 
 
 def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> None:

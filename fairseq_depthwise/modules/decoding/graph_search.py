@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_compat import UserError
 from fairseq_depthwise.modules.decoding.search_graphs import FREE
 from fairseq_depthwise.modules.decoding.static_cache import UNWRITTEN
 
@@ -109,7 +110,11 @@ class GraphSearch:
 
     @torch.inference_mode()
     def __call__(self, source_tokens: Tensor, limits: SearchLimits) -> list[list[FoundHypothesis]]:
-        """Return the hypotheses of each sentence of ``source_tokens`` (B x S), the best first."""
+        """Return the hypotheses of each sentence of ``source_tokens`` (B x S), the best first.
+
+        Raises:
+            UserError: a score is NaN.
+        """
         beams = limits.beam
         sentences = [_Sentence() for _ in range(source_tokens.size(0))]
         padding, *cross = self.graphs.encode(source_tokens)
@@ -149,6 +154,8 @@ class GraphSearch:
         origins: list[int] = []
         tokens: list[int] = []
         totals: list[float] = []
+        if math.isnan(scores[0]):
+            raise UserError("the model's scores are NaN; give another checkpoint")
         for rank, (total, candidate) in enumerate(zip(scores, candidates, strict=True)):
             origin, token = divmod(candidate, self.vocabulary)
             if token == self.eos and total > -math.inf:

@@ -120,8 +120,8 @@ class StepGraph(nn.Module):
         if len(log_probs) > 1:
             probabilities = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
         allowed = self._allowed(probabilities.size(-1), newest, forced, shortest)
-        probabilities = torch.where(allowed & probabilities.isfinite(), probabilities.float(), -torch.inf)
-        best, numbers = best_candidates(probabilities.view(sentences, beams, -1) + totals[:, :, None], 2 * beams)
+        sums = probabilities.float().view(sentences, beams, -1) + torch.where(allowed, 0.0, -torch.inf)
+        best, numbers = best_candidates(sums + totals[:, :, None], 2 * beams)
         # For the next step: the beam that each of the hypotheses is now.
         beam = torch.arange(beams, device=tokens.device)[:, None]
         ancestors = torch.where(torch.arange(capacity, device=tokens.device).eq(newest), beam, ancestors)

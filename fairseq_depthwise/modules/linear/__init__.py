@@ -1,1 +1,1 @@
-"""Linear layers: batched over units, prepacked for inference, quantized."""
+"""Linear layers: batched over units, prepacked for inference."""
