@@ -102,9 +102,9 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, AssertionError) and (longest := re.fullmatch(r"(\d+) < \1", message)) is not None:
         if _is_constrained(error):
             return (
-                f"--constraints: hypotheses have {longest[1]} tokens, the most that --max-len-a, --max-len-b and the model "
-                "allow, and not all constraints of their line; give a larger --max-len-b or fewer constraints, or "
-                "translate with fairseq-depthwise translate --constraints, which goes on without them"
+                f"--constraints: hypotheses have {longest[1]} tokens, the most that --max-len-a, --max-len-b and the "
+                "model allow, and not all constraints of their line; give a larger --max-len-b or fewer constraints, "
+                "or translate with fairseq-depthwise translate --constraints, which goes on without them"
             )
         return "the model's scores are NaN; if it computes with --fp16, leave that out, or give another checkpoint"
     if isinstance(error, AssertionError) and message.startswith(OWN_SENTENCES):
