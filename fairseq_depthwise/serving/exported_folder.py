@@ -77,10 +77,11 @@ def load_exported(path: str) -> ExportedFolder:
             raise ValueError(f"tokens and lengths {numbers} {longest}")
         languages, sizes = config["languages"], config["vocabulary"]
         options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
-        dictionaries = [_dictionary(path, side, sizes[name]) for side, name in (("src", "source"), ("tgt", "target"))]
+        expected = {"src": int(sizes["source"]), "tgt": int(sizes["target"])}
         recorded = _recorded(config["text"], path)
-    except (AttributeError, KeyError, LookupError, StopIteration, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise UserError(f"{path}/{CONFIG} is not what export writes: {error!r}") from error
+    dictionaries = [_dictionary(path, side, size) for side, size in expected.items()]
     graphs: Graphs
     paths = [os.path.join(path, file) for file in files]
     if ending == ENDINGS["onnx"]:

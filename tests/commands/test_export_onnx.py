@@ -188,7 +188,7 @@ def test_options_of_checkpoints_are_refused(
         ("encoder.onnx", b"", "encoder.onnx"),
         ("decoder_step.onnx", b"\x08" * 1000, "decoder_step.onnx"),
         ("dict.tgt.txt", b"\xff\xfe", "dict.tgt.txt"),
-        ("dict.src.txt", b"w0 1\n", "dict.src.txt"),
+        ("dict.src.txt", b"w0 1\n", "exported/dict.src.txt has 5 symbols"),
         ("dict.src.txt", None, "dict.src.txt"),
         ("encoder.onnx", None, "encoder.onnx"),
     ],
@@ -203,7 +203,9 @@ def test_damaged_folders_are_one_sentence(
         (folder / file).unlink()
     else:
         (folder / file).write_bytes(content)
-    assert named in refusal("translate", folder, "--tokenized")
+    sentence = refusal("translate", folder, "--tokenized")
+    assert named in sentence
+    assert sentence.startswith(f"{folder}/{file} ")
 
 
 def test_without_onnx_the_extra_is_named(
