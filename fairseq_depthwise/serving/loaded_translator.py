@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -188,7 +189,7 @@ class LoadedTranslator:
         self.models += [Checkpoint(path).model(self._task, self.data) for path in others]
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
         self._direction(*self.languages)
-        # After the search has made the models ready: then it is known which maps are computed together.
+        # After the search has made the models ready: then it is known which linear layers are computed together.
         self.quantization = quantize(self.models) if self.options.int8 else None
 
     @property
@@ -196,10 +197,16 @@ class LoadedTranslator:
         """Source and target language where :meth:`translate` is given none."""
         return languages_of(self._task)
 
+    def with_nbest(self, nbest: int) -> LoadedTranslator:
+        """Return a translator with the same models that makes text of so many hypotheses, which takes time."""
+        other = copy.copy(self)
+        other.options, other._directions = replace(self.options, nbest=nbest), {}
+        return other
+
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
     ) -> list[str]:
-        """The best translation of each line, in order; empty where the line is.
+        """Return the best translation of each line, in order; empty where the line is.
 
         Args:
             lines: raw text.
@@ -209,7 +216,8 @@ class LoadedTranslator:
         Raises:
             UserError: the model does not know the language.
         """
-        return [one.text for one in self.translations(lines, source_lang=source_lang, target_lang=target_lang)]
+        translations = self.translations(lines, source_lang=source_lang, target_lang=target_lang)
+        return [translation.text for translation in translations]
 
     @arguments_named()
     def translations(
@@ -221,7 +229,7 @@ class LoadedTranslator:
         constraints: Sequence[Sequence[str]] | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Translation]:
-        """As :meth:`translate`, with scores and what else is known.
+        """Return what :meth:`translate` does with scores and what else is known.
 
         Args:
             lines: raw text.
@@ -255,7 +263,7 @@ class LoadedTranslator:
         return constraints
 
     def _direction(self, source_lang: str, target_lang: str) -> Direction:
-        """What a direction needs; made once."""
+        """Return what a direction needs; made once."""
         pair = (source_lang, target_lang)
         if pair not in self._directions:
             task = task_for(self._task, source_lang, target_lang)
@@ -291,7 +299,7 @@ class LoadedTranslator:
         return ((), None) if self._exported is None else (self._exported.prefix, self._exported.suffix)
 
     def _longest(self, task: FairseqTask) -> int:
-        """Source tokens that all models take, the end of the sentence among them."""
+        """Return how many source tokens all models take, the end of the sentence among them."""
         if self._exported is not None:
             return self._exported.longest[0] - len(self._exported.prefix) - len(self._exported.suffix) + 1
         positions = utils.resolve_max_positions(task.max_positions(), *(model.max_positions() for model in self.models))
