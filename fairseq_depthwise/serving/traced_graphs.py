@@ -190,7 +190,7 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, toler
 def _best_of_graphs(
     graphs: Graphs, models: Sequence[StackModel], source: Tensor, target: Tensor, beams: int
 ) -> list[Tensor]:
-    """The best log-probabilities (B x 2k) after each token of ``target`` (N x T)."""
+    """Return the best log-probabilities (B x 2k) after each token of ``target`` (N x T)."""
     padding, *cross = graphs.encode(source)
     state = SearchState.first(padding, cross, beams)
     found = []
@@ -206,7 +206,7 @@ def _best_of_graphs(
 
 
 def _best_of_models(models: Sequence[StackModel], source: Tensor, target: Tensor, beams: int) -> Tensor:
-    """The same after all of ``target`` (N x T), as the models have it for a whole sentence."""
+    """Return the same after all of ``target`` (N x T), as the models have it for a whole sentence."""
     found = []
     for model in models:
         encoded = model.encoder.reorder_encoder_out(
