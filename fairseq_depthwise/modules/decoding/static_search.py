@@ -73,15 +73,10 @@ class StaticStep:
         dtype = torch.promote_types(like.dtype, torch.float32) if like.device.type == "cpu" else like.dtype
         device, rows = like.device, (shape.sentences, shape.beams)
         lengths = 2 * [(shape.capacity, shape.beams)] + 2 * [(shape.source_capacity,)]
-        self.states = [
-            LayerState(
-                *(
-                    torch.zeros(shape.sentences, attention.heads, *length, attention.head_dim, dtype=dtype, device=device)
-                    for length in lengths
-                )
-            )
-            for attention in self.attentions
-        ]
+        self.states = []
+        for attention in self.attentions:
+            sizes = [(shape.sentences, attention.heads, *length, attention.head_dim) for length in lengths]
+            self.states.append(LayerState(*(torch.zeros(size, dtype=dtype, device=device) for size in sizes)))
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self.newest = torch.zeros(1, dtype=torch.long, device=device)
         self.ancestors = torch.full((*rows, shape.capacity), UNWRITTEN, device=device)
