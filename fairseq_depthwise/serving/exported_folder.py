@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from argparse import Namespace
 from dataclasses import dataclass
@@ -71,11 +72,15 @@ def load_exported(path: str) -> ExportedFolder:
         files = [config["functions"][name]["file"] for name in ("encoder", "decoder_step")]
         ending = next(ending for ending in ENDINGS.values() if files == [f"encoder{ending}", f"decoder_step{ending}"])
         source, target = config["source"], config["target"]
-        numbers = [*source["prefix"], *source["suffix"], target["start"], *target["prefix"]]
-        longest = source["longest"], config["target"]["longest"]
-        if any(type(number) is not int or number < 0 for number in (*numbers, *longest)):
-            raise ValueError(f"tokens and lengths {numbers} {longest}")
         languages, sizes = config["languages"], config["vocabulary"]
+        longest = source["longest"], target["longest"]
+        for numbers, most in (
+            ([*source["prefix"], *source["suffix"]], sizes["source"]),
+            ([target["start"], *target["prefix"]], sizes["target"]),
+            (longest, math.inf),
+        ):
+            if any(type(number) is not int or not 0 <= number < most for number in numbers):
+                raise ValueError(f"tokens or lengths {numbers}")
         options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
         expected = {"src": int(sizes["source"]), "tgt": int(sizes["target"])}
         recorded = _recorded(config["text"], path)

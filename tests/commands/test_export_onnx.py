@@ -208,6 +208,16 @@ def test_damaged_folders_are_one_sentence(
     assert sentence.startswith(f"{folder}/{file} ")
 
 
+def test_tokens_that_no_dictionary_has_are_one_sentence(
+    folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    folder = shutil.copytree(folders["sdt_transformer"] / "onnx", tmp_path / "exported")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["source"]["suffix"] = [10**6]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert "config.json is not what export writes: ValueError('tokens" in refusal("translate", folder, "--tokenized")
+
+
 def test_without_onnx_the_extra_is_named(
     folders: dict[str, Path], data: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
