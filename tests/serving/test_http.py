@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import checkpoint_of
 from served import PATIENCE, Client, FakeTranslator, served
 
 from fairseq_depthwise.analysis.explained_sentence import explain
@@ -304,11 +304,6 @@ def test_a_server_that_is_to_end_finishes_what_it_has_begun(slow: FakeTranslator
 
 
 # A real model.
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("words") / "data-bin")
 
 
 def translator_of(kind: str, data: str, folder: Path, **others: Any) -> LoadedTranslator:
