@@ -153,7 +153,7 @@ class LoadedTranslator:
             if given not in (None, language):
                 raise UserError(f"{option} {given}: {path} translates from {languages[0]} to {languages[1]}")
         self._text = exported.text_settings(self.options.text)
-        self._direction(*self.languages)
+        self.direction(*self.languages)
 
     def _compile(self, say: Callable[[str], None]) -> None:
         """Compile the models, or say why not: then they translate as they are."""
@@ -188,7 +188,7 @@ class LoadedTranslator:
         self.models = [checkpoint.model(self._task, self.data)]
         self.models += [Checkpoint(path).model(self._task, self.data) for path in others]
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
-        self._direction(*self.languages)
+        self.direction(*self.languages)
         # After the search has made the models ready: then it is known which linear layers are computed together.
         self.quantization = quantize(self.models) if self.options.int8 else None
 
@@ -243,7 +243,7 @@ class LoadedTranslator:
             UserError: the model does not know the language, or cannot search with constraints.
         """
         own_source, own_target = self.languages
-        direction = self._direction(source_lang or own_source, target_lang or own_target)
+        direction = self.direction(source_lang or own_source, target_lang or own_target)
         wanted = self._checked(constraints, len(lines))
         read = [direction.read(line, texts) for line, texts in zip(lines, wanted, strict=True)]
         direction.search_all([piece for line in read for piece in line.pieces], progress)
@@ -262,7 +262,7 @@ class LoadedTranslator:
             raise UserError(f"--constraints is for checkpoints, and {self.files[0]} was exported; give its checkpoint")
         return constraints
 
-    def _direction(self, source_lang: str, target_lang: str) -> Direction:
+    def direction(self, source_lang: str, target_lang: str) -> Direction:
         """Return what a direction needs; made once."""
         pair = (source_lang, target_lang)
         if pair not in self._directions:

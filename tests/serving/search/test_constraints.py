@@ -81,7 +81,7 @@ def test_many_directions(tokens: list[str], order: str, beam: int, tmp_path: Pat
     draw = random.Random(4)
     lines = [" ".join(f"w{draw.randrange(8)}" for _ in range(draw.randint(1, 5))) for _ in range(8)]
     constraints = [[f"w{draw.randrange(8)} w{draw.randrange(8)}" for _ in range(draw.randint(1, 3))] for _ in lines]
-    direction = translator._direction("en", "l1")
+    direction = translator.direction("en", "l1")
     (model,), target = translator.models, direction.task.target_dictionary
     start, prefix = target_start(direction.task)
     for line, wanted in zip(lines, constraints, strict=True):
