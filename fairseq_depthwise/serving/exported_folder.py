@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +132,4 @@ def _recorded(text: dict[str, Any] | None, path: str) -> DictConfig:
     for option, name in SUBWORDS.items():
         if options.get(option) == name:
             options[option] = os.path.join(path, name)
-    return DictConfig(
-        {kind: vars(Namespace(**options, _name=text[kind])) for kind in ("tokenizer", "bpe") if text.get(kind)}
-    )
+    return DictConfig({kind: {**options, "_name": text[kind]} for kind in ("tokenizer", "bpe") if text.get(kind)})

@@ -6,6 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fairseq.data import Dictionary, encoders
@@ -23,6 +24,9 @@ _SUBWORDS: dict[str, Callable[[str], bool]] = {
 
 #: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
+
+#: Words that subword-nmt may remember.
+_MOST_WORDS = 100_000
 
 
 def post_process_for(dictionary: Dictionary) -> str | None:
@@ -63,6 +67,11 @@ class TextSettings:
 
     tokenizer: Mapping[str, Any]
     bpe: Mapping[str, Any]
+
+    @cached_property
+    def subwords(self) -> Any:
+        """fairseq's object for the subwords, the same for every direction; None for none."""
+        return encoders.build_bpe(Namespace(**self.bpe))
 
 
 def settings_for(
@@ -133,7 +142,7 @@ class TextCodec:
         languages = {"source_lang": source_lang, "target_lang": target_lang}
         try:
             self._tokenizer = encoders.build_tokenizer(Namespace(**{**settings.tokenizer, **languages}))
-            self._bpe = encoders.build_bpe(Namespace(**settings.bpe))
+            self._bpe = settings.subwords
         except ImportError as error:
             raise UserError(str(error)) from error
         # subword-nmt ends the program at a file that is none of its own, after printing why.
@@ -148,7 +157,14 @@ class TextCodec:
         line = line.strip()
         if self._tokenizer is not None:
             line = self._tokenizer.encode(line)
-        return line if self._bpe is None else self._bpe.encode(line)
+        if self._bpe is None:
+            return line
+        # subword-nmt remembers every word that it has split.
+        known = getattr(getattr(self._bpe, "bpe", None), "cache", {})
+        if len(known) > _MOST_WORDS:
+            known.clear()
+        tokens: str = self._bpe.encode(line)
+        return tokens
 
     def decode(self, tokens: str) -> str:
         """Return the text of tokens."""

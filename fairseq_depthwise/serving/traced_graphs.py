@@ -145,15 +145,15 @@ def _traced(
 def _drop_unused(program: ExportedProgram) -> None:
     """Leave out weights that nothing reads: those of linear layers that are computed together, from a joined copy."""
     unused = {node.name for node in program.graph.nodes if node.op == "placeholder" and not node.users}
-    kept = []
+    specs = []
     for spec in program.graph_signature.input_specs:
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.arg.name in unused:
             program.graph.erase_node(next(node for node in program.graph.nodes if node.name == spec.arg.name))
             program.state_dict.pop(spec.target, None)
             program.constants.pop(spec.target, None)
         else:
-            kept.append(spec)
-    program.graph_signature.input_specs = kept
+            specs.append(spec)
+    program.graph_signature.input_specs = specs
     program.graph_module.recompile()
 
 
