@@ -20,7 +20,7 @@ from typing import IO, Any
 import torch
 
 from fairseq_compat import allow_list
-from fairseq_compat.errors import UserError
+from fairseq_compat.errors import UserError, first_line
 from fairseq_compat.files import atomic_write, raising_later
 
 allow_list.install()
@@ -198,7 +198,7 @@ def _why_not(name: str, file: Any, error: Exception) -> str:
         )
     file.seek(0)
     if file.read(2) == _ARCHIVE[:2]:
-        return f"{name} cannot be loaded: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
+        return f"{name} cannot be loaded: {first_line(error)}"
     return f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)"
 
 

@@ -8,3 +8,8 @@ class UserError(ValueError):
     line tools print that sentence and end with status 1, without a traceback; in a notebook it is an ordinary
     ``ValueError``.
     """
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, at most 300 characters, or its class where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

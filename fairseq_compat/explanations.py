@@ -98,7 +98,14 @@ def explain(error: BaseException) -> str | None:
             "log names the first module with such values; a lower --lr, more --warmup-updates or --clip-norm help, and "
             "checkpoints of before are whole"
         )
-    if isinstance(error, AssertionError) and re.fullmatch(r"(\d+) < \1", message):  # the search ends without an end
+    # The search has come to the longest hypotheses, and some have no end.
+    if isinstance(error, AssertionError) and (longest := re.fullmatch(r"(\d+) < \1", message)) is not None:
+        if _is_constrained(error):
+            return (
+                f"--constraints: hypotheses have {longest[1]} tokens, the most that --max-len-a, --max-len-b and the "
+                "model allow, and not all constraints of their line; give a larger --max-len-b or fewer constraints, "
+                "or translate with fairseq-depthwise translate --constraints, which goes on without them"
+            )
         return "the model's scores are NaN; if it computes with --fp16, leave that out, or give another checkpoint"
     if isinstance(error, AssertionError) and message.startswith(OWN_SENTENCES):
         return message
@@ -115,6 +122,8 @@ def explain(error: BaseException) -> str | None:
         )
     if isinstance(error, KeyError) and error.args == ("steps",):
         return "--print-step is for models that refine a translation in steps, and this one does not; leave it out"
+    if isinstance(error, ValueError) and message == "optimizer is required!":
+        return "--optimizer is not given, and has no default; name one, such as --optimizer adam"
     if message.startswith("Cannot combine --fp16 and --tpu"):  # which --bf16 is taken for
         return "--fp16 and --bf16 are two precisions; leave one of them out"
     if isinstance(error, ImportError) and "pip install fairscale" in message:
@@ -141,6 +150,12 @@ def _raised_in(error: BaseException) -> str | None:
     """Return the name of the function that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].name if frames else None
+
+
+def _is_constrained(error: BaseException) -> bool:
+    """Return whether an exception was raised by a search with constraints."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_locals.get("constraints") is not None
 
 
 def _missing_file(path: str) -> str:

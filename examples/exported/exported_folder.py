@@ -156,7 +156,7 @@ def _config(path: Path, ending: str) -> dict[str, Any]:
         if (file := value(f"functions.{name}.file")) != name + ending:
             raise ExportError(f"{path}: functions.{name}.file is {str(file)[:60]}; {name}{ending} fits")
     vocabulary, symbols = config["vocabulary"], config["symbols"]
-    if sorted(symbols.values()) != [0, 1, 2, 3]:
+    if len(symbols) != 4 or sorted(symbols.values()) != [0, 1, 2, 3]:
         raise ExportError(f"{path}: symbols is {str(symbols)[:60]}; the numbers from 0 to 3 fit")
     target = [value("target.start"), *value("target.prefix")]
     source = [*value("source.prefix"), *value("source.suffix")]
@@ -207,7 +207,7 @@ def run(name: str, load: Callable[[str], ExportedTranslator]) -> int:
         for line in sys.stdin:
             score, text = translator.translate(line, options.beam, options.lenpen)
             print(f"{score:.6f}\t{text}" if options.scores else text, flush=True)
-    except ExportError as error:
+    except (ExportError, UnicodeDecodeError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -47,7 +47,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     Raises:
         UserError: the line is empty, has several pieces or fewer hypotheses, or the model does not know a language.
     """
-    direction = translator._direction(source_lang, target_lang)  # the tokens that its search found are needed
+    direction = translator.direction(source_lang, target_lang)
     pieces = direction.read(line, ()).pieces
     if len(pieces) != 1:
         raise UserError(f"line has {len(pieces)} pieces for the model; only a line of one piece is explained")

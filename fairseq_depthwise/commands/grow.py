@@ -58,23 +58,9 @@ def run(options: argparse.Namespace) -> int:
     )
     before, after = grown.parameters
     if options.json:
-        print(
-            json.dumps(
-                {
-                    "output": options.output,
-                    "input": options.input,
-                    "side": options.side,
-                    "strategy": options.strategy,
-                    "init": options.init,
-                    "freeze": options.freeze,
-                    "layers_before": grown.depth,
-                    "layers": grown.layers,
-                    "parameters_before": before,
-                    "parameters": after,
-                    "restarts_at": grown.updates,
-                }
-            )
-        )
+        document = {name: getattr(options, name) for name in ("output", "input", "side", "strategy", "init", "freeze")}
+        document |= {"layers_before": grown.depth, "layers": grown.layers, "restarts_at": grown.updates}
+        print(json.dumps({**document, "parameters_before": before, "parameters": after}))
         return 0
     print(
         f"{options.output}: {options.side} of {options.input} grown from {grown.depth} to {grown.layers} layers "

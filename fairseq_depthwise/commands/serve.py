@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import functools
 import importlib.util
 import math
 import signal
 import socket
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
-from fairseq_depthwise.commands.translate import _add_analysis_options, _add_search_options, _add_text_options, _load
+from fairseq_depthwise.commands.translator_options import (
+    add_search_options,
+    add_text_options,
+    chosen_precision,
+    load_translator,
+)
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.http.app import Service
-    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
-
-#: What ``translate`` has for files, and a server does not.
-_OF_FILES = ("reference", "buffer_lines", "constraints")
 
 
 def add_to(subcommands: Any) -> None:
@@ -45,18 +44,20 @@ def add_to(subcommands: Any) -> None:
     parser.add_argument("-s", "--source-lang", metavar="LANG", help="language of the lines unless a request names one")
     parser.add_argument("-t", "--target-lang", metavar="LANG", help="language of translations, in the same way")
     _add_server_options(parser)
-    _add_text_options(parser)
-    _add_search_options(parser)
-    _add_analysis_options(parser)
-    for action in parser._actions:
-        if action.dest in _OF_FILES:
-            action.help = argparse.SUPPRESS
-        if action.dest == "nbest":
-            action.help = "translations of a line unless a request says how many (default: 1; at most --beam)"
-        if action.dest == "print_alignment":
-            action.help = "let requests ask for word alignments, which takes another pass of the decoder"
-        if action.dest == "token_scores":
-            action.help = "let requests ask for tokens and their log-probabilities to base 2"
+    add_text_options(parser)
+    add_search_options(
+        parser, nbest="translations of a line unless a request says how many (default: 1; at most --beam)"
+    )
+    group = parser.add_argument_group("alignments and scores")
+    group.add_argument(
+        "--print-alignment", nargs="?", const="hard", choices=("hard",), metavar="KIND",
+        help="let requests ask for word alignments (hard), which takes another pass of the decoder",
+    )  # fmt: skip
+    group.add_argument(
+        "--token-scores", action="store_true",
+        help="let requests ask for tokens and their log-probabilities to base 2",
+    )  # fmt: skip
+    parser.set_defaults(constraints=None)  # which requests do not have
 
 
 def _add_server_options(parser: argparse.ArgumentParser) -> None:
@@ -112,14 +113,8 @@ def _require_options(options: argparse.Namespace) -> None:
     for name in ("starlette", "uvicorn"):
         if importlib.util.find_spec(name) is None:
             raise UserError(f"serve needs {name}, which is not installed; pip install 'fairseq-depthwise[serve]'")
-    if options.reference:
-        raise UserError(f"--reference {options.reference} compares precisions, which translate does; leave it out")
     if options.host == "":
         raise UserError("--host is empty; give an address of this machine, or leave it out for 127.0.0.1")
-    if options.constraints:
-        raise UserError(f"--constraints {options.constraints}: requests have no constraints; leave it out")
-    if options.print_alignment == "soft":
-        raise UserError("--print-alignment soft: answers have pairs of words; leave soft out")
     if options.nbest > options.beam:
         raise UserError(f"--nbest {options.nbest} is more than the hypotheses that --beam {options.beam} keeps")
     if options.max_lines > options.queue_lines:
@@ -130,13 +125,14 @@ def _require_options(options: argparse.Namespace) -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Take the port, before the model is loaded; nobody can connect until the server listens."""
+    """Take the port before the model is loaded; nobody can connect until the server listens."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except OSError as error:
-        raise UserError(f"--host {host} is no address of this machine: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"--host {host} is no address of this machine: {reason}") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -155,9 +151,9 @@ def _service(options: argparse.Namespace) -> Service:
     from fairseq_depthwise.serving.http.app import LOCAL_HOSTS, Service
     from fairseq_depthwise.serving.http.messages import DETAILS, Limits
 
-    precision = next((name for name in ("int8", "bf16", "fp16") if getattr(options, name)), "fp32")
     # A request may ask for as many translations as the search keeps.
-    translator = _load(argparse.Namespace(**{**vars(options), "nbest": options.beam}), precision)
+    all_hypotheses = argparse.Namespace(**{**vars(options), "nbest": options.beam})
+    translator = load_translator(all_hypotheses, chosen_precision(options))
     limits = Limits(
         max_body=options.max_body,
         max_lines=options.max_lines,
@@ -171,21 +167,13 @@ def _service(options: argparse.Namespace) -> Service:
     return Service(
         translator,
         limits,
-        few=_with_nbest(translator, options.nbest),
+        few=translator.with_nbest(options.nbest),
         batch_lines=options.batch_lines,
         wait=options.wait_ms / 1000,
         explain=reason_against(translator) or functools.partial(explain, translator),
         hosts=LOCAL_HOSTS if options.host is None else None,
         version=__version__,
     )
-
-
-def _with_nbest(translator: LoadedTranslator, nbest: int) -> LoadedTranslator:
-    """Return a translator with the same models that makes text of fewer hypotheses, which takes time."""
-    other = copy.copy(translator)
-    other.options = replace(translator.options, nbest=nbest)
-    other._directions = {}
-    return other
 
 
 def _serve(service: Service, listener: socket.socket, options: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fairseq_compat import UserError
+from fairseq_compat.errors import UserError, first_line
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class CometMetric:
         try:
             self._model = load(str(checkpoint), local_files_only=True)
         except Exception as error:  # of every library that is below
-            raise UserError(f"--comet-model {path} cannot be loaded: {_first_line(error)}") from error
+            raise UserError(f"--comet-model {path} cannot be loaded: {first_line(error)}") from error
         name = checkpoint.absolute().parent.parent.name
         self.signature = f"comet:{getattr(comet, '__version__', 'unknown')}|model:{name}"
 
@@ -106,7 +106,3 @@ class CometMetric:
             samples = [{**sample, "ref": text} for sample, text in zip(samples, references, strict=True)]
         found = self._model.predict(samples, batch_size=16, gpus=int(torch.cuda.is_available()), progress_bar=False)
         return CometScore(float(found.system_score), self.signature, list(map(float, found.scores)))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -45,7 +45,7 @@ class ArgumentError(UserError):
 
 @contextmanager
 def arguments_named() -> Iterator[None]:
-    """Within, errors name arguments; for what a program calls."""
+    """Let errors within name arguments; for what a program calls."""
     try:
         yield
     except ArgumentError:
@@ -56,7 +56,7 @@ def arguments_named() -> Iterator[None]:
 
 @contextmanager
 def options_named() -> Iterator[None]:
-    """Within, errors name options, whatever is called; for commands."""
+    """Let errors within name options, whatever is called; for commands."""
     try:
         yield
     except ArgumentError as error:

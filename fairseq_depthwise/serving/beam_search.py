@@ -41,7 +41,7 @@ class BeamOptions:
     constraints: str | None = None
 
     def cfg(self) -> DictConfig:
-        """fairseq's whole configuration, with these options in it."""
+        """Return fairseq's whole configuration, with these options in it."""
         cfg = OmegaConf.structured(FairseqConfig)
         cfg.generation.beam = self.beam
         cfg.generation.lenpen = self.length_penalty
@@ -80,7 +80,7 @@ class BeamSearch:
         return int(min(self._generator.max_len_b, self._generator.max_len - 1))
 
     def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """fairseq's hypotheses of each sentence of a batch, the best first: ``tokens``, ``score`` and so on.
+        """Return fairseq's hypotheses of each sentence of a batch, the best first: ``tokens``, ``score`` and so on.
 
         Args:
             batch: what a data set's ``collater`` made, on the CPU: ``net_input`` with ``src_tokens`` (B x T).
@@ -92,7 +92,7 @@ class BeamSearch:
     def constrained_hypotheses(
         self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]]
     ) -> list[list[dict[str, Any]]]:
-        """As :meth:`hypotheses`, such that have all constraints; none where the search comes to none.
+        """Return what :meth:`hypotheses` does, with all constraints in each; none where the search comes to none.
 
         Args:
             batch: what a data set's ``collater`` made.
@@ -130,7 +130,7 @@ class BeamSearch:
         return moved
 
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
-        """The symbols of a hypothesis (its tokens, T) with spaces between them.
+        """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
 
         Args:
             tokens: a hypothesis's ``tokens``.
@@ -163,7 +163,7 @@ class GraphBeamSearch:
         return self.limits.max_length
 
     def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """As :meth:`BeamSearch.hypotheses`."""
+        """Return what :meth:`BeamSearch.hypotheses` does."""
         return [
             [
                 {
@@ -176,7 +176,7 @@ class GraphBeamSearch:
             for sentence in self._search(batch["net_input"]["src_tokens"], self.limits)
         ]
 
-    def text(self, tokens: Tensor, post_process: str | None = None) -> str:
-        """As :meth:`BeamSearch.text`."""
-        text: str = self._dictionary.string(tokens.int(), post_process, extra_symbols_to_ignore=self.hidden)
+    def text(self, tokens: Tensor) -> str:
+        """Return what :meth:`BeamSearch.text` does."""
+        text: str = self._dictionary.string(tokens.int(), extra_symbols_to_ignore=self.hidden)
         return text

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_compat import UserError
+from fairseq_compat.errors import UserError, first_line
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.kept_graphs import kept_folder
 from fairseq_depthwise.serving.traced_graphs import FEW, MANY, CallableGraphs, require_equal, trace
@@ -67,15 +67,14 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
                         program, package_path=str(folder / f"{name}.pt2"), inductor_configs=settings
                     )
         except Exception as error:  # Inductor raises what the compiler, the disk or its own passes give
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-            raise UserError(f"{path} cannot be compiled: {reason}") from error
+            raise UserError(f"{path} cannot be compiled: {first_line(error)}") from error
         require_equal(_loaded(folder, aoti_load_package), models, path)
 
     folder = kept_folder("compiled", models, settings, make, say)
     try:
         return _loaded(folder, aoti_load_package)
     except (OSError, RuntimeError) as error:
-        raise UserError(f"{folder} is damaged ({str(error).splitlines()[0][:200]}); delete it") from error
+        raise UserError(f"{folder} is damaged ({first_line(error)}); delete it") from error
 
 
 def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:

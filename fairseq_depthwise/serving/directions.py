@@ -16,10 +16,10 @@ from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 
 def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, target_lang: str | None) -> FairseqTask:
-    """The task of a checkpoint for one direction.
+    """Return the task of a checkpoint for one direction.
 
     Args:
-        saved: the checkpoint.
+        checkpoint: of a model that translates.
         data: its folder of data.
         source_lang: None for the training's.
         target_lang: None for the training's.
@@ -56,7 +56,7 @@ def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, targe
 
 
 def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTask:
-    """A task like this one for another direction; models of the one are models of the other.
+    """Return a task like this one for another direction; models of the one are models of the other.
 
     Raises:
         UserError: the task has one direction, or does not know the language.
@@ -87,22 +87,22 @@ def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTa
 
 
 def languages_of(task: FairseqTask) -> tuple[str, str]:
-    """Source and target language."""
+    """Return source and target language."""
     options = task.args if isinstance(task, TranslationMultiSimpleEpochTask) else task.cfg
     return options.source_lang, options.target_lang
 
 
 def has_language_token(task: FairseqTask) -> bool:
-    """Whether the task puts a token that names a language before every source sentence."""
+    """Return whether the task puts a token that names a language before every source sentence."""
     if not isinstance(task, TranslationMultiSimpleEpochTask):
         return False
     return bool(task.args.langtoks["main"][0]) and not task.args.lang_tok_replacing_bos_eos
 
 
 def target_start(task: FairseqTask) -> tuple[int, list[int]]:
-    """The decoder's first token, and those that every translation begins with: what ``inference_step`` of fairseq does.
+    """Return the decoder's first token, and those that every translation begins with.
 
-    fairseq's task of many languages says there which language is wanted.
+    It is what ``inference_step`` of fairseq does. Its task of many languages says there which language is wanted.
     """
     end: int = task.target_dictionary.eos()
     if not isinstance(task, TranslationMultiSimpleEpochTask):
@@ -128,14 +128,14 @@ def _pairs(options: object) -> list[str]:
 
 
 def _languages(options: object, pairs: list[str]) -> list[str]:
-    """The languages of a training; none where they are in a file."""
+    """Return the languages of a training; none where they are in a file."""
     if getattr(options, "lang_dict", None):
         return []
-    return list(getattr(options, "langs", None) or sorted({one for pair in pairs for one in pair.split("-")}))
+    return list(getattr(options, "langs", None) or sorted({language for pair in pairs for language in pair.split("-")}))
 
 
 def _only_pair(path: str, pairs: list[str], source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
-    """The one pair of a training that has these languages, where only one is given or none."""
+    """Return the only pair of a training that has these languages, where only one is given or none."""
     wanted = (source_lang, target_lang)
     fitting = [
         (source, target)

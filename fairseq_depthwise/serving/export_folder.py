@@ -151,7 +151,7 @@ def _save(program: ExportedProgram, path: str) -> None:
 
 
 def _language(task: FairseqTask, model: StackModel) -> dict[str, Any]:
-    """Languages, vocabularies, the tokens around a sentence, and how translations are searched by default."""
+    """Return languages, vocabularies, the tokens around a sentence, and how translations are searched by default."""
     source: Dictionary = task.source_dictionary
     target: Dictionary = task.target_dictionary
     source_lang, target_lang = languages_of(task)
@@ -179,7 +179,7 @@ def _language(task: FairseqTask, model: StackModel) -> dict[str, Any]:
 def _text(
     checkpoint: Checkpoint, task: FairseqTask, data: str, say: Callable[[str], None]
 ) -> tuple[Mapping[str, Any] | None, dict[str, str]]:
-    """How text becomes tokens, None where that is not known; and the files it takes, with their names in the folder."""
+    """Return how text becomes tokens, None where that is not known; and files for it with their names in the folder."""
     try:
         settings = settings_for(TextOptions(), checkpoint.cfg, task.source_dictionary, path=checkpoint.path, data=data)
     except UserError as error:

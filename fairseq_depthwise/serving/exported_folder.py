@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,16 +71,21 @@ def load_exported(path: str) -> ExportedFolder:
         files = [config["functions"][name]["file"] for name in ("encoder", "decoder_step")]
         ending = next(ending for ending in ENDINGS.values() if files == [f"encoder{ending}", f"decoder_step{ending}"])
         source, target = config["source"], config["target"]
-        numbers = [*source["prefix"], *source["suffix"], target["start"], *target["prefix"]]
-        longest = source["longest"], config["target"]["longest"]
-        if any(type(number) is not int or number < 0 for number in (*numbers, *longest)):
-            raise ValueError(f"tokens and lengths {numbers} {longest}")
         languages, sizes = config["languages"], config["vocabulary"]
+        longest = source["longest"], target["longest"]
+        for numbers, most in (
+            ([*source["prefix"], *source["suffix"]], sizes["source"]),
+            ([target["start"], *target["prefix"]], sizes["target"]),
+            (longest, math.inf),
+        ):
+            if any(type(number) is not int or not 0 <= number < most for number in numbers):
+                raise ValueError(f"tokens or lengths {numbers}")
         options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
-        dictionaries = [_dictionary(path, side, sizes[name]) for side, name in (("src", "source"), ("tgt", "target"))]
+        expected = {"src": int(sizes["source"]), "tgt": int(sizes["target"])}
         recorded = _recorded(config["text"], path)
-    except (AttributeError, KeyError, LookupError, StopIteration, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise UserError(f"{path}/{CONFIG} is not what export writes: {error!r}") from error
+    dictionaries = [_dictionary(path, side, size) for side, size in expected.items()]
     graphs: Graphs
     paths = [os.path.join(path, file) for file in files]
     if ending == ENDINGS["onnx"]:
@@ -127,6 +132,4 @@ def _recorded(text: dict[str, Any] | None, path: str) -> DictConfig:
     for option, name in SUBWORDS.items():
         if options.get(option) == name:
             options[option] = os.path.join(path, name)
-    return DictConfig(
-        {kind: vars(Namespace(**options, _name=text[kind])) for kind in ("tokenizer", "bpe") if text.get(kind)}
-    )
+    return DictConfig({kind: {**options, "_name": text[kind]} for kind in ("tokenizer", "bpe") if text.get(kind)})

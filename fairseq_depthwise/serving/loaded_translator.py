@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -149,7 +150,7 @@ class LoadedTranslator:
             if given not in (None, language):
                 raise UserError(f"{option} {given}: {path} translates from {languages[0]} to {languages[1]}")
         self._text = exported.text_settings(self.options.text)
-        self._direction(*self.languages)
+        self.direction(*self.languages)
 
     def _compile(self, say: Callable[[str], None]) -> None:
         """Compile the models, or say why not: then they translate as they are."""
@@ -191,17 +192,23 @@ class LoadedTranslator:
         self.models = [checkpoint.model(self._task, self.data)]
         self.models += [Checkpoint(path).model(self._task, self.data) for path in others]
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
-        self._direction(*self.languages)
+        self.direction(*self.languages)
 
     @property
     def languages(self) -> tuple[str, str]:
         """Source and target language where :meth:`translate` is given none."""
         return languages_of(self._task)
 
+    def with_nbest(self, nbest: int) -> LoadedTranslator:
+        """Return a translator with the same models that makes text of so many hypotheses, which takes time."""
+        other = copy.copy(self)
+        other.options, other._directions = replace(self.options, nbest=nbest), {}
+        return other
+
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
     ) -> list[str]:
-        """The best translation of each line, in order; empty where the line is.
+        """Return the best translation of each line, in order; empty where the line is.
 
         Args:
             lines: raw text.
@@ -211,7 +218,8 @@ class LoadedTranslator:
         Raises:
             UserError: the model does not know the language.
         """
-        return [one.text for one in self.translations(lines, source_lang=source_lang, target_lang=target_lang)]
+        translations = self.translations(lines, source_lang=source_lang, target_lang=target_lang)
+        return [translation.text for translation in translations]
 
     @arguments_named()
     def translations(
@@ -223,7 +231,7 @@ class LoadedTranslator:
         constraints: Sequence[Sequence[str]] | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Translation]:
-        """As :meth:`translate`, with scores and what else is known.
+        """Return what :meth:`translate` does with scores and what else is known.
 
         Args:
             lines: raw text.
@@ -237,7 +245,7 @@ class LoadedTranslator:
             UserError: the model does not know the language, or cannot search with constraints.
         """
         own_source, own_target = self.languages
-        direction = self._direction(source_lang or own_source, target_lang or own_target)
+        direction = self.direction(source_lang or own_source, target_lang or own_target)
         wanted = self._checked(constraints, len(lines))
         read = [direction.read(line, texts) for line, texts in zip(lines, wanted, strict=True)]
         direction.search_all([piece for line in read for piece in line.pieces], progress)
@@ -256,8 +264,8 @@ class LoadedTranslator:
             raise UserError(f"--constraints is for checkpoints, and {self.files[0]} was exported; give its checkpoint")
         return constraints
 
-    def _direction(self, source_lang: str, target_lang: str) -> Direction:
-        """What a direction needs; made once."""
+    def direction(self, source_lang: str, target_lang: str) -> Direction:
+        """Return what a direction needs; made once."""
         pair = (source_lang, target_lang)
         if pair not in self._directions:
             task = task_for(self._task, source_lang, target_lang)
@@ -293,7 +301,7 @@ class LoadedTranslator:
         return ((), None) if self._exported is None else (self._exported.prefix, self._exported.suffix)
 
     def _longest(self, task: FairseqTask) -> int:
-        """Source tokens that all models take, the end of the sentence among them."""
+        """Return how many source tokens all models take, the end of the sentence among them."""
         if self._exported is not None:
             return self._exported.longest[0] - len(self._exported.prefix) - len(self._exported.suffix) + 1
         positions = utils.resolve_max_positions(task.max_positions(), *(model.max_positions() for model in self.models))

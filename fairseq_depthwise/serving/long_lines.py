@@ -17,7 +17,7 @@ _WITHOUT_SPACES = frozenset({"ja", "km", "lo", "my", "th", "zh"})
 
 
 def cut(tokens: Sequence[str], longest: int) -> list[range]:
-    """Places of pieces that together are all of the tokens, in order.
+    """Return the places of pieces that together are all of the tokens, in order.
 
     A piece ends at the last end of a sentence that is in its second half, otherwise at its last end of a word, and
     where there is none of both after ``longest`` tokens.
@@ -42,18 +42,18 @@ def cut(tokens: Sequence[str], longest: int) -> list[range]:
 
 
 def joined(translations: Sequence[str], target_lang: str) -> str:
-    """The translation of a line whose pieces were translated one by one."""
+    """Return the translation of a line whose pieces were translated one by one."""
     language = target_lang.replace("_", "-").split("-")[0].lower()
     return ("" if language in _WITHOUT_SPACES else " ").join(filter(None, translations))
 
 
 def _ends_word(tokens: Sequence[str], place: int, marked: bool) -> bool:
-    """Whether a word ends before ``tokens[place]``; ``marked`` if tokens that begin words have sentencepiece's mark."""
+    """Return whether a word ends before ``tokens[place]``; ``marked`` if sentencepiece marks those that begin words."""
     return tokens[place].startswith("\u2581") if marked else not tokens[place - 1].endswith("@@")
 
 
 def _ends_sentence(tokens: Sequence[str], place: int, marked: bool) -> bool:
-    """Whether a sentence ends before ``tokens[place]``, with the quotes and brackets that it closes."""
+    """Return whether a sentence ends before ``tokens[place]``, with the quotes and brackets that it closes."""
     before = place - 1
     while before > 0 and _only_closes(tokens[before]):
         before -= 1

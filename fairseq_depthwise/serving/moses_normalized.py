@@ -31,9 +31,9 @@ class MosesNormalizedTokenizer:
         self._detokenizer = MosesDetokenizer(cfg.target_lang or "en")
 
     def encode(self, line: str) -> str:
-        """Text to tokens."""
+        """Return the tokens of a text."""
         return str(self._tokenizer.tokenize(self._normalizer.normalize(line), return_str=True, escape=False))
 
     def decode(self, tokens: str) -> str:
-        """Tokens to text."""
+        """Return the text of tokens."""
         return str(self._detokenizer.detokenize(tokens.split(), unescape=False))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_compat import UserError
+from fairseq_compat.errors import UserError, first_line
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import kept_folder
@@ -97,8 +97,7 @@ def _write(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[str, A
         except OSError:
             raise
         except Exception as error:  # of many kinds, for which torch has no common one
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-            raise UserError(f"the {name} cannot be written as ONNX: {reason}") from error
+            raise UserError(f"the {name} cannot be written as ONNX: {first_line(error)}") from error
 
 
 def _quantize(file: str) -> None:
@@ -147,15 +146,15 @@ class OnnxGraphs:
             try:
                 sessions.append(runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"]))
             except Exception as error:  # onnxruntime has a class for each reason, and none for all
-                raise UserError(f"{path} cannot be loaded: {str(error).splitlines()[0][:300]}") from error
+                raise UserError(f"{path} cannot be loaded: {first_line(error)}") from error
         self._encoder, self._step = sessions
 
     def encode(self, source_tokens: Tensor) -> Sequence[Tensor]:
-        """As :class:`~fairseq_depthwise.modules.decoding.search_graphs.EncoderGraph`."""
+        """Do what :class:`~fairseq_depthwise.modules.decoding.search_graphs.EncoderGraph` does."""
         return _run(self._encoder, (source_tokens,))
 
     def step(self, *arguments: Tensor) -> Sequence[Tensor]:
-        """As :class:`~fairseq_depthwise.modules.decoding.search_graphs.StepGraph`."""
+        """Do what :class:`~fairseq_depthwise.modules.decoding.search_graphs.StepGraph` does."""
         return _run(self._step, arguments)
 
 
@@ -165,8 +164,7 @@ def _run(session: Any, arguments: Sequence[Tensor]) -> list[Tensor]:
     try:
         results = session.run(None, values)
     except Exception as error:  # onnxruntime has a class for each reason, and none for all
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        raise UserError(f"onnxruntime cannot run the graph: {reason}") from error
+        raise UserError(f"onnxruntime cannot run the graph: {first_line(error)}") from error
     return [torch.from_numpy(array) for array in results]
 
 

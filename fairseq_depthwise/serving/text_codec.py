@@ -6,13 +6,14 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fairseq.data import Dictionary, encoders
 from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 from omegaconf import DictConfig
 
-from fairseq_compat import UserError
+from fairseq_compat.errors import UserError, first_line
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
 
 #: What ``--post-process`` of fairseq calls the subwords of each kind, and their mark in a dictionary.
@@ -24,9 +25,12 @@ _SUBWORDS: dict[str, Callable[[str], bool]] = {
 #: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
 
+#: Words that subword-nmt may remember.
+_MOST_WORDS = 100_000
+
 
 def post_process_for(dictionary: Dictionary) -> str | None:
-    """What makes words of a dictionary's entries: ``sentencepiece``, ``subword_nmt``, or None where they are words."""
+    """Return what makes words of the entries: ``sentencepiece``, ``subword_nmt``, or None where they are words."""
     for name, is_mark in _SUBWORDS.items():
         if any(map(is_mark, dictionary.symbols)):
             return name
@@ -64,11 +68,16 @@ class TextSettings:
     tokenizer: Mapping[str, Any]
     bpe: Mapping[str, Any]
 
+    @cached_property
+    def subwords(self) -> Any:
+        """fairseq's object for the subwords, the same for every direction; None for none."""
+        return encoders.build_bpe(Namespace(**self.bpe))
+
 
 def settings_for(
     options: TextOptions, cfg: DictConfig, dictionary: Dictionary, *, path: str, data: str
 ) -> TextSettings:
-    """What is given, and beside it what a training recorded.
+    """Return what is given, and for the rest what a training recorded.
 
     Args:
         options: what is given.
@@ -89,7 +98,7 @@ def settings_for(
 
 
 def _subwords(options: TextOptions, cfg: DictConfig, dictionary: Dictionary, path: str, data: str) -> dict[str, Any]:
-    """The subwords' part of the settings."""
+    """Return the subwords' part of the settings."""
     given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
     if len(given) > 1:
         raise UserError("--bpe-codes and --sentencepiece-model are both given; a model has subwords of one kind")
@@ -133,30 +142,38 @@ class TextCodec:
         languages = {"source_lang": source_lang, "target_lang": target_lang}
         try:
             self._tokenizer = encoders.build_tokenizer(Namespace(**{**settings.tokenizer, **languages}))
-            self._bpe = encoders.build_bpe(Namespace(**settings.bpe))
+            self._bpe = settings.subwords
         except ImportError as error:
             raise UserError(str(error)) from error
-        # subword-nmt ends the program at a file that is none of its own.
+        # subword-nmt ends the program at a file that is none of its own, after printing why.
         except (RuntimeError, ValueError, SystemExit) as error:
             file = _FILES.get(settings.bpe.get("bpe", ""))
             named = f"{_option(file)} {settings.bpe[file]}" if file else "the tokenizer"
-            raise UserError(f"{named} cannot be used: {_first_line(error)}") from error
+            reason = "it is no such file" if isinstance(error, SystemExit) else first_line(error)
+            raise UserError(f"{named} cannot be used: {reason}") from error
 
     def encode(self, line: str) -> str:
-        """The tokens of a line, with spaces between them."""
+        """Return the tokens of a line, with spaces between them."""
         line = line.strip()
         if self._tokenizer is not None:
             line = self._tokenizer.encode(line)
-        return line if self._bpe is None else self._bpe.encode(line)
+        if self._bpe is None:
+            return line
+        # subword-nmt remembers every word that it has split.
+        known = getattr(getattr(self._bpe, "bpe", None), "cache", {})
+        if len(known) > _MOST_WORDS:
+            known.clear()
+        tokens: str = self._bpe.encode(line)
+        return tokens
 
     def decode(self, tokens: str) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
         text: str = tokens if self._bpe is None else self._bpe.decode(tokens)
         return text if self._tokenizer is None else self._tokenizer.decode(text)
 
 
 def _recorded(kind: str, cfg: DictConfig) -> dict[str, Any]:
-    """A tokenizer or subwords in a checkpoint: a mapping with ``_name``, or where it has no options its name."""
+    """Return a tokenizer or subwords in a checkpoint: a mapping with ``_name``, or where it has no options its name."""
     found = cfg.get(kind)
     if found is None:
         return {}
@@ -168,7 +185,7 @@ def _recorded(kind: str, cfg: DictConfig) -> dict[str, Any]:
 
 
 def _chosen(kind: str, name: str | None, cfg: DictConfig, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What is named; otherwise what was recorded."""
+    """Return what is named; otherwise what was recorded."""
     recorded = _recorded(kind, cfg)
     name = name or recorded.get(kind) or "none"
     if name == "none":
@@ -187,10 +204,3 @@ def _recorded_file(bpe: Mapping[str, Any], file: str, path: str, data: str) -> s
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _first_line(error: BaseException) -> str:
-    """Why; ``SystemExit`` has a status only, and what it was for has been printed."""
-    if isinstance(error, SystemExit):
-        return "it is no such file"
-    return (str(error) or type(error).__name__).splitlines()[0][:200]

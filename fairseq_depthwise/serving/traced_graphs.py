@@ -145,15 +145,15 @@ def _traced(
 def _drop_unused(program: ExportedProgram) -> None:
     """Leave out weights that nothing reads: those of linear layers that are computed together, from a joined copy."""
     unused = {node.name for node in program.graph.nodes if node.op == "placeholder" and not node.users}
-    kept = []
+    specs = []
     for spec in program.graph_signature.input_specs:
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.arg.name in unused:
             program.graph.erase_node(next(node for node in program.graph.nodes if node.name == spec.arg.name))
             program.state_dict.pop(spec.target, None)
             program.constants.pop(spec.target, None)
         else:
-            kept.append(spec)
-    program.graph_signature.input_specs = kept
+            specs.append(spec)
+    program.graph_signature.input_specs = specs
     program.graph_module.recompile()
 
 
@@ -237,7 +237,7 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, toler
 def _best_of_graphs(
     graphs: Graphs, models: Sequence[StackModel], source: Tensor, target: Tensor, beams: int
 ) -> list[Tensor]:
-    """The best log-probabilities (B x 2k) after each token of ``target`` (N x T)."""
+    """Return the best log-probabilities (B x 2k) after each token of ``target`` (N x T)."""
     padding, *cross = graphs.encode(source)
     state = SearchState.first(padding, cross, beams)
     found = []
@@ -253,7 +253,7 @@ def _best_of_graphs(
 
 
 def _best_of_models(models: Sequence[StackModel], source: Tensor, target: Tensor, beams: int) -> Tensor:
-    """The same after all of ``target`` (N x T), as the models have it for a whole sentence."""
+    """Return the same after all of ``target`` (N x T), as the models have it for a whole sentence."""
     found = []
     for model in models:
         encoded = model.encoder.reorder_encoder_out(

@@ -380,6 +380,7 @@ def test_damage_is_found_before_a_program_is_used(paths: list[str], tmp_path: Pa
         ("functions", [], "functions.encoder.file is None"),
         ("symbols", {"</s>": "2"}, "symbols.<s> is None"),
         ("symbols", 7, "symbols.<s> is None"),
+        ("symbols.other", "a", "symbols is {'<s>'"),
         ("search.beam", 10**30, "search.beam is 1000000"),
         ("search.beam", True, "search.beam is True"),
         ("search.max_length", 10**9, "search.max_length is 1000000000"),

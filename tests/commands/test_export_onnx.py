@@ -240,7 +240,7 @@ def test_options_of_checkpoints_are_refused(
         ("encoder.onnx", b"", "encoder.onnx"),
         ("decoder_step.onnx", b"\x08" * 1000, "decoder_step.onnx"),
         ("dict.tgt.txt", b"\xff\xfe", "dict.tgt.txt"),
-        ("dict.src.txt", b"w0 1\n", "dict.src.txt"),
+        ("dict.src.txt", b"w0 1\n", "exported/dict.src.txt has 5 symbols"),
         ("dict.src.txt", None, "dict.src.txt"),
         ("encoder.onnx", None, "encoder.onnx"),
     ],
@@ -255,7 +255,19 @@ def test_damaged_folders_are_one_sentence(
         (folder / file).unlink()
     else:
         (folder / file).write_bytes(content)
-    assert named in refusal("translate", folder, "--tokenized")
+    sentence = refusal("translate", folder, "--tokenized")
+    assert named in sentence
+    assert sentence.startswith(f"{folder}/{file} ")
+
+
+def test_tokens_that_no_dictionary_has_are_one_sentence(
+    folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    folder = shutil.copytree(folders["sdt_transformer"] / "onnx", tmp_path / "exported")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["source"]["suffix"] = [10**6]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert "config.json is not what export writes: ValueError('tokens" in refusal("translate", folder, "--tokenized")
 
 
 def test_without_onnx_the_extra_is_named(

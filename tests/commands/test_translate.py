@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +69,11 @@ def test_one_line_for_each_line_from_files_or_stdin(
     for files in ([], [text, "-"]):
         monkeypatch.setattr("sys.stdin", Stdin(LINES))
         assert translated(capsys, model, *files) == (found * 2)[-6 * max(1, len(files)) :]
+    # A pipe is opened once: a writer may have ended when it is opened again.
+    os.mkfifo(pipe := f"{text}.pipe")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(Path(pipe).write_text, Path(text).read_text(encoding="utf-8"), encoding="utf-8")
+        assert translated(capsys, model, pipe) == found
 
 
 @pytest.mark.parametrize("terminal", [False, True])

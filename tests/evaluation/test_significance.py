@@ -11,7 +11,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
+from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -104,11 +104,3 @@ def test_samples_are_those_of_sacrebleu() -> None:
     from sacrebleu.significance import PairedTest
 
     assert {TESTS[test]: samples for test, samples in DEFAULT_SAMPLES.items()} == PairedTest._DEFAULT_SAMPLES
-
-
-def test_spread() -> None:
-    several = spread([27.0, 28.0, 30.0])
-    assert (several.mean, several.lowest, several.highest) == (pytest.approx(85 / 3), 27.0, 30.0)
-    assert several.deviation == pytest.approx(((16 / 9 + 1 / 9 + 25 / 9) / 2) ** 0.5)
-    one = spread([27.5])
-    assert (one.scores, one.mean, one.deviation, one.lowest, one.highest) == ((27.5,), 27.5, None, 27.5, 27.5)

@@ -55,15 +55,6 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_lines("-") == ["ä", "b"]
 
 
-@pytest.mark.parametrize(("content", "named"), [(b"", "is empty"), (b"a\n\xc3\xa4\n\xe4b\n", "line 3 .* 0xe4")])
-def test_files_that_are_no_text(content: bytes, named: str, tmp_path: Path) -> None:
-    path = write(tmp_path, content)
-    with pytest.raises(UserError, match=f"{path} .*{named}"):
-        read_lines(path)
-    with pytest.raises(UserError, match="is a folder"):
-        read_lines(str(tmp_path))
-
-
 # --- plain text and fairseq's output ---------------------------------------------------------------------------------
 
 

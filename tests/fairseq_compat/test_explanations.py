@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ from fairseq_compat.explanations import explain
             ),
             ["--lr is none"],
         ),
+        (ValueError("optimizer is required!"), ["--optimizer", "--optimizer adam"]),
         (KeyError("'_name'"), ["architecture is not known", "--user-dir"]),
         (AssertionError("Must specify batch size either with --max-tokens or --batch-size"), ["--max-tokens"]),
         (
@@ -81,6 +83,18 @@ def test_mistake_of_the_user_is_one_sentence(error: BaseException, parts: list[s
 )
 def test_everything_else_keeps_its_traceback(error: BaseException) -> None:
     assert explain(error) is None
+
+
+@pytest.mark.parametrize(("constraints", "named"), [(None, "scores are NaN"), ([[3]], "--constraints: .* 4 tokens")])
+def test_a_search_without_an_end(constraints: object, named: str) -> None:
+    """As fairseq's ends; its method has an argument of this name."""
+
+    def generate(constraints: object) -> None:
+        raise AssertionError("4 < 4")
+
+    with pytest.raises(AssertionError) as raised:
+        generate(constraints)
+    assert re.search(named, str(explain(raised.value)))
 
 
 def test_other_languages_the_plugins_task_and_the_first_difference_are_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import checkpoint_of
 from served import PATIENCE, Client, FakeTranslator, served
 
 from fairseq_depthwise.analysis.explained_sentence import explain
@@ -280,6 +280,18 @@ def test_a_stream_has_the_time_for_each_of_its_parts(slow: FakeTranslator) -> No
         assert (status, [json.loads(line)["text"] for line in text.splitlines()]) == (200, list("abcd"))
 
 
+def test_a_stream_that_is_not_read_is_ended() -> None:
+    """The answer is more than the buffers of a connection hold."""
+    limits = Limits(max_body=1 << 24, max_chars=100_000, timeout=2.0, most_nbest=3)
+    with served(FakeTranslator(), limits) as client:
+        connection = client.connect()
+        body = json.dumps({"lines": ["x" * 100_000] * 100, "nbest": 3, "stream": True})
+        connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+        client.wait_for(lambda: client.metric("request_seconds_count") == 1)
+        assert client.metric("request_seconds_sum") >= 2
+        connection.close()
+
+
 def test_a_server_that_is_to_end_finishes_what_it_has_begun(slow: FakeTranslator) -> None:
     answers: list[Any] = []
     with served(slow) as client:
@@ -292,11 +304,6 @@ def test_a_server_that_is_to_end_finishes_what_it_has_begun(slow: FakeTranslator
 
 
 # A real model.
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("words") / "data-bin")
 
 
 def translator_of(kind: str, data: str, folder: Path, **others: Any) -> LoadedTranslator:

@@ -110,7 +110,7 @@ def test_a_short_request_does_not_wait_for_a_long_one(batcher: Batcher, search: 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "room", "given"),
+    ("wanted", "capacity", "given"),
     [
         ([10], 4, [4]),
         ([10, 1, 10], 9, [4, 1, 4]),
@@ -119,8 +119,8 @@ def test_a_short_request_does_not_wait_for_a_long_one(batcher: Batcher, search: 
         ([5, 5], 3, [2, 1]),
     ],
 )
-def test_shares(wanted: list[int], room: int, given: list[int]) -> None:
-    assert shares(wanted, room) == given
+def test_shares(wanted: list[int], capacity: int, given: list[int]) -> None:
+    assert shares(wanted, capacity) == given
 
 
 def test_a_full_queue_refuses_and_goes_on(batcher: Batcher, search: Search) -> None:
@@ -149,30 +149,23 @@ def test_what_was_dropped_is_not_searched(batcher: Batcher, search: Search) -> N
     assert search.searches[1:] == [("a", ["z"])]
 
 
-def test_a_line_that_fails_fails_its_own_request_only(batcher: Batcher, search: Search) -> None:
+@pytest.mark.parametrize(("line", "error"), [("poison", RuntimeError), ("language", UserError)])
+def test_a_line_that_fails_fails_its_own_request_only(
+    line: str, error: type[Exception], batcher: Batcher, search: Search
+) -> None:
+    """Errors of the user's too: one of several lines to be explained may be too long."""
     occupy(batcher, search)
-    good, bad, last = Request("x"), Request("poison", *"yyyy"), Request("z")
+    good, bad, last = Request("x"), Request(line, *"yyyy"), Request("z")
     for request in (good, bad, last):
         batcher.submit(request)
     search.let_end(20)
     assert (good.results(), last.results()) == (["xx"], ["zz"])
-    with pytest.raises(RuntimeError, match="poison"):
+    with pytest.raises(error, match=line):
         bad.results()
     after = Request("still")
     batcher.submit(after)
     assert after.results() == ["stillstill"]
     assert batcher.waiting == 0
-
-
-def test_a_wrong_language_is_an_error_of_the_request(batcher: Batcher, search: Search) -> None:
-    occupy(batcher, search)
-    wrong, right = Request("language", key="c"), Request("x")
-    batcher.submit(wrong)
-    batcher.submit(right)
-    search.let_end(3)
-    with pytest.raises(UserError, match="no such language"):
-        wrong.results()
-    assert right.results() == ["xx"]
 
 
 def test_lines_wait_for_others(search: Search) -> None:

@@ -24,11 +24,6 @@ draw = random.Random(5)
 LINES = [" ".join(f"w{draw.randrange(8)}" for _ in range(draw.randint(0, 9))) for _ in range(14)]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("words") / "data-bin")
-
-
 def options(beam: int = 3, *, max_length: int = 10, **others: Any) -> TranslatorOptions:
     return TranslatorOptions(beam=BeamOptions(beam, 0.6, max_length), **others)
 

@@ -12,6 +12,7 @@ from fairseq.data import Dictionary
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_compat import UserError
+from fairseq_depthwise.serving import text_codec
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, TextSettings, settings_for
 
 SENTENCES = ["The cat isn't here.", "the dog sleeps", "the cat sleeps on the mat"]
@@ -81,6 +82,15 @@ def test_languages_are_the_direction() -> None:
     assert french.encode("l'homme") == "l&apos; homme"
     assert french.decode("cat &apos;s") == "cat's"
     assert english.decode("cat &apos;s") != "cat's"
+
+
+def test_memory_does_not_grow_with_directions_and_words(codes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_codec, "_MOST_WORDS", 10)
+    settings = settings_for(TextOptions(bpe_codes=codes), recorded(), BPE, path="best.pt", data="data-bin")
+    first, second = TextCodec(settings, "en", "fr"), TextCodec(settings, "fr", "en")
+    for number in range(100):
+        assert first.encode(f"the {number} the") == second.encode(f"the {number} the")
+    assert len(settings.subwords.bpe.cache) < 20
 
 
 def test_sentencepiece(pieces: str) -> None:

@@ -121,11 +121,11 @@ class DecodingCache:
             self.ancestor_mask = additive_mask(hidden, self.dtype)
 
     def group(self, projected: Tensor, heads: int) -> Tensor:
-        """1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
+        """Reshape 1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
         return split_beams(projected, self.sentences, self.beams, heads).to(self.dtype)
 
     def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
-        """What is the same in all layers, computed by the first that asks in this step."""
+        """Return what is the same in all layers, computed by the first that asks in this step."""
         if name not in self._shared:
             self._shared[name] = compute()
         return self._shared[name]
@@ -143,12 +143,12 @@ class DecodingCache:
         start, end = (self.steps - 1) * self.beams, self.steps * self.beams
         stored = self._own.get(attention)
         if stored is None or stored.keys.size(2) < end:
-            stored = self._own[attention] = KeysValues(*(self._room(stored, index, newest.keys) for index in (0, 1)))
+            stored = self._own[attention] = KeysValues(*(self._buffer(stored, index, newest.keys) for index in (0, 1)))
         for buffer, new in zip(stored, newest, strict=True):
             buffer.narrow(2, start, self.beams).copy_(new)
         return (KeysValues(stored.keys.narrow(2, 0, end), stored.values.narrow(2, 0, end)),)
 
-    def _room(self, stored: KeysValues | None, index: int, like: Tensor) -> Tensor:
+    def _buffer(self, stored: KeysValues | None, index: int, like: Tensor) -> Tensor:
         steps = _FIRST_STEPS if stored is None else 2 * stored[index].size(2) // self.beams
         buffer = like.new_empty(self.sentences, like.size(1), steps * self.beams, like.size(3))
         if stored is not None:
@@ -156,9 +156,9 @@ class DecodingCache:
         return buffer
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
-        """Keys and values of the encoder's output, computed from it (S x B x C) at the first step."""
+        """Return keys and values of the encoder's output, computed from it (S x B x C) at the first step."""
         if attention not in self._encoder:
-            self._encoder[attention] = KeysValues(*(one.to(self.dtype) for one in compute(self.source)))
+            self._encoder[attention] = KeysValues(*(tensor.to(self.dtype) for tensor in compute(self.source)))
         return self._encoder[attention]
 
     def reorder(self, new_order: Tensor) -> None:
@@ -185,7 +185,7 @@ class DecodingCache:
                 stored[attention] = KeysValues(*(tensor.index_select(0, sentences) for tensor in pair))
 
     def _separate(self, sentence_of: Tensor) -> None:
-        """Rows left their sentences: make each row, which continues one of ``sentence_of``, a sentence of its own."""
+        """Make each row, which left its sentence and continues one of ``sentence_of``, a sentence of its own."""
         steps, beams = self.steps, self.beams
         position = torch.arange(steps, device=sentence_of.device) * beams + self.ancestors  # N x steps
         self._select(sentence_of)
@@ -198,19 +198,19 @@ class DecodingCache:
 
 
 def sentence_beams(sentences: int, rows: Tensor) -> int | None:
-    """k if ``rows`` (N, the sentence that each belongs to) are k neighbors for each of the sentences, else None."""
+    """Return k if ``rows`` (N, the sentence that each belongs to) are k neighbors for each sentence, else None."""
     beams = rows.size(0) // max(sentences, 1)
     in_order = torch.arange(sentences, device=rows.device).repeat_interleave(beams)
     return beams if in_order.size(0) == rows.size(0) and torch.equal(rows, in_order) else None
 
 
 def split_beams(projected: Tensor, sentences: int, beams: int, heads: int) -> Tensor:
-    """1 x N x C to B x heads x k x head_dim."""
+    """Reshape 1 x N x C to B x heads x k x head_dim."""
     return projected.view(sentences, beams, heads, projected.size(2) // heads).transpose(1, 2)
 
 
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where ``hidden`` is False, half the lowest finite number where it is True.
+    """Return 0 where ``hidden`` is False, half the lowest finite number where it is True.
 
     Added to scores, because boolean masks are slow in several of PyTorch's kernels. A finite number, because a row of
     -inf only, which a sentence padded on the left has, would become NaN; half of it, so that a negative score can be

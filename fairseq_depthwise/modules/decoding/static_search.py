@@ -20,7 +20,7 @@ from fairseq_depthwise.modules.decoding.static_cache import UNWRITTEN, LayerStat
 log = logging.getLogger(__name__)
 
 #: Target and source positions that there is capacity for at least.
-_LEAST_ROOM = 32
+_LEAST_CAPACITY = 32
 
 #: Graphs, with the keys and values of one search each, that are kept for searches to come.
 _MOST_GRAPHS = 24
@@ -73,19 +73,14 @@ class StaticStep:
         dtype = torch.promote_types(like.dtype, torch.float32) if like.device.type == "cpu" else like.dtype
         device, rows = like.device, (shape.sentences, shape.beams)
         lengths = 2 * [(shape.capacity, shape.beams)] + 2 * [(shape.source_capacity,)]
-        self.states = [
-            LayerState(
-                *(
-                    torch.zeros(shape.sentences, one.heads, *length, one.head_dim, dtype=dtype, device=like.device)
-                    for length in lengths
-                )
-            )
-            for one in self.attentions
-        ]
+        self.states = []
+        for attention in self.attentions:
+            sizes = [(shape.sentences, attention.heads, *length, attention.head_dim) for length in lengths]
+            self.states.append(LayerState(*(torch.zeros(size, dtype=dtype, device=device) for size in sizes)))
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self.newest = torch.zeros(1, dtype=torch.long, device=device)
         self.ancestors = torch.full((*rows, shape.capacity), UNWRITTEN, device=device)
-        self.padding = torch.ones(shape.sentences, shape.source_capacity, dtype=torch.bool, device=like.device)
+        self.padding = torch.ones(shape.sentences, shape.source_capacity, dtype=torch.bool, device=device)
         self._beam = torch.arange(shape.beams, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._scores: Tensor | None = None
@@ -117,7 +112,7 @@ class StaticStep:
                 mine[:count, :, : theirs.size(2)] = theirs[sentences]
 
     def run(self) -> Tensor:
-        """Scores (N x 1 x V) after ``tokens`` at the newest position; overwritten by the next step."""
+        """Return the scores (N x 1 x V) after ``tokens`` at the newest position; overwritten by the next step."""
         if self.tokens.device.type != "cuda":
             return self._compute()
         if self._graph is None:
@@ -165,9 +160,10 @@ class StaticSteps:
         self.search: StaticSearch | None = None
 
     def step(self, shape: StaticShape, like: Tensor) -> StaticStep:
-        """The step of a shape, made if there is none, or if the weights have changed."""
+        """Return the step of a shape, made if there is none, or if the weights have changed."""
         weights = tuple(
-            (one.data_ptr(), one.dtype, 0 if one.is_inference() else one._version) for one in self.decoder.parameters()
+            (weight.data_ptr(), weight.dtype, 0 if weight.is_inference() else weight._version)
+            for weight in self.decoder.parameters()
         )
         if weights != self._made_from:
             self._steps.clear()
@@ -195,7 +191,7 @@ class StaticSearch:
         steps.search = self
         self._like = source
         count = source.size(1)
-        shape = StaticShape(_power(count), beams, _LEAST_ROOM, _power(source.size(0), _LEAST_ROOM))
+        shape = StaticShape(_power(count), beams, _LEAST_CAPACITY, _power(source.size(0), _LEAST_CAPACITY))
         self._step = steps.step(shape, source)
         self._step.begin_search(source, padding)
         #: The place of each sentence that is still searched for, B, and of each of its rows, N.
@@ -204,7 +200,7 @@ class StaticSearch:
         self._done = 0
 
     def step(self, tokens: Tensor) -> Tensor:
-        """The newest tokens (N) to scores (N x 1 x V), which the next step overwrites.
+        """Return the scores (N x 1 x V) after the newest tokens (N), which the next step overwrites.
 
         Raises:
             ValueError: another search with the same decoder has begun meanwhile.
@@ -250,5 +246,5 @@ class StaticSearch:
 
 
 def _power(number: int, least: int = 1) -> int:
-    """The smallest power of two that is no less than the number."""
+    """Return the smallest power of two that is no less than the number."""
     return max(least, 1 << max(number - 1, 0).bit_length())

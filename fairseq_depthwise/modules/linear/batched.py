@@ -1,6 +1,6 @@
 """Linear layers and layer norms of several parallel units, computed together.
 
-Tensors of units are U x T x B x C. U = 1 stands for all units alike: values that every unit reads, or a map that the
+Tensors of units are U x T x B x C. U = 1 stands for all units alike: values that every unit reads, or a layer that the
 units share. Nothing is copied for the other units then.
 """
 
@@ -15,7 +15,7 @@ class UnitLinear(nn.Module):
     """``x_i W_i + b_i`` for every unit i, with W_i in x out: the layout in which a batched product has its gradient.
 
     Args:
-        units: number of maps; 1 is one map that all units share.
+        units: number of linear layers; 1 is a layer that all units share.
         in_features: width of the input.
         out_features: width of the output.
 
@@ -27,11 +27,11 @@ class UnitLinear(nn.Module):
         self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(torch.empty(units, in_features, out_features))
         self.bias = nn.Parameter(torch.zeros(units, out_features))
-        for one in self.weight:
-            nn.init.xavier_uniform_(one.detach())
+        for weight in self.weight:
+            nn.init.xavier_uniform_(weight.detach())
 
     def forward(self, values: Tensor) -> Tensor:
-        """U x T x B x in to U x T x B x out; U of the output is the larger of the input's and that of the maps."""
+        """Compute U x T x B x out from U x T x B x in; U is the larger of the input's and the layers'."""
         units = self.weight.size(0)
         if units == 1:
             return F.linear(values, self.weight[0].T, self.bias[0])
@@ -59,7 +59,7 @@ class UnitLayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(units, embed_dim))
 
     def forward(self, values: Tensor) -> Tensor:
-        """U x T x B x d to the same; more units than norms, or the other way round, only where one of them is 1."""
+        """Normalize U x T x B x d; more units than norms, or the other way round, only where there is 1 of them."""
         width = values.size(-1)
         if self.weight.size(0) == 1:
             return F.layer_norm(values, (width,), self.weight[0], self.bias[0], self.eps)

@@ -56,7 +56,7 @@ class PrepackedLinear(nn.Linear):
         self._packed = _Packed()
 
     def forward(self, values: Tensor) -> Tensor:
-        """``values``, ... x in, to ... x out."""
+        """Compute ... x out from ``values``, ... x in."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return F.linear(values, self.weight, self.bias)
         return self._packed.of(self.weight, self.bias)(values)
@@ -97,7 +97,7 @@ class JoinedLinear(nn.Module):
         self._joined_from = now
 
     def forward(self, values: Tensor) -> Tensor:
-        """``values``, ... x in, to ... x (sum of the layers' out), one layer after the other."""
+        """Compute ... x (sum of the layers' out), one layer after the other, from ``values``, ... x in."""
         if torch.compiler.is_compiling():
             return F.linear(values, self.weight, self.bias)
         if torch.is_grad_enabled():

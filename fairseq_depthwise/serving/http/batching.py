@@ -189,16 +189,16 @@ class Batcher:
             if len(results) != len(lines):
                 raise RuntimeError(f"{len(lines)} lines have {len(results)} translations")
         except Exception as error:
-            if len(batch) > 1 and not isinstance(error, UserError):
+            if len(batch) > 1:
                 log.warning("a batch of %d requests failed; each is searched by itself", len(batch))
                 for part in batch:
                     self._search_all([part])
                 return
             if not isinstance(error, UserError):
                 log.exception("the search failed")
-            for job, _ in batch:
-                self.drop(job)
-                job.deliver(error)
+            ((job, _),) = batch
+            self.drop(job)
+            job.deliver(error)
             return
         start = 0
         for job, of_job in batch:
@@ -206,16 +206,16 @@ class Batcher:
             start += len(of_job)
 
 
-def shares(wanted: Sequence[int], room: int) -> list[int]:
-    """Return how much of ``room`` each gets: as much as all others, unless it wants less.
+def shares(wanted: Sequence[int], capacity: int) -> list[int]:
+    """Return how much of ``capacity`` each gets: as much as all others, unless it wants less.
 
-    Where there is less room than there are claimants, the first ones get 1.
+    Where there is less of it than there are claimants, the first ones get 1.
     """
     given = [0] * len(wanted)
-    while room and (hungry := [index for index, want in enumerate(wanted) if want > given[index]]):
-        share = max(1, room // len(hungry))
-        for index in hungry[:room]:
+    while capacity and (hungry := [index for index, want in enumerate(wanted) if want > given[index]]):
+        share = max(1, capacity // len(hungry))
+        for index in hungry[:capacity]:
             more = min(share, wanted[index] - given[index])
             given[index] += more
-            room -= more
+            capacity -= more
     return given

@@ -180,14 +180,14 @@ class Direction:
                 possible.append(tokens)
             line.constraints[constraint] = (None if unknown else tokens.tolist(), why)
         _, prefix = target_start(self.task)
-        needed, room = sum(map(len, possible)), self.search.longest - len(prefix)
-        if len(line.pieces) == 1 and needed <= room:
+        needed, capacity = sum(map(len, possible)), self.search.longest - len(prefix)
+        if len(line.pieces) == 1 and needed <= capacity:
             line.pieces[0].constraints = possible
             return
         if len(line.pieces) > 1:
             reason = f"the line is translated in {len(line.pieces)} pieces, and nothing says in which it belongs"
         elif line.pieces:
-            reason = f"the line's constraints have {needed} tokens, and a translation has {room} at most"
+            reason = f"the line's constraints have {needed} tokens, and a translation has {capacity} at most"
         else:
             reason = "the line is empty"
         for constraint, (wanted, _) in line.constraints.items():

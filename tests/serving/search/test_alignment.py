@@ -9,24 +9,18 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
+from graph_checks import EagerGraphs
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
-from probe_checkpoints import KINDS, checkpoint_of, data_in
+from probe_checkpoints import KINDS, checkpoint_of
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.modules.decoding.search_graphs import EncoderGraph, StepGraph
 from fairseq_depthwise.serving import loaded_translator
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
-from fairseq_depthwise.serving.traced_graphs import CallableGraphs
 
 KIND = "mute_transformer"
 LINES = ["w0 w1 w7", "w3 w1 w2 w7 w7 w6", "w5", "w2 w2 w2 w4"]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("words") / "data-bin")
 
 
 def options(kind: bool | str = True, beam: int = 3, **others: Any) -> TranslatorOptions:
@@ -167,10 +161,9 @@ def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = checkpoint_of(tmp_path, KIND)
     expected = LoadedTranslator(path, data=data, options=options()).translations(LINES)
 
-    def graphs(models: Any, path: str, say: Any) -> CallableGraphs:
-        return CallableGraphs(EncoderGraph(models).eval(), StepGraph(models, in_place=True).eval())
-
-    monkeypatch.setattr(loaded_translator, "compiled_graphs", graphs)
+    monkeypatch.setattr(
+        loaded_translator, "compiled_graphs", lambda models, path, say: EagerGraphs(models, in_place=True)
+    )
     found = LoadedTranslator(path, data=data, options=options(compile=True)).translations(LINES)
     for one, other in zip(found, expected, strict=True):
         assert one.text == other.text

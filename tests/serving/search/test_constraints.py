@@ -13,11 +13,11 @@ from fairseq import checkpoint_utils
 from fairseq.search import LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.token_generation_constraints import pack_constraints
+from graph_checks import EagerGraphs
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
-from probe_checkpoints import KINDS, checkpoint_of, data_in
+from probe_checkpoints import KINDS, checkpoint_of
 
 from fairseq_compat import UserError
-from fairseq_depthwise.modules.decoding.search_graphs import EncoderGraph, StepGraph
 from fairseq_depthwise.serving import loaded_translator
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import target_start
@@ -28,11 +28,6 @@ from fairseq_depthwise.serving.traced_graphs import CallableGraphs
 KIND = "depthwise_lstm_transformer"
 LINES = ["w0 w1", "w3 w1 w2 w7 w7 w6", "w5", "", "w2 w2 w2"]
 CONSTRAINTS = [["w3 w4", "w5"], ["w6", "w6"], [], [], ["w1", "w0 w7"]]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("words") / "data-bin")
 
 
 def options(beam: int = 3, order: str | None = None, *, max_length: int = 12, **others: Any) -> TranslatorOptions:
@@ -86,7 +81,7 @@ def test_many_directions(tokens: list[str], order: str, beam: int, tmp_path: Pat
     draw = random.Random(4)
     lines = [" ".join(f"w{draw.randrange(8)}" for _ in range(draw.randint(1, 5))) for _ in range(8)]
     constraints = [[f"w{draw.randrange(8)} w{draw.randrange(8)}" for _ in range(draw.randint(1, 3))] for _ in lines]
-    direction = translator._direction("en", "l1")
+    direction = translator.direction("en", "l1")
     (model,), target = translator.models, direction.task.target_dictionary
     start, prefix = target_start(direction.task)
     for line, wanted in zip(lines, constraints, strict=True):
@@ -171,8 +166,8 @@ def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     steps = []
 
     def graphs(models: Any, path: str, say: Any) -> CallableGraphs:
-        step = StepGraph(models, in_place=True).eval()
-        return CallableGraphs(EncoderGraph(models).eval(), lambda *given: steps.append(given) or step(*given))
+        eager = EagerGraphs(models, in_place=True)
+        return CallableGraphs(eager.encode, lambda *given: steps.append(given) or eager.step(*given))
 
     monkeypatch.setattr(loaded_translator, "compiled_graphs", graphs)
     found = LoadedTranslator(path, data=data, options=options(compile=True)).translations(
@@ -199,8 +194,8 @@ def test_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     # An exported folder has graphs alone.
     task, (model,) = translator._task, translator.models
     folder = ExportedFolder(
-        "folder", CallableGraphs(EncoderGraph([model]).eval(), StepGraph([model], in_place=False).eval()), task,
-        [], [task.source_dictionary.eos()], task.target_dictionary.eos(), (), (99, 99), translator._task.cfg,
+        "folder", EagerGraphs([model], in_place=False), task, [], [task.source_dictionary.eos()],
+        task.target_dictionary.eos(), (), (99, 99), translator._task.cfg,
     )  # fmt: skip
     monkeypatch.setattr(loaded_translator, "is_exported", lambda path: True)
     monkeypatch.setattr(loaded_translator, "load_exported", lambda path: folder)
