@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.errors import first_line
 from fairseq_compat.finite import require_finite
 
 #: What a word embedding is called: in our models, and in fairseq's own.
@@ -131,7 +132,7 @@ class Checkpoint:
         try:
             yield
         except OmegaConfBaseException as error:
-            name, reason = getattr(error, "full_key", None), str(error).splitlines()[0]
+            name, reason = getattr(error, "full_key", None), first_line(error)
             raise UserError(f"{self.path} records the option {name} wrongly: {reason}") from error
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
