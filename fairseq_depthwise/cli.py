@@ -84,6 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
         status = int(run(options) or 0)
         sys.stdout.flush()
         return status
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         # Whoever read our output has enough (``params | head``); Python must not complain at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

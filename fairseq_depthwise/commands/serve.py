@@ -101,11 +101,7 @@ def run(options: argparse.Namespace) -> int:
     _require_options(options)
     listener = _bind(options.host or "127.0.0.1", options.port)
     with listener:
-        try:
-            service = _service(options)
-            _serve(service, listener, options)
-        except KeyboardInterrupt:
-            return 130
+        _serve(_service(options), listener, options)
     return 0
 
 

@@ -116,11 +116,8 @@ def run(options: argparse.Namespace) -> int:
     translator = load_translator(options, precision)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
-    try:
-        with _opened(output_path) as output:
-            _translate(translator, lines, output, options, at_once=at_terminal)
-    except KeyboardInterrupt:
-        return 130
+    with _opened(output_path) as output:
+        _translate(translator, lines, output, options, at_once=at_terminal)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from fairseq_compat import UserError
 from fairseq_depthwise import cli
-from fairseq_depthwise.commands import doctor
+from fairseq_depthwise.commands import doctor, fairseq_commands, inspect
 from fairseq_depthwise.commands.parsers import positive_int
 
 SUBCOMMANDS = (
@@ -106,3 +107,17 @@ def test_positive_int() -> None:
     for text in ("0", "-1", "1.5", "", "two", " 3"):
         with pytest.raises(ArgumentTypeError):
             positive_int(text)
+
+
+@pytest.mark.parametrize("command", ["inspect model.pt", "train data-bin"])
+def test_an_interrupt_is_one_word(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(options: object) -> int:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the signal was ignored")
+
+    monkeypatch.setattr(inspect, "run", interrupt)
+    monkeypatch.setattr(fairseq_commands, "run", interrupt)
+    assert cli.main(command.split()) == 130
+    assert capsys.readouterr().err == "interrupted\n"
