@@ -419,10 +419,9 @@ def render_page(page: Path) -> int:
     def replaced(block: re.Match[str]) -> str:
         nonlocal count
         name, table = block["record"], block["table"]
-        record = read_record(folder, name) if (folder / f"{name}.json").exists() else None
-        if record is None:
-            return block[0]
         if name not in cache:
+            if (record := read_record(folder, name)) is None:
+                return block[0]
             cache[name] = tables_of(record)
         if table not in cache[name]:
             raise UserError(f"{page}: {name}.json has no table {table}; it has {', '.join(cache[name])}")

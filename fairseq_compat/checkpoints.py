@@ -110,6 +110,22 @@ def require_checkpoint(state: Any, name: str) -> None:
         isinstance(value, torch.Tensor) for value in state["model"].values()
     ):
         raise UserError(f"{name} is not a fairseq checkpoint: its entry 'model' is no dictionary of tensors")
+    for entry in ("extra_state", "task_state"):
+        if not isinstance(state.get(entry) or {}, Mapping):
+            raise UserError(f"{name} is not a fairseq checkpoint: its entry {entry!r} is no dictionary")
+    history = state.get("optimizer_history") or []
+    if not isinstance(history, list) or not all(map(_is_record_of_optimizer, history)):
+        raise UserError(
+            f"{name} is not a fairseq checkpoint: its entry 'optimizer_history' is none that fairseq writes"
+        )
+
+
+def _is_record_of_optimizer(entry: Any) -> bool:
+    return (
+        isinstance(entry, Mapping)
+        and isinstance(entry.get("num_updates", 0), int)
+        and isinstance(entry.get("lr_scheduler_state") or {}, Mapping)
+    )
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:

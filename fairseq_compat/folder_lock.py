@@ -107,7 +107,7 @@ def _say_who(descriptor: int) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """Who holds the lock, in words."""
+    """Return who holds the lock, in words."""
     try:
         who = json.loads(os.pread(descriptor, 4096, 0))
         holder = f"process {int(who['pid'])} on {who['host']} has been training there since {who['since']}"

@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from recipe_step import run_step, say  # the folder is on the path by the line above
 from sweep_page import write_tables
-from sweep_plan import SIZES, SYSTEMS, Record, Run, all_runs
+from sweep_plan import SHORT, SIZES, SYSTEMS, Record, Run, all_runs
 from sweep_training import RECIPE_FOLDERS, Training, train_and_score
 
 from fairseq_compat import UserError
@@ -253,7 +253,7 @@ def status(runs: Sequence[Run], records: dict[str, Record], work: Path, jobs: in
     lines, left, done, per_update = [], 0.0, 0, _seconds_per_update(records)
     for run in runs:
         result = records[run.recipe].of(run)
-        updates = SIZES[run.recipe].updates // (1 if run.rate is None else 4)
+        updates = SIZES[run.recipe].updates // (1 if run.rate is None else SHORT)
         if result is not None:
             done += 1
             lines.append(f"  {run.recipe}/{run.name}: {_in_words(result)}")

@@ -15,14 +15,11 @@ from fairseq_compat.finite import require_finite
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
 
-def last_checkpoints(folder: str, count: int) -> list[str]:
-    """Return the ``count`` newest checkpoints of a training folder, oldest first.
+def saved_checkpoints(folder: str) -> list[str]:
+    """Return the checkpoints of a training folder, oldest first.
 
     Those saved at the end of an epoch (``checkpoint3.pt``) and those saved every so many updates
     (``checkpoint_3_1500.pt``) are one sequence in the order of training.
-
-    Raises:
-        UserError: there are fewer.
     """
 
     def position(name: str) -> tuple[int, float] | None:
@@ -33,10 +30,19 @@ def last_checkpoints(folder: str, count: int) -> list[str]:
         return None
 
     placed = sorted((place, name) for name in os.listdir(folder) if (place := position(name)) is not None)
-    _require(
-        len(placed), count, folder, "checkpoints named checkpointEPOCH.pt or checkpoint_EPOCH_UPDATES.pt", "--last"
-    )
-    return [os.path.join(folder, name) for _, name in placed[-count:]]
+    return [os.path.join(folder, name) for _, name in placed]
+
+
+def last_checkpoints(folder: str, count: int) -> list[str]:
+    """Return the ``count`` newest of :func:`saved_checkpoints`, oldest first.
+
+    Raises:
+        UserError: there are fewer.
+    """
+    saved = saved_checkpoints(folder)
+    what = "checkpoints named checkpointEPOCH.pt or checkpoint_EPOCH_UPDATES.pt"
+    _require(len(saved), count, folder, what, "--last")
+    return saved[-count:]
 
 
 def best_checkpoints(folder: str, count: int) -> list[str]:

@@ -26,7 +26,7 @@ _BLOCK_NORM = re.compile(r"(?P<side>encoder|decoder)\.connection\.norms\.(?P<ind
 def parameter_sources(
     wanted: Iterable[str], present: Collection[str], sources: SourcesOfSides, block_size: int = 0
 ) -> dict[str, str | None]:
-    """Name in the deep model -> name in the shallow one, or None: as the deep model was built.
+    """Return each name in the deep model -> the name in the shallow one, or None: as the deep model was built.
 
     - A layer is copied from its source layer, and new where it has none. What its source lacks (the depth-wise model's
       first layer has no input norm) comes from the lowest layer that has it, and is new where none does.

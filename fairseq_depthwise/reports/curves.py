@@ -20,7 +20,7 @@ _KNOWN = (
 )
 _IGNORED = re.compile(r"(best|cuda|lr)_|.*_deviation$")
 #: ``permutation_penalty_2`` and ``encoder_forget_gate_layer2``, of two cells in a layer ``_layer2a``.
-_OF_LAYER = re.compile(r"(?P<base>\w+?)_(?:layer)?(?P<layer>\d+[ab]?)$")
+_OF_LAYER = re.compile(r"(?P<base>\w+?)_(?:layer)?(?P<layer>\d{1,9}[ab]?)$")
 _GATE = re.compile(r"(?P<side>encoder|decoder)_(?P<what>\w+_gate|cell_norm)$")
 
 Axis = Literal["updates", "time"]

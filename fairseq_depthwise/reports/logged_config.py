@@ -38,7 +38,8 @@ def parse_config(text: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         return {}
     if "common" in config:
-        return config
+        # A group is a dictionary; a choice may be a name alone.
+        return {group: values for group, values in config.items() if group in _CHOICES or isinstance(values, dict)}
     # The Namespace of older releases has all options in one.
     return {"model": {"_name": config["arch"], **config}} if "arch" in config else {}
 

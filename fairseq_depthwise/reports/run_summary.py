@@ -71,7 +71,7 @@ def summarize_run(run: RunRecord) -> RunSummary:
     task = run.config.get("task")
     grows = task.get("growth_side") if depth is not None and isinstance(task, Mapping) else None
     return RunSummary(
-        architecture=model.get("_name"),
+        architecture=None if model.get("_name") is None else str(model["_name"]),
         encoder_layers=depth if grows in ("encoder", "both") else model.get("encoder_layers"),
         decoder_layers=depth if grows in ("decoder", "both") else model.get("decoder_layers"),
         depth=depth,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
@@ -20,10 +21,13 @@ _CONFIG = re.compile(r"\{'_name': |\{'common': |Namespace\(")
 #: ``--log-format simple`` and, on a terminal, ``tqdm``: within an epoch, and at its end or after a validation.
 _WITHIN_EPOCH = re.compile(r"epoch \d+:\s+\d+ / \d+ (\w+=.*)|epoch \d+:.*\[.*?, (\w+=.*)\]")
 _OF_EPOCH = re.compile(r"epoch \d+ \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>\w+ \S.*)")
-_PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
-_LOADED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
-_SAVED = re.compile(r"Saved checkpoint .* @ (\d+) updates, score ([^)]+)\)")
-_GREW = re.compile(r"grew the (.+ layers) after (\d+) updates in [\d.]+ s; ([\d,]+) parameters")
+_PARAMETERS = re.compile(r"num\. (?:shared )?model params: (\d[\d,]{,30})\b")
+_LOADED = re.compile(r"Loaded checkpoint .* @ (\d{1,18}) updates\)")
+_SAVED = re.compile(r"Saved checkpoint .* @ (\d{1,18}) updates, score ([^)]+)\)")
+_GREW = re.compile(r"grew the (.+ layers) after (\d{1,18}) updates in [\d.]+ s; (\d[\d,]{,30}) parameters")
+
+#: Metrics from here on count as infinite: nothing can be drawn to their scale.
+_LARGEST = 1e300
 
 #: Numbers of a line that are no metrics.
 _NO_METRICS = ("epoch", "update", "num_updates")
@@ -97,9 +101,12 @@ def _split(line: str) -> tuple[float | None, str]:
     if head is None:
         return None, line
     stamp = head["stamp"] or head["hydra_stamp"]
-    # Local time without a zone: only differences are used, and a change to summer time adds an hour to them.
-    seconds = datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
-    return seconds, head["message"] if head["message"] is not None else head["hydra_message"]
+    message = head["message"] if head["message"] is not None else head["hydra_message"]
+    try:
+        # Local time without a zone: only differences are used, and a change to summer time adds an hour to them.
+        return datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp(), message
+    except ValueError:  # digits that are no time, in a damaged line
+        return None, message
 
 
 def _reading(message: str) -> tuple[str, int, dict[str, float]] | None:
@@ -125,7 +132,7 @@ def _from_json(message: str) -> tuple[str, int, dict[str, float]] | None:
     """Parse JSON; the keys of epochs and validations have the name of their split as a prefix."""
     try:
         state = json.loads(message)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if "num_updates" in state:
         return _from_pairs(INNER, state)
@@ -140,13 +147,13 @@ def _from_pairs(split: str, pairs: dict[str, object]) -> tuple[str, int, dict[st
     values = {}
     for name, value in pairs.items():
         try:
-            values[name] = float(value)  # type: ignore[arg-type]  # raises unless it is a number
-        except (TypeError, ValueError):
+            number = float(value)  # type: ignore[arg-type]  # raises unless it is a number
+        except (TypeError, ValueError, OverflowError):
             continue
-    if "num_updates" not in values or len(values) < 2:
-        return None
-    update = int(values["num_updates"])
-    return split, update, {name: value for name, value in values.items() if name not in _NO_METRICS}
+        values[name] = math.copysign(math.inf, number) if abs(number) >= _LARGEST else number
+    update = values.get("num_updates", math.nan)
+    metrics = {name: value for name, value in values.items() if name not in _NO_METRICS}
+    return (split, int(update), metrics) if metrics and math.isfinite(update) else None
 
 
 def _note(process: Process, message: str) -> None:

@@ -11,7 +11,6 @@ bootstrap. All seeds of a system that were trained are scored, or those of ``SEE
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -29,7 +28,7 @@ from systems import System
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
-from fairseq_depthwise.checkpoints.averaging import last_checkpoints, require_one_depth
+from fairseq_depthwise.checkpoints.averaging import require_one_depth, saved_checkpoints
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize
 from fairseq_depthwise.evaluation.significance import paired_test, spread
 from fairseq_depthwise.evaluation.translations import read_lines, read_translations
@@ -157,11 +156,7 @@ def _newest(saved: str, wanted: int, newest: int | None = None) -> list[str]:
 
     ``newest``: those of more updates are left out; None for all.
     """
-    files: list[str] = []
-    for count in range(len(os.listdir(saved)), 0, -1):
-        with contextlib.suppress(UserError):
-            files = last_checkpoints(saved, count)
-            break
+    files = saved_checkpoints(saved)
     if newest is not None:
         files = [file for file in files if _updates(file) <= newest]
     files = files[-wanted:]

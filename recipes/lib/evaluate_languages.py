@@ -155,8 +155,8 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
-                one = futures[future]
-                say(f"{done}/{len(directions)}: {one.source}-{one.target}")
+                direction = futures[future]
+                say(f"{done}/{len(directions)}: {direction.source}-{direction.target}")
         except BrokenProcessPool:
             raise UserError(
                 "a translating process was killed, for lack of memory perhaps; run the same command again, with "
@@ -196,10 +196,10 @@ def _translate(direction: Direction, folder: str) -> None:
 
 
 def _baseline(name: str | None, directions: Sequence[Direction]) -> Scores | None:
-    """The scores of the baseline, if it was evaluated in all of these directions."""
+    """Return the scores of the baseline, if it was evaluated in all of these directions."""
     if name is None:
         return None
-    folder = run_folder(os.environ, name) / "evaluation"
+    folder = results_of(run_folder(os.environ, name))
     if not all(direction.translations(folder).exists() for direction in directions):
         say(f"no win ratio over {name}: it has not been evaluated in all of these directions")
         return None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fairseq_compat import UserError
+from fairseq_compat.explanations import explain
 
 
 def run_step(step: Callable[[], None]) -> None:
@@ -15,8 +16,8 @@ def run_step(step: Callable[[], None]) -> None:
     name = Path(sys.argv[0]).stem
     try:
         step()
-    except UserError as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
+    except (UserError, OSError) as error:
+        print(f"{name}: error: {explain(error) or error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run the same command again to go on", file=sys.stderr)

@@ -13,7 +13,7 @@ FINISHED = "finished"
 
 
 def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
-    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1; ``RUN`` in the environment names another.
+    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1.
 
     Raises:
         UserError: ``SEED`` is no number.
@@ -22,7 +22,7 @@ def run_folder(environment: Mapping[str, str], system: str, seed: str | None = N
     if not seed.isdecimal():
         raise UserError(f"SEED={seed} is not a whole number")
     name = system if int(seed) == 1 else f"{system}-seed{int(seed)}"
-    return Path(environment["WORK"]) / "systems" / (environment.get("RUN") or name)
+    return Path(environment["WORK"]) / "systems" / name
 
 
 def seeds_of(work: Path, system: str) -> list[str]:

@@ -75,7 +75,7 @@ def _german_french(
     german: tuple[float, float], french: tuple[float, float] | None = None, table: str = "Table 1"
 ) -> dict[str, tuple[Published, ...]]:
     """Return a row with tokenized BLEU and sacreBLEU."""
-    published = {}
+    published: dict[str, tuple[Published, ...]] = {}
     for recipe, metric, scores in ((_DE, "compound-split", german), (_FR, "tokenized", french)):
         if scores:
             published[recipe] = (

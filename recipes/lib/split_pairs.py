@@ -32,7 +32,8 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, required=True, metavar="N", help="sentences of each of the two sets")
     parser.add_argument("--output", type=output_name, required=True, metavar="FOLDER")
     options = parser.parse_args()
-    pairs = list(dict.fromkeys(zip_longest(*map(read_text, options.pair))))
+    sources, targets = map(read_text, options.pair)
+    pairs: list[tuple[str, str]] = list(dict.fromkeys(zip_longest(sources, targets)))
     if any(source is None or target is None for source, target in pairs):
         raise UserError(f"{options.pair[0]} and {options.pair[1]} have different numbers of lines")
     parts = split(pairs, options.held_out)

@@ -64,7 +64,7 @@ class Run:
 
     def options(self, rate: float) -> tuple[str, ...]:
         """Return what the recipe's command is given besides: the rate and, if it is short, the length."""
-        options = ("--lr", f"{rate:g}")
+        options: tuple[str, ...] = ("--lr", f"{rate:g}")
         if self.rate is None:
             return options
         updates = SIZES[self.recipe].updates // SHORT

@@ -16,7 +16,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, cast
 
 from fairseq_compat import UserError
 
@@ -102,7 +102,7 @@ def _by_number(name: str) -> list[str | int]:
 
 def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:
     if name.endswith(".gz"):
-        stream = gzip.GzipFile(fileobj=stream)
+        stream = cast(IO[bytes], gzip.GzipFile(fileobj=stream))
     if name.removesuffix(".gz").endswith((".sgm", ".xml")):
         yield from _segments(name, stream)
         return

@@ -102,11 +102,9 @@ def main() -> None:
     if machine.gpus == 0 and recipe.needs_gpu and environment.get("CPU") != "1":
         raise UserError(_no_gpu(system))
     folder = run_folder(environment, name)
-    command = [
-        *launcher(machine),
-        *training_options(recipe, system, data, folder, machine, environment),
-        *extra,
-    ]
+    if run := environment.get("RUN"):  # a training that evaluation is not to find: of a sweep, with another rate
+        folder = folder.with_name(run)
+    command = [*launcher(machine), *training_options(recipe, system, data, folder, machine, environment), *extra]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
         commands.write(f"# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{shlex.join(command)}\n")

@@ -248,3 +248,21 @@ def test_options_and_updates() -> None:
     for untrained in ({}, {"optimizer_history": []}, {"optimizer_history": [{}]}):
         assert checkpoints.updates_in(untrained) == 0
     assert checkpoints.updates_in({"optimizer_history": [{"num_updates": 5}, {"num_updates": 9}]}) == 9
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"extra_state": [1]},
+        {"task_state": "x"},
+        {"optimizer_history": "x"},
+        {"optimizer_history": [{"num_updates": "many"}]},
+        {"optimizer_history": [{"num_updates": 1, "lr_scheduler_state": "x"}]},
+    ],
+    ids=str,
+)
+def test_entries_of_another_type(entry: dict[str, object]) -> None:
+    state = {"cfg": {}, "model": {}}
+    checkpoints.require_checkpoint(state, "a.pt")
+    with pytest.raises(UserError, match=f"a.pt .*{next(iter(entry))}"):
+        checkpoints.require_checkpoint({**state, **entry}, "a.pt")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from evaluate import baselines_of, results_of, with_average
 from evaluate_languages import PUBLISHED_BASE, published_scores
+from run_folder import run_folder
 
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.languages import summarize
@@ -70,6 +71,13 @@ def test_another_average(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AVERAGE", "best")
     with pytest.raises(UserError, match="AVERAGE=best is not a whole number of at least 0"):
         with_average(system_of("nist_zh_en", "mute"))
+
+
+def test_evaluation_looks_at_each_system_in_its_own_folder() -> None:
+    """``RUN`` is of a training alone: a system and its baseline in one folder would be compared with themselves."""
+    environment = {"WORK": "work", "RUN": "other"}
+    assert run_folder(environment, "sdt") == Path("work/systems/sdt")
+    assert run_folder(environment, "deep", "02") == Path("work/systems/deep-seed2")
 
 
 def test_published_scores_by_language() -> None:

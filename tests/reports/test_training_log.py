@@ -10,6 +10,7 @@ import pytest
 from fairseq_compat import UserError
 from fairseq_depthwise.reports.logged_config import options_of, parse_config
 from fairseq_depthwise.reports.run_record import RunRecord
+from fairseq_depthwise.reports.run_summary import summarize_run
 from fairseq_depthwise.reports.training_log import parse_log, read_log
 
 CONFIG = (
@@ -174,12 +175,34 @@ def test_growth_is_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "damaged",
+    [
+        '{"num_updates": "nan", "loss": "1"}',
+        '{"num_updates": 1e999, "loss": "1"}',
+        '{"num_updates": 11, "loss": 1' + "0" * 400 + "}",
+        '{"a": ' + "[" * 100_000,
+        "2026-99-99 99:99:99 | INFO | a | b",
+        "num. model params: ,",
+        f"Loaded checkpoint x @ {'9' * 5000} updates)",
+        "{'common': 1, 'dataset': 'x', 'checkpoint': [2]}",
+        "{'common': {}, 'model': {'_name': 5}, 'task': 3}",
+    ],
+    ids=lambda line: line[:20],
+)
+def test_damaged_lines_are_skipped(damaged: str, tmp_path: Path) -> None:
+    run = read(tmp_path, f"{damaged}\n", SIMPLE + "\n", f"{damaged}\n")
+    assert run.series["train_inner"]["loss"].values == [8.1]
+    assert summarize_run(run).updates == 10
+    assert all(isinstance(value, str) for value in options_of(run.config).values())
+
+
+@pytest.mark.parametrize(
     ("lines", "named"),
     [
         ([""], "is empty"),
         (["Hello\n", "a | b | c | d\n"], "is not a log"),
         (["\0\xff" * 50], "is not a log"),
-        (['{"epoch": 1}\n', "[1]\n"], "is not a log"),
+        (['{"epoch": 1}\n', "[1]\n", '{"num_updates": 5, "epoch": 1}\n'], "is not a log"),
         (["Namespace(arch=1, \n"], "is not a log"),
         ([CONFIG + "\n"], "no loss"),
     ],

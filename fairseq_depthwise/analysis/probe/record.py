@@ -21,7 +21,7 @@ from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
-from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
+from fairseq_depthwise.models.linearized.model import ARCHITECTURE, SIDES, plain_options
 
 #: Name of the row in which no layer is replaced.
 NONE = "none"
@@ -31,8 +31,12 @@ PROBE_KIND = "probe"
 
 _RECORD, _FITS, _HYPOTHESES, _CHECKPOINTS = "probe.json", "maps.pt", "hypotheses", "checkpoints"
 
-#: Files that ``--force`` removes; others in the folder stay.
-_RESULTS = (_FITS, f"{_HYPOTHESES}/none.txt", f"{_HYPOTHESES}/*coder.[0-9]*.txt", f"{_CHECKPOINTS}/*coder.[0-9]*.pt")
+#: Files that ``--force`` removes, the record before what it lists; others in the folder stay.
+_RESULTS = (
+    *(_RECORD, _FITS, f"{_HYPOTHESES}/none.txt"),
+    *(f"{_HYPOTHESES}/{side}.[0-9]*.txt" for side in SIDES),
+    *(f"{_CHECKPOINTS}/{side}.[0-9]*.pt" for side in SIDES),
+)
 
 #: (layer, state) -> linear layer.
 Fits = dict[tuple[str, str], LinearFit]
@@ -114,7 +118,10 @@ class ProbeRecord:
         path = os.path.join(self.folder, _FITS)
         if not os.path.exists(path):
             return {}
-        return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(path).items()}
+        try:
+            return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(path).items()}
+        except (AttributeError, TypeError) as error:
+            raise UserError(f"{path} holds no linear layers of a probe; give another --output, or --force") from error
 
     def write_fits(self, fits: Fits) -> None:
         """Write the linear layers."""

@@ -98,9 +98,9 @@ class StackEncoder(FairseqEncoder):
         states = [embedded] if keep_states else []
         recompute = self.checkpoint_activations and self.training
         for index, layer, runs in layers_to_run(self):
-            output = below = self.connection.layer_input(state, index)
+            output = self.connection.layer_input(state, index)
             if runs:
-                output = run_layer(layer, below, padding, *prepared[index], recompute=recompute)
+                output = run_layer(layer, output, padding, *prepared[index], recompute=recompute)
             state = self.connection.update(state, index, output)
             if keep_states:
                 states.append(self.connection.representation(state))

@@ -84,7 +84,7 @@ class StackModel(FairseqEncoderDecoderModel):
         return output, {**extra, "auxiliary_losses": self.auxiliary_losses(encoder_out)}
 
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """Name -> penalty; families that have some override this. ``encoder_out``: what the encoder returned."""
+        """Return name -> penalty; families that have some override this. ``encoder_out``: what the encoder returned."""
         return {}
 
     def get_targets(self, sample: dict[str, Any], net_output: tuple[Tensor, Any]) -> Tensor:

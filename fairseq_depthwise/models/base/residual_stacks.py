@@ -24,7 +24,7 @@ class ResidualConfig(EncoderDecoderConfig):
 class ResidualStacks:
     """Builds the layers and connections of both stacks."""
 
-    #: Gain of the maps to queries, keys and values at first; this one is as if the three were one map.
+    #: Gain of the projections to queries, keys and values at first; this one is as if the three were one.
     input_gain = 2**-0.5
 
     #: Whether relative positions have one table for keys and values.
