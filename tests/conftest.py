@@ -33,6 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Puts what programs leave among temporary files, as processes that load data do, where pytest clears up."""
     os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.mktemp("tmp"))
+    # One for all of xdist's processes: what PyTorch's compiler finds out of this machine takes 20 seconds each time.
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(shared / "inductor")
 
 
 @pytest.fixture(scope="session")
