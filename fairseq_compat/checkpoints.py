@@ -7,15 +7,18 @@ with its bytes before it is loaded, which PyTorch does not do.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import logging
 import os
 import pickle
 import pickletools
 import zipfile
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
+from typing import IO, Any, NamedTuple
 
 import torch
 
@@ -96,7 +99,7 @@ def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> di
 
 
 def require_checkpoint(state: Any, name: str) -> None:
-    """Raise :class:`UserError` unless ``state`` has what every checkpoint of fairseq has."""
+    """Raise :class:`UserError` unless ``state`` has what every checkpoint of fairseq has, and all of it is usable."""
     if not isinstance(state, dict):
         raise UserError(f"{name} is not a fairseq checkpoint: it holds a {type(state).__name__}, not a dictionary")
     has_options = state.get("args") is not None or state.get("cfg") is not None
@@ -106,26 +109,133 @@ def require_checkpoint(state: Any, name: str) -> None:
             f"{name} is not a fairseq checkpoint: it needs the entry 'model' and one of 'cfg' and 'args', "
             f"and it has {keys}"
         )
-    if not isinstance(state["model"], dict) or not all(
-        isinstance(value, torch.Tensor) for value in state["model"].values()
-    ):
-        raise UserError(f"{name} is not a fairseq checkpoint: its entry 'model' is no dictionary of tensors")
-    for entry in ("extra_state", "task_state"):
-        if not isinstance(state.get(entry) or {}, Mapping):
-            raise UserError(f"{name} is not a fairseq checkpoint: its entry {entry!r} is no dictionary")
-    history = state.get("optimizer_history") or []
-    if not isinstance(history, list) or not all(map(_is_record_of_optimizer, history)):
-        raise UserError(
-            f"{name} is not a fairseq checkpoint: its entry 'optimizer_history' is none that fairseq writes"
-        )
+    for entry, kind in _ENTRIES.items():
+        value = _entry_of(state, entry)
+        if not kind.fits(value) and (value is not None or entry == "model"):
+            raise UserError(
+                f"{name} is not a fairseq checkpoint: its entry {entry} is {_shown(value)}; it must be {kind.words}"
+            )
+    _require_small(options_in(state), state["model"], name)
 
 
-def _is_record_of_optimizer(entry: Any) -> bool:
-    return (
-        isinstance(entry, Mapping)
-        and isinstance(entry.get("num_updates", 0), int)
-        and isinstance(entry.get("lr_scheduler_state") or {}, Mapping)
+class _Kind(NamedTuple):
+    """What an entry of a checkpoint must be, and how an error says so."""
+
+    fits: Callable[[Any], bool]
+    words: str
+
+
+def _is_dictionary_of_tensors(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(key, str) and isinstance(tensor, torch.Tensor) for key, tensor in value.items()
     )
+
+
+def _is_history(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_record_of_optimizer, value))
+
+
+def _is_record_of_optimizer(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not _INTEGER.fits(value.get("num_updates", 0)):
+        return False
+    schedule = value.get("lr_scheduler_state") or {}
+    if not isinstance(schedule, Mapping):
+        return False
+    restarts = schedule.get("restarts")
+    return restarts is None or _is_list_of(_INTEGER, restarts)
+
+
+def _is_list_of_groups(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(group, Mapping) and isinstance(group.get("params"), list) for group in value
+    )
+
+
+def _is_list_of(kind: _Kind, value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(kind.fits, value))
+
+
+_TEXT = _Kind(lambda value: isinstance(value, str), "text")
+_TEXTS = _Kind(lambda value: _is_list_of(_TEXT, value), "a list of texts")
+_INTEGER = _Kind(lambda value: isinstance(value, int), "a whole number")
+_NUMBER = _Kind(lambda value: isinstance(value, (Real, torch.Tensor)), "a number")
+_OPTIONS = _Kind(lambda value: isinstance(value, (Mapping, Namespace)), "options by name")
+_DICTIONARY = _Kind(lambda value: isinstance(value, Mapping), "a dictionary")
+_TENSORS = _Kind(_is_dictionary_of_tensors, "a dictionary of tensors")
+
+#: What fairseq and this project write, and later read: each entry may be missing or None, but be of no other kind.
+_ENTRIES: dict[str, _Kind] = {
+    "model": _TENSORS,
+    "args": _OPTIONS,
+    "args.arch": _TEXT,
+    "args.task": _TEXT,
+    "args.seed": _INTEGER,
+    "cfg": _OPTIONS,
+    **{f"cfg.{part}": _OPTIONS for part in ("model", "task", "common", "checkpoint", "optimization", "lr_scheduler")},
+    "cfg.model._name": _TEXT,
+    "cfg.model.arch": _TEXT,
+    "cfg.task._name": _TEXT,
+    "cfg.common.seed": _INTEGER,
+    "optimizer_history": _Kind(_is_history, "a list that ends with the last optimizer's updates and schedule"),
+    "last_optimizer_state.param_groups": _Kind(_is_list_of_groups, "a list of groups with params"),
+    "task_state": _DICTIONARY,
+    "task_state.last_growth": _DICTIONARY,
+    "task_state.last_growth.new": _TEXTS,
+    "task_state.last_growth.frozen": _TEXT,
+    "extra_state": _DICTIONARY,
+    "extra_state.train_iterator": _DICTIONARY,
+    "extra_state.train_iterator.epoch": _INTEGER,
+    "extra_state.train_iterator.iterations_in_epoch": _INTEGER,
+    "extra_state.val_loss": _NUMBER,
+    "extra_state.best": _NUMBER,
+    "extra_state.ema": _TENSORS,
+    "extra_state.ema_fp32_params": _TENSORS,
+    "extra_state.averaged_from": _TEXTS,
+    "extra_state.grown_from": _TEXT,
+    "extra_state.versions": _DICTIONARY,
+}
+
+#: What can be built in no time, whatever a checkpoint has of it; options that a model does not read are no larger.
+_FEW_LAYERS, _SMALL_WIDTH = 100, 2**14
+
+
+def _entry_of(state: Any, entry: str) -> Any:
+    """Return an entry of a checkpoint by the names that lead to it; None where there is none."""
+    for name in entry.split("."):
+        if isinstance(state, Namespace):
+            state = vars(state)
+        state = state.get(name) if isinstance(state, Mapping) else None
+    return state
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, (str, int, float)):
+        return (
+            f"a {type(value).__name__}"
+            if value or isinstance(value, torch.Tensor)
+            else f"an empty {type(value).__name__}"
+        )
+    return repr(value)[:60] if not isinstance(value, int) or abs(value) < 10**60 else "a number of more than 60 digits"
+
+
+def _require_small(options: Mapping[str, Any], values: Mapping[str, torch.Tensor], name: str) -> None:
+    """Raise UserError where options name more layers or a larger width than tensors can have, before they are built."""
+    groups = [options]
+    for value in options.values():
+        if isinstance(value, str) and value.startswith("{"):  # of the model in a linearized one
+            with contextlib.suppress(ValueError, RecursionError):
+                groups.append(json.loads(value))
+        elif isinstance(value, Mapping):  # of a side, as in a hydra file
+            groups.append(value)
+    width = max((size for value in values.values() for size in value.shape), default=0)
+    limits = {"layers": max(len(values), _FEW_LAYERS), "dim": max(width, _SMALL_WIDTH)}
+    for option, value in (item for group in groups for item in group.items()):
+        limit = limits.get(str(option).rpartition("_")[2])
+        if limit is not None and isinstance(value, (int, float)) and value > limit:
+            raise UserError(
+                f"{name} cannot be loaded: its option {option} is {_shown(value)}, and it has {len(values):,} tensors, "
+                f"up to {width:,} wide"
+            )
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,14 +43,15 @@ class LoadedModel:
         """
         empty = f"--subset {subset} of {self.data} is empty; name a part that has sentences"
         if subset not in self.task.datasets:
-            if self._is_empty(subset):
+            pairs = self._language_pairs()
+            if self._is_empty(subset, pairs):
                 raise UserError(empty)
             try:
                 self.task.load_dataset(subset)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, KeyError) as error:  # with several directions fairseq looks one up in vain
                 raise UserError(
-                    f"--subset {subset}: {self.data} has no such part for {self._languages()}; name one that "
-                    "fairseq-preprocess made, such as valid or test"
+                    f"--subset {subset}: {self.data} has no such part for {', '.join(map('-'.join, pairs))}; name one "
+                    "that fairseq-preprocess made, such as valid or test"
                 ) from error
         dataset = self.task.dataset(subset)
         if not len(dataset):
@@ -114,15 +116,21 @@ class LoadedModel:
         """Return the symbols of tokens (1 x T) in the source dictionary."""
         return [self.task.source_dictionary[token] for token in tokens[0].tolist()]
 
-    def _languages(self) -> str:
-        return f"{self.task.cfg.source_lang}-{self.task.cfg.target_lang}"
+    def _language_pairs(self) -> list[tuple[str, str]]:
+        """Return source and target language; several times for a task of many languages."""
+        pairs = getattr(self.task, "lang_pairs", None)
+        if pairs is None:
+            options = self.task.cfg
+            return [(str(getattr(options, "source_lang", "")), str(getattr(options, "target_lang", "")))]
+        return [(source, target) for source, _, target in (pair.partition("-") for pair in pairs)]
 
-    def _is_empty(self, subset: str) -> bool:
+    def _is_empty(self, subset: str, pairs: Iterable[tuple[str, str]]) -> bool:
         """Return whether a part is an empty file, which fairseq cannot open."""
-        source, target = self.task.cfg.source_lang, self.task.cfg.target_lang
         folder = utils.split_paths(self.data)[0]
         paths = [
-            os.path.join(folder, f"{subset}.{pair}.{source}.bin") for pair in (self._languages(), f"{target}-{source}")
+            os.path.join(folder, f"{subset}.{first}-{second}.{source}.bin")
+            for source, target in pairs
+            for first, second in ((source, target), (target, source))
         ]
         return any(os.path.isfile(path) and not os.path.getsize(path) for path in paths)
 

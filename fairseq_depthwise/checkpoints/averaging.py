@@ -205,10 +205,7 @@ def _grown_side(one: _Outline, other: _Outline) -> str | None:
 
 
 def _larger_is_better(state: Mapping[str, Any]) -> bool:
-    config = state.get("cfg")
-    if config:
-        return bool(config["checkpoint"]["maximize_best_checkpoint_metric"])
-    return bool(getattr(state["args"], "maximize_best_checkpoint_metric", False))
+    return bool(checkpoints.options_in(state, "checkpoint").get("maximize_best_checkpoint_metric"))
 
 
 def _require(present: int, wanted: int, folder: str, what: str, option: str) -> None:

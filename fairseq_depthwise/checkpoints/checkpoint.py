@@ -24,6 +24,11 @@ from fairseq_compat.finite import require_finite
 #: What a word embedding is called: in our models, and in fairseq's own.
 _TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
 
+#: What building from damaged options can raise.
+_FAILURES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
 
 class Checkpoint:
     """A checkpoint of fairseq: its options, its task and its model.
@@ -39,6 +44,8 @@ class Checkpoint:
     def __init__(self, path: str, named: str = "") -> None:
         self.path = path
         self.named = named or path
+        if not path:
+            raise UserError(f"{self.named or 'the name of a checkpoint'} is empty; give the path of a checkpoint")
         if not os.path.isfile(path):
             raise UserError(f"{self.named} does not exist; give the path of a checkpoint")
         #: What is in the file, as fairseq wrote it.
@@ -73,10 +80,7 @@ class Checkpoint:
 
     @cached_property
     def _upgraded(self) -> dict[str, Any]:
-        try:
-            upgraded: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(self.path)
-        except KeyError as error:
-            raise UserError(f"{self.path} cannot be loaded: its record of the training has no {error}") from error
+        upgraded: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(self.path)
         return upgraded
 
     def require_family(self, family: str | None = None) -> None:
@@ -128,12 +132,18 @@ class Checkpoint:
 
     @contextmanager
     def _recorded_options(self) -> Iterator[None]:
-        """Turn an option that a class does not have, or of another type, into an error about the file."""
+        """Turn what goes wrong with recorded options of another name, type or size into an error about the file."""
         try:
             yield
+        except UserError:
+            raise
         except OmegaConfBaseException as error:
             name, reason = getattr(error, "full_key", None), first_line(error)
             raise UserError(f"{self.path} records the option {name} wrongly: {reason}") from error
+        except _FAILURES as error:  # fairseq's own tasks and models do not check their options
+            raise UserError(
+                f"{self.path} records options that nothing can be built from: {first_line(error)}"
+            ) from error
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
         """Build the model on the CPU in evaluation mode, in float32.

@@ -128,7 +128,9 @@ def _sizes(side: str, depths: Mapping[str, int], options: Mapping[str, Any]) -> 
     # A hydra file has a group of options for each side; fairseq adds the others' defaults, which mean nothing then.
     grouped = options[side] if isinstance(options.get(side), Mapping) else {}
     sizes = {name: grouped.get(name, options.get(f"{side}_{name}")) for name in ("embed_dim", "attention_heads")}
-    return {f"{side}_layers": depths[side], **{f"{side}_{name}": size for name, size in sizes.items()}}
+    # Some architectures of fairseq have texts here.
+    numbers = {f"{side}_{name}": size if isinstance(size, int) else None for name, size in sizes.items()}
+    return {f"{side}_layers": depths[side], **numbers}
 
 
 def _schedule(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +140,7 @@ def _schedule(state: Mapping[str, Any]) -> dict[str, Any]:
     history = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state") or {}
     return {
         "lr_scheduler": options.get("_name") or options.get("lr_scheduler"),
-        "peak_lr": max(rates) if isinstance(rates, list) else rates,
+        "peak_lr": max(filter(_is_number, rates if isinstance(rates, list) else [rates]), default=None),
         "restarts": tuple(history.get("restarts") or ()),
     }
 
@@ -149,7 +151,8 @@ def _stage(state: Mapping[str, Any], depths: Mapping[str, int], options: Mapping
         return dict.fromkeys(("stage", "stages", "growth_stages", "growth_side", "growth_strategy"))
     text, side, strategy = given
     grows = "decoder" if side == "decoder" else "encoder"
-    block_size = (options.get("encoder_block_size") or 0) if grows == "encoder" else 0
+    block_size = options.get("encoder_block_size") if grows == "encoder" else 0
+    block_size = block_size if isinstance(block_size, int) else 0
     plan = parse_stages(text, strategy=strategy, block_size=block_size)
     stage = plan.stage_with(depths.get(grows, 0))
     return {
@@ -159,6 +162,10 @@ def _stage(state: Mapping[str, Any], depths: Mapping[str, int], options: Mapping
         "growth_side": side,
         "growth_strategy": strategy,
     }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def _has_moments(optimizer: Any) -> bool:

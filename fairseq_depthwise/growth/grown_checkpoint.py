@@ -85,6 +85,10 @@ def grow_checkpoint(
         seed = checkpoints.options_in(state, "common").get("seed", 1)
     with WithoutRandomValues():
         shallow = build_like(trained)
+    extra = dict(state.get("extra_state") or {})
+    averages = {name: extra[name] for name in _AVERAGES if extra.get(name)}
+    for name, values in {"model": state["model"], **averages}.items():
+        _require_values(shallow, values, f"{path}: its entry {name}")
     with building(sources, seed + trained.updates):
         grown = build_like(trained, {f"{side}_layers": layers})
     names = parameter_sources(grown.state_dict(), trained.values, sources, block_size)
@@ -93,10 +97,9 @@ def grow_checkpoint(
         names.update(dict.fromkeys(start_at_identity(grown, sources)))
 
     state["model"] = _grown_values(grown, state["model"], names)
-    extra = state["extra_state"] = dict(state.get("extra_state") or {})
-    for average in _AVERAGES:
-        if extra.get(average):
-            extra[average] = _grown_values(grown, extra[average], names)
+    state["extra_state"] = extra
+    for average, values in averages.items():
+        extra[average] = _grown_values(grown, values, names)
     extra["grown_from"] = f"{depth} {side} layers, {strategy}"
     _set_option(state, f"{side}_layers", layers)
     _restart(state, trained.updates)
@@ -111,6 +114,17 @@ def grow_checkpoint(
         _read_back(file.name, output, grown)
     counts = tuple(sum(parameter.numel() for parameter in model.parameters()) for model in (shallow, grown))
     return GrownCheckpoint(depth, layers, (counts[0], counts[1]), trained.updates)
+
+
+def _require_values(model: nn.Module, values: Mapping[str, Tensor], what: str) -> None:
+    """Raise :class:`UserError` unless there is a value for each of a model's parameters."""
+    for name, built in model.state_dict().items():
+        if name not in values or values[name].shape != built.shape:
+            found = f"of shape {tuple(values[name].shape)}" if name in values else "missing"
+            raise UserError(
+                f"{what} does not fit the checkpoint's options: {name} is {found}; it must have the shape "
+                f"{tuple(built.shape)}"
+            )
 
 
 def _grown_values(grown: nn.Module, values: Mapping[str, Tensor], names: Mapping[str, str | None]) -> dict[str, Tensor]:
@@ -148,7 +162,7 @@ def _restart(state: dict[str, Any], updates: int) -> None:
     history = state.get("optimizer_history")
     if history:
         schedule = history[-1].get("lr_scheduler_state") or {}
-        schedule["restarts"] = sorted({*schedule.get("restarts", ()), updates})
+        schedule["restarts"] = sorted({*(schedule.get("restarts") or ()), updates})
 
 
 def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
@@ -157,7 +171,7 @@ def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
     A training that goes on from the file finds an optimizer that has not taken a step, at its number of updates.
     """
     optimizer = state.get("last_optimizer_state")
-    groups = optimizer.get("param_groups", []) if isinstance(optimizer, dict) else []
+    groups = optimizer.get("param_groups") or [] if isinstance(optimizer, dict) else []
     if not isinstance(optimizer, dict) or len(groups) != 1:
         state["last_optimizer_state"] = None
         return

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.growth.layer_sources import STRATEGIES
 from fairseq_depthwise.growth.stages import GrowthPlan
 
 #: fairseq's default of ``--restore-file``: the newest checkpoint of the run's own folder, where there is one.
@@ -120,16 +121,17 @@ def _origin(state: Mapping[str, Any], plan: GrowthPlan) -> str:
 def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Return ``--growth-stages``, ``-side`` and ``-strategy`` of a checkpoint's run; None for other runs."""
     given = checkpoints.options_in(state, "task")
-    if not given.get("growth_stages"):
+    text = given.get("growth_stages")
+    if not text or not isinstance(text, str):
         return None
-    return given["growth_stages"], given["growth_side"], given["growth_strategy"]
+    return text, given.get("growth_side", "encoder"), given.get("growth_strategy", STRATEGIES[0])
 
 
 def last_epoch(state: Mapping[str, Any]) -> int:
     """Return the epoch of the last update before a checkpoint; 0 where there was none."""
     iterator = _iterator(state)
     # At an epoch's end fairseq writes the number of the next.
-    return int(iterator["epoch"]) - (1 if iterator.get("iterations_in_epoch", 0) == 0 else 0)
+    return int(iterator.get("epoch", 1)) - (1 if iterator.get("iterations_in_epoch", 0) == 0 else 0)
 
 
 def _iterator(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -143,4 +145,4 @@ def _numbers_around(state: Mapping[str, Any], plan: GrowthPlan, restoring: Resto
     if plan.in_updates:
         updates = 0 if restoring.options.reset_optimizer else checkpoints.updates_in(state)
         return updates, updates + 1
-    return (0, 1) if restoring.options.reset_dataloader else (last_epoch(state), int(_iterator(state)["epoch"]))
+    return (0, 1) if restoring.options.reset_dataloader else (last_epoch(state), int(_iterator(state).get("epoch", 1)))

@@ -22,6 +22,8 @@ def read_run(path: str) -> RunRecord:
     Raises:
         UserError: there is nothing at the path, or no training.
     """
+    if not path:
+        raise UserError("the name of a run is empty; give the log of a training or its save-dir")
     if not os.path.exists(path):
         raise UserError(f"{path} does not exist; give the log of a training or its save-dir")
     is_folder = os.path.isdir(path)

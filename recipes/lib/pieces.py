@@ -100,7 +100,7 @@ def apply(models: list[str], prefix: str, languages: list[str], output: str, lon
     """Split both sides of a text; without ``longest`` all lines stay.
 
     Raises:
-        UserError: a model is none of SentencePiece, or no pair is left.
+        UserError: a model is none of SentencePiece, the sides have not as many lines, or no pair is left.
     """
     splitters = [_load(model) for model in (models if len(models) > 1 else models * 2)]
     names = [f"{prefix}.{language}" for language in languages]
@@ -109,6 +109,9 @@ def apply(models: list[str], prefix: str, languages: list[str], output: str, lon
         texts = [stack.enter_context(open(name, encoding="utf-8", newline="\n")) for name in names]
         files = [stack.enter_context(atomic_write(f"{output}.{language}")) for language in languages]
         while any(lines := [[line.rstrip("\n") for line in islice(text, CHUNK)] for text in texts]):
+            if len(lines[0]) != len(lines[1]):
+                (end, shorter), (_, longer) = sorted(zip(map(len, lines), names, strict=True))
+                raise UserError(f"{shorter} has {read + end:,} lines, and {longer} more; their lines must be pairs")
             sides = (
                 splitter.encode(side, out_type=str, num_threads=jobs)
                 for splitter, side in zip(splitters, lines, strict=True)

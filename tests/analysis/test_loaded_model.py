@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from growth_checkpoints import stock_model
+from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from tiny_models import FAMILIES, build_tiny
 from unit_checkpoints import SENTENCES, unit_checkpoint, unit_data, unit_model
 
@@ -90,6 +91,28 @@ def test_an_embedding_file_of_the_training_and_bleu_are_not_needed(tmp_path: Pat
     cfg["model"]["encoder_embed_path"] = str(tmp_path / "gone.vec")
     cfg["task"] |= {"eval_bleu": True, "eval_bleu_detok": "moses"}
     assert load_model(rewritten(path, cfg=cfg), data)
+
+
+def test_several_directions(tmp_path: Path) -> None:
+    path, data = multilingual_checkpoint(tmp_path), multilingual_data(tmp_path / "data")
+    with pytest.raises(UserError, match=r"--subset valid: .* no such part for en-l0, l0-en, en-l1"):
+        load_model(path, data).sentences("valid")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"encoder_embed_dim": "x"}, {"encoder_layers": 2.5}, {"encoder_attention_heads": 0}, {"activation_fn": 1}],
+    ids=str,
+)
+@pytest.mark.parametrize("family", ["sdt_transformer", "transformer"])
+def test_damaged_options(family: str, options: dict[str, Any], tmp_path: Path, data: str) -> None:
+    path = unit_checkpoint(tmp_path)
+    model, given = stock_model()
+    if family == "sdt_transformer":
+        model, given = build_tiny(family), Namespace(**FAMILIES[family], _name=family)
+    cfg = {**checkpoints.load_checkpoint(path)["cfg"], "model": Namespace(**{**vars(given), **options})}
+    with pytest.raises(UserError):
+        load_model(rewritten(path, cfg=cfg, model=model.state_dict()), data)
 
 
 def test_what_does_not_fit(tmp_path: Path, data: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,7 @@ def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], docu
         ("{shallow} --layers 6 --strategy interpolation", "interpolation"),
         ("{shallow} --layers 6 --strategy stack", "stack"),
         ("{folder}/nowhere.pt --layers 6", "{folder}/nowhere.pt"),
+        ("'' --layers 6", "is empty"),
         ("{folder}/half.pt --layers 6", "{folder}/half.pt is truncated or damaged"),
         ("{folder}/stock.pt --layers 4", "--growth-from {folder}/stock.pt"),
         ("{folder}/other.pt --layers 6", "lightconv"),
@@ -152,9 +154,28 @@ def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., 
     model, options = stock_model()
     save(tmp_path / "stock.pt", checkpoint_of(model.state_dict(), options))
     save(tmp_path / "other.pt", checkpoint_of(build_tiny().state_dict(), {"_name": "lightconv"}))
-    source, *given = words.format(shallow=path, folder=tmp_path).split()
+    source, *given = shlex.split(words.format(shallow=path, folder=tmp_path))
     assert named.format(folder=tmp_path) in refusal("grow", source, output, *given)
     assert not output.exists()
+
+
+@pytest.mark.parametrize("entry", ["model", "ema", "ema_fp32_params"])
+@pytest.mark.parametrize("value", [None, torch.ones(1)], ids=["missing", "other shape"])
+def test_values_that_do_not_fit_the_options(
+    entry: str, value: torch.Tensor | None, tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    state = checkpoints.load_checkpoint(shallow(tmp_path, **SDT))
+    values = state["model"] if entry == "model" else dict(state["extra_state"]["ema"])
+    name = "encoder.layers.1.feed_forward.first.bias"
+    del values[name]
+    if value is not None:
+        values[name] = value
+    state["extra_state"] |= {entry: values}
+    path = save(tmp_path / "damaged.pt", state)
+    sentence = refusal("grow", path, tmp_path / "deep.pt", "--layers", 6)
+    assert path in sentence
+    assert f"{entry} " in sentence
+    assert name in sentence
 
 
 def test_a_copy_that_is_damaged_on_the_disk_does_not_appear(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def test_runs_of_one_name_are_distinguished(tmp_path: Path, document: Callable[.
         ("{run} --output {tmp}/page.pdf", "--output {tmp}/page.pdf"),
         ("{run} --output {tmp}/no/page.html", "--output {tmp}/no/page.html: the folder {tmp}/no does"),
         ("{tmp}/none --json", "{tmp}/none"),
+        ("'' --json", "the name of a run is empty"),
         ("{run} {run}/ --json", "{run} is given twice"),
         ("{tmp}/old.html --json", "{tmp}/old.html is not a log"),
         ("{tmp}/empty.log --json", "{tmp}/empty.log is empty"),
@@ -72,7 +74,7 @@ def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., 
     (tmp_path / "folder").mkdir()
     log(tmp_path / "several", "a.log")
     log(tmp_path / "several", "b.log")
-    assert refusal("report", *words.format(**known).split()).startswith(named.format(**known))
+    assert refusal("report", *shlex.split(words.format(**known))).startswith(named.format(**known))
 
 
 def test_a_checkpoint_that_cannot_be_read_is_noted(tmp_path: Path, document: Callable[..., Any]) -> None:

@@ -21,7 +21,8 @@ BAD_VALUES: dict[str, list[Any]] = {
     "dropout": [1.5, -0.1, math.nan],
     "attention_dropout": [-0.1],
     "activation_dropout": [1.0],
-    "encoder_layers": [0],
+    "encoder_layers": [0, 2.5, True],
+    "share_all_embeddings": [2],
     "encoder_layerdrop": [1.0],
     "decoder_layerdrop": [-0.5],
     "max_relative_positions": [-1],
@@ -31,7 +32,7 @@ BAD_VALUES: dict[str, list[Any]] = {
     "decoder_embed_dim": [32],
     "adaptive_softmax_dropout": [1.0],
     "adaptive_softmax_factor": [0.5],
-    "adaptive_softmax_cutoff": ["a", "5,b", "5,3", "5,5", "0,4", "-2", "12", "4,13", ",", "5,", "5;8"],
+    "adaptive_softmax_cutoff": [5, "a", "5,b", "5,3", "5,5", "0,4", "-2", "12", "4,13", ",", "5,", "5;8"],
 }
 
 BAD_VALUES_OF: dict[str, dict[str, list[Any]]] = {

@@ -69,6 +69,16 @@ def test_empty_lines_stay(model: Path, tmp_path: Path) -> None:
     assert [bool(line) for line in lines(tmp_path / "out.de")] == [True, False, False]
 
 
+@pytest.mark.parametrize("chunk", [1, 10])
+def test_sides_of_unequal_length(chunk: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subwords, "CHUNK", chunk)
+    (tmp_path / "in.en").write_text("ab\n" * 3)
+    (tmp_path / "in.de").write_text("ab\n" * 2)
+    with pytest.raises(UserError, match=r"in\.de has 2 lines, .*in\.en more"):
+        subwords.apply([str(model)], str(tmp_path / "in"), LANGUAGES, str(tmp_path / "out"), 0, 1)
+    assert not list(tmp_path.glob("out*"))
+
+
 def test_dictionary_has_all_pieces(text: Path, model: Path) -> None:
     """fairseq reads it, and no piece of any text is unknown to it."""
     dictionary = Dictionary.load(str(text / "pieces.dict.txt"))

@@ -5,9 +5,11 @@ what a fairseq checkpoint needs and nothing else, on every PyTorch. The file is 
 fairseq, which otherwise ends in ``KeyError: 'best_loss'``.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import IO, Any
 
+from fairseq_compat.errors import UserError, first_line
 from fairseq_compat.patching import Overlay
 
 
@@ -21,4 +23,15 @@ def adjust(module: Any) -> Iterator[None]:
         checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
         return state
 
+    original = module.load_checkpoint_to_cpu
+
+    @functools.wraps(original)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **given: Any) -> Any:
+        try:
+            return original(path, *args, **given)
+        except (LookupError, TypeError) as error:  # while the record of an older version is brought up to date
+            reason = f"has no {error}" if isinstance(error, KeyError) else f"is damaged: {first_line(error)}"
+            raise UserError(f"{path} cannot be loaded: its record of the training {reason}") from error
+
     module.torch = Overlay(module.torch, load=load)
+    module.load_checkpoint_to_cpu = load_checkpoint_to_cpu

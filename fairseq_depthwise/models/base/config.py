@@ -7,7 +7,7 @@ The configuration is flat: a field ``encoder_layers`` is the option ``--encoder-
 import math
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional, TypeVar, get_args
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import register_model_architecture
@@ -178,13 +178,28 @@ def _check_value(option_field: Field[Any], value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"--{name} {value} is out of range; it must be finite")
     at_least, below = option_field.metadata.get("at_least"), option_field.metadata.get("below")
-    if (at_least, below) != (None, None) and not isinstance(value, (int, float)):  # as a checkpoint may record it
-        raise UserError(f"--{name} {value!r} is not a number; it must be {_range_in_words(at_least, below)}")
+    types = get_args(option_field.type) or (option_field.type,)
+    if "at_least" in option_field.metadata and value is not None and not _is_of_types(types, value):
+        words = ", ".join(filter(None, (_TYPES_IN_WORDS[types[0]], _range_in_words(at_least, below))))
+        raise UserError(f"--{name} {value!r} is of the wrong type; it must be {words}")  # as a checkpoint may record it
     if (at_least is not None and value < at_least) or (below is not None and value >= below):
         raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")
     one_of = option_field.metadata.get("one_of")
     if one_of and value not in one_of:
         raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
+
+
+#: The types of options in a dataclass, and what an error calls their values.
+_TYPES_IN_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "a truth value", str: "text"}
+
+
+def _is_of_types(types: tuple[Any, ...], value: Any) -> bool:
+    """Return whether a value is of one of an option's types; whole numbers are numbers, and 0 and 1 truth values."""
+    if bool in types:
+        return value in (False, True)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if float in types else types)
 
 
 def _nearest_divisor(width: int, heads: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import FairseqEncoderDecoderModel, build_model, register_model
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, build_model, register_model
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
@@ -84,7 +84,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         """
         check_values(LinearizedTransformerConfig, cfg)
         if cfg.probe_model:
-            model, name = build_inner(json.loads(cfg.probe_model), task), "the checkpoint"
+            model, name = build_inner(_recorded(cfg.probe_model), task), "the checkpoint"
         else:
             model, options = _read_trained(cfg.probe_path, task)
             _record(cfg, json.dumps(options))
@@ -196,7 +196,14 @@ def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
-    """Build a trained model's architecture from its options, without its parameters."""
+    """Build a trained model's architecture from its options, without its parameters.
+
+    Raises:
+        UserError: the architecture is not known, or an option is wrong.
+    """
+    architecture = options.get("_name")
+    if architecture not in ARCH_MODEL_REGISTRY:
+        raise UserError(f"the trained model's architecture, {architecture}, is not known here")
     completed = {**options, "encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
     grouped = any(isinstance(value, Mapping) for value in completed.values())  # by side, as in a hydra file
     cfg = OmegaConf.create(completed) if grouped else Namespace(**completed)
@@ -262,7 +269,10 @@ def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[
     options = plain_options(state)
     if options["_name"] == ARCHITECTURE:
         raise UserError(f"--probe-path {path} holds a linearized model; give the trained model itself")
-    model = build_inner(options, task)
+    try:
+        model = build_inner(options, task)
+    except UserError as error:
+        raise UserError(f"--probe-path {path}: {error}") from error
     try:
         model.load_state_dict(state["model"], strict=True)
     except RuntimeError as error:
@@ -271,6 +281,17 @@ def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[
             f"--probe-path {path} does not go with the data: {detail}; give the data it was trained with"
         ) from error
     return model, options
+
+
+def _recorded(text: str) -> dict[str, Any]:
+    """Return the trained model's options in a checkpoint's ``probe_model``."""
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--probe-model {text[:60]!r} is no JSON ({error}); give a whole checkpoint") from error
+    if not isinstance(options, dict) or not isinstance(options.get("_name"), str):
+        raise UserError(f"--probe-model {text[:60]!r} names no architecture; give a whole checkpoint")
+    return options
 
 
 def _is_plain(value: Any) -> bool:

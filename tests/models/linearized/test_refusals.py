@@ -64,6 +64,7 @@ def other_architecture(folder: Path, name: str) -> str:
         ({"probe_path": "{smaller}"}, "--probe-path {smaller}"),
         ({"probe_path": "{fconv}"}, "FConvModel"),
         ({"probe_path": "{lstm}"}, "LSTMModel"),
+        ({"probe_path": "{theirs}"}, "--probe-path {theirs}: the trained model's architecture, theirs"),
     ],
 )
 def test_bad_options_are_one_sentence(options: dict[str, str], said: str, tmp_path: Path) -> None:
@@ -79,6 +80,8 @@ def test_bad_options_are_one_sentence(options: dict[str, str], said: str, tmp_pa
         write_linearized(checkpoint_of(tmp_path, DEPTHWISE), known[needed], "encoder.1", "pair", fit)
     elif needed == "stock":
         known[needed] = checkpoint_of(tmp_path, "transformer")
+    elif needed == "theirs":
+        known[needed] = checkpoint_of(tmp_path, DEPTHWISE, _name="theirs")
     elif needed == "smaller":
         known[needed] = str(tmp_path / "smaller.pt")
         state = checkpoints.load_checkpoint(checkpoint_of(tmp_path, DEPTHWISE))
@@ -88,3 +91,9 @@ def test_bad_options_are_one_sentence(options: dict[str, str], said: str, tmp_pa
         build(**{name: value.format(**known) for name, value in options.items()})
     assert said.format(**known) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"_name": 1}', '{"_name": "theirs"}', "[" * 100_000])
+def test_damaged_options_of_the_trained_model(text: str) -> None:
+    with pytest.raises(UserError, match=r"--probe-model|theirs"):
+        build(probe_model=text)
