@@ -111,15 +111,15 @@ class Checkpoint:
             UserError: the task is not known, or the folder holds no data.
         """
         # Tasks without a dataclass get their options as a namespace, and change it.
-        options = copy.deepcopy(self.cfg.task)
+        options = copy.deepcopy(self.cfg.get("task"))
+        if (name := getattr(options, "_name", None)) not in tasks.TASK_REGISTRY:
+            raise UserError(f"{self.path} was trained with --task {name}, which is not known here")
         with open_dict(options) if isinstance(options, DictConfig) else nullcontext():
             options.data = data
             for side, language in languages.items():
                 setattr(options, side, language)
             if getattr(options, "eval_bleu", False):
                 options.eval_bleu = False  # would build a beam search, and load a tokenizer
-        if (name := getattr(options, "_name", None)) not in tasks.TASK_REGISTRY:
-            raise UserError(f"{self.path} was trained with --task {name}, which is not known here")
         try:
             with self._recorded_options():
                 return tasks.setup_task(options)

@@ -133,6 +133,9 @@ def test_what_does_not_fit(tmp_path: Path, data: str) -> None:
     rewritten(path, cfg={**cfg, "task": {**cfg["task"], "_name": "theirs"}})
     with pytest.raises(UserError, match="--task theirs"):
         load_model(path, data)
+    rewritten(path, cfg={name: part for name, part in cfg.items() if name != "task"})
+    with pytest.raises(UserError, match="--task None"):
+        load_model(path, data)
     languages = {"source_lang": None, "target_lang": None}
     rewritten(path, cfg={**cfg, "task": {**cfg["task"], **languages}})
     with pytest.raises(UserError, match="holds no"):
