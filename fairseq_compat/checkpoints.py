@@ -17,7 +17,7 @@ import pickletools
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import IO, Any, NamedTuple
 
 import torch
@@ -157,7 +157,7 @@ def _is_list_of(kind: _Kind, value: Any) -> bool:
 
 _TEXT = _Kind(lambda value: isinstance(value, str), "text")
 _TEXTS = _Kind(lambda value: _is_list_of(_TEXT, value), "a list of texts")
-_INTEGER = _Kind(lambda value: isinstance(value, int), "a whole number")
+_INTEGER = _Kind(lambda value: isinstance(value, Integral), "a whole number")  # NumPy's, too
 _NUMBER = _Kind(lambda value: isinstance(value, (Real, torch.Tensor)), "a number")
 _OPTIONS = _Kind(lambda value: isinstance(value, (Mapping, Namespace)), "options by name")
 _DICTIONARY = _Kind(lambda value: isinstance(value, Mapping), "a dictionary")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import io
 import logging
 import os
@@ -49,8 +49,7 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         files = {name: str(folder / about["file"]) for name, about in functions.items()}
         write_onnx_files(trace(models, path, in_place=False), models, path, files, functions, int8=True)
 
-    versions = [require(module).__version__ for module in _MODULES]
-    folder = kept_folder("int8", models, versions, make, say)
+    folder = kept_folder("int8", models, require("onnxruntime").__version__, make, say)
     return OnnxGraphs(*(str(folder / about["file"]) for about in functions.values()), threads=torch.get_num_threads())
 
 
@@ -169,9 +168,10 @@ def _run(session: Any, arguments: Sequence[Tensor]) -> list[Tensor]:
 
 
 def require_onnx() -> None:
-    """Raise :class:`UserError` where what the extra ``onnx`` brings is not installed."""
+    """Raise :class:`UserError` where what the extra ``onnx`` brings is not installed; imports none of it."""
     for module in _MODULES:
-        require(module)
+        if importlib.util.find_spec(module) is None:
+            raise _missing(module)
 
 
 def require(module: str) -> Any:
@@ -183,7 +183,11 @@ def require(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UserError(f"{module} is not installed; pip install 'fairseq-depthwise[onnx]'") from error
+        raise _missing(module) from error
+
+
+def _missing(module: str) -> UserError:
+    return UserError(f"{module} is not installed; pip install 'fairseq-depthwise[onnx]'")
 
 
 @contextlib.contextmanager
