@@ -121,7 +121,7 @@ class Benchmark:
         where = {"row": row.name, "part": part, "precision": precision}
         if any(where.items() <= skipped.items() for skipped in self.record["skipped"]):
             return
-        if row.name == CTRANSLATE2 and not has_ctranslate2():
+        if row.family == CTRANSLATE2 and not has_ctranslate2():
             self.skip(row.name, part, precision, "CTranslate2 is not installed; pip install -e '.[bench]' brings it")
             return
         options = self.options
@@ -141,7 +141,7 @@ class Benchmark:
             "family": row.family, "layers": row.layers, "beside": row.beside, "arch": row.arch, "extra": row.extra,
             "parameters": worker.parameters, "unused": worker.unused,
         }  # fmt: skip
-        if part == DECODING and row.name != CTRANSLATE2:  # that one converts a model first
+        if part == DECODING and row.family != CTRANSLATE2:  # that one converts a model first
             self.record["start_up"].append({"row": row.name, "precision": precision, "seconds": worker.start_up})
         if keep:
             workers[row.name] = worker
@@ -171,7 +171,7 @@ class Benchmark:
 
     def note_memory(self, name: str, part: str, precision: str, worker: Worker) -> None:
         """Add the peak of a row's process to the record."""
-        if name == CTRANSLATE2:  # most of its process is the model that was converted
+        if ROWS[name].family == CTRANSLATE2:  # most of its process is the model that was converted
             return
         try:
             peak = worker.ask(MEMORY)

@@ -16,7 +16,7 @@ from fairseq.tasks.translation import TranslationTask
 from workloads import BEAM, Batch, Side
 
 #: Precision -> CTranslate2's name of it.
-COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16"}
+COMPUTE_TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
 
 
 def is_installed() -> bool:

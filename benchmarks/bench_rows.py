@@ -139,6 +139,7 @@ def _rows() -> Iterator[Row]:
     for kernel in ("compile", "triton"):
         yield Row(f"depth-wise, {kernel}", DEPTHWISE, extra=("--depthwise-kernel", kernel))
     yield Row(CTRANSLATE2, CTRANSLATE2)
+    yield Row(f"{CTRANSLATE2}, int8", CTRANSLATE2, precision="int8")
     yield Row("stock 6 pre-norm", STOCK_PRE_NORM, by_length=True)
     for units in (1, 2, 4, 6):
         number = ("--encoder-units", str(units))
@@ -189,7 +190,10 @@ UNITS = tuple(name for name, row in ROWS.items() if row.family == MUTE and not r
 LARGE = tuple(name for name, row in ROWS.items() if row.preset)
 
 #: Rows that decode in another precision, each with the row that it is compared with.
-INT8 = tuple(name for base in ("depth-wise", "mute 4", "sdt 6") for name in (base, f"{base}, bf16", f"{base}, int8"))
+INT8 = (
+    f"{CTRANSLATE2}, int8",
+    *(name for base in ("depth-wise", "mute 4", "sdt 6") for name in (base, f"{base}, bf16", f"{base}, int8")),
+)
 
 #: Rows that decode through graphs, each with the row in eager PyTorch.
 GRAPHS = (

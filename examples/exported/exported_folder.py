@@ -194,16 +194,19 @@ _NUMBERS = {
 }
 
 
-def run(name: str, load: Callable[[str], ExportedTranslator]) -> int:
+def run(name: str, load: Callable[[str, int], ExportedTranslator]) -> int:
     """Translate stdin with a translator of the folder that the command line names."""
     parser = argparse.ArgumentParser(description="Translate lines of tokens with an exported model.")
     parser.add_argument("folder", help="what fairseq-depthwise export wrote")
     parser.add_argument("--beam", type=int)
     parser.add_argument("--lenpen", type=float)
+    parser.add_argument("--threads", type=int, default=1, help="of each matrix product; wide models gain from more")
     parser.add_argument("--scores", action="store_true", help="write the score and a tab before each translation")
     options = parser.parse_args()
+    if options.threads < 1:
+        parser.error(f"argument --threads: {options.threads}; 1 or more fit")
     try:
-        translator = load(options.folder)
+        translator = load(options.folder, options.threads)
         for line in sys.stdin:
             score, text = translator.translate(line, options.beam, options.lenpen)
             print(f"{score:.6f}\t{text}" if options.scores else text, flush=True)

@@ -41,7 +41,8 @@ def load_graph(path: Path) -> Graph:
 class ExportedTranslator(exported_folder.ExportedTranslator):
     """The model in a folder."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, threads: int = 1) -> None:
+        torch.set_num_threads(threads)
         super().__init__(folder, ".pt2", load_graph)
 
 

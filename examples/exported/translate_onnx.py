@@ -9,6 +9,7 @@ A file in ONNX is data: no code in it is run.
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ import onnxruntime
 from exported_folder import ExportError, Graph
 
 
-def load_graph(path: Path) -> Graph:
+def load_graph(path: Path, threads: int) -> Graph:
     """Return a graph as a function of arrays."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     try:
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class for each reason, and none for all
         raise ExportError(f"{path} is damaged, or is nothing that onnxruntime can load: {error}") from error
     names = [entry.name for entry in session.get_inputs()]
@@ -36,8 +39,8 @@ def load_graph(path: Path) -> Graph:
 class ExportedTranslator(exported_folder.ExportedTranslator):
     """The model in a folder."""
 
-    def __init__(self, folder: str | Path) -> None:
-        super().__init__(folder, ".onnx", load_graph)
+    def __init__(self, folder: str | Path, threads: int = 1) -> None:
+        super().__init__(folder, ".onnx", functools.partial(load_graph, threads=threads))
 
 
 def main() -> int:

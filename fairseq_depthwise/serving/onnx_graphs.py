@@ -100,10 +100,7 @@ def _write(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[str, A
 
 
 def _quantize(file: str) -> None:
-    """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs.
-
-    Products of several matrices at once, the linear layers of a multi-unit encoder, stay in float32.
-    """
+    """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs."""
     quantization, onnx, aside = require("onnxruntime.quantization"), require("onnx"), f"{file}.int8"
     model = onnx.load(file)
     graph = model.graph
@@ -114,15 +111,43 @@ def _quantize(file: str) -> None:
         values = onnx.numpy_helper.to_array(weights[node.input[0]]).transpose(order)
         graph.initializer.append(onnx.numpy_helper.from_array(values.copy(), node.output[0]))
         graph.node.remove(node)
-    dimensions = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
-    # Several products at once, as the units of a layer have them, have no scale for each output in onnxruntime.
-    several = [node.name for node in graph.node if any(dimensions.get(name, 2) > 2 for name in node.input)]
+    _split_products(model)
     with _silent():
         quantization.quantize_dynamic(
             model, aside, per_channel=True, weight_type=quantization.QuantType.QInt8, op_types_to_quantize=["MatMul"],
-            nodes_to_exclude=several,
         )  # fmt: skip
     os.replace(aside, file)
+
+
+def _split_products(model: Any) -> None:
+    """Write a product with one matrix for each unit as products of its own for each.
+
+    onnxruntime's int8 has a scale for each output of one matrix only.
+    """
+    onnx = require("onnx")
+    graph = model.graph
+    units = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 3}
+    rows: dict[str, list[str]] = {}  # U x N x in -> U of 1 x N x in
+    nodes = []
+    for node in graph.node:
+        if node.op_type != "MatMul" or node.input[1] not in units:
+            nodes.append(node)
+            continue
+        values, weight = node.input
+        matrices = onnx.numpy_helper.to_array(units[weight])
+        if values not in rows:
+            rows[values] = [f"{values}.{unit}" for unit in range(len(matrices))]
+            nodes.append(onnx.helper.make_node("Split", [values], rows[values], axis=0, num_outputs=len(matrices)))
+        products = [f"{node.output[0]}.{unit}" for unit in range(len(matrices))]
+        for unit, matrix in enumerate(matrices):
+            graph.initializer.append(onnx.numpy_helper.from_array(matrix, f"{weight}.{unit}"))
+            nodes.append(onnx.helper.make_node("MatMul", [rows[values][unit], f"{weight}.{unit}"], [products[unit]]))
+        nodes.append(onnx.helper.make_node("Concat", products, node.output, axis=0))
+    unused = set(units) - {name for node in nodes for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name not in unused]
+    for field, values in ((graph.node, nodes), (graph.initializer, kept)):
+        del field[:]
+        field.extend(values)
 
 
 class OnnxGraphs:

@@ -122,7 +122,7 @@ def test_the_example_as_a_program(
     paths: list[str], data: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", [f"{line}\n" for line in LINES])
-    for options in ([], ["--scores", "--lenpen", "1"]):
+    for options in ([], ["--scores", "--lenpen", "1", "--threads", "2"]):
         monkeypatch.setattr("sys.argv", ["translate.py", paths[0].removesuffix(".pt"), "--beam", "2", *options])
         example().main()
     lines = capsys.readouterr().out.splitlines()

@@ -176,6 +176,22 @@ def test_weights_in_int8_are_a_quarter_as_large(folders: dict[str, Path]) -> Non
     assert kinds == {onnx.TensorProto.FLOAT, onnx.TensorProto.INT8}
 
 
+def test_units_in_int8_have_a_matrix_each(folders: dict[str, Path]) -> None:
+    """No linear layer of the encoder stays in float32, and no matrix is there twice."""
+    dimensions = {}
+    for name in ("onnx", "int8"):
+        model = onnx.load(folders["mute_transformer"] / name / "encoder.onnx")
+        dimensions[name] = [
+            (tensor.data_type, list(tensor.dims)) for tensor in model.graph.initializer if "weight" in tensor.name
+        ]
+    units = [dims for _, dims in dimensions["onnx"] if len(dims) == 3 and dims[1] > 1]
+    integers = [dims for kind, dims in dimensions["int8"] if kind == onnx.TensorProto.INT8]
+    assert units
+    for size in {tuple(dims) for dims in units}:
+        assert integers.count(list(size[1:])) >= size[0] * units.count(list(size))
+    assert not [dims for kind, dims in dimensions["int8"] if kind == onnx.TensorProto.FLOAT and dims in units]
+
+
 def test_translate_in_int8_is_the_exported_folder(
     folders: dict[str, Path], data: str, printed: Callable[..., str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
