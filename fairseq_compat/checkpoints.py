@@ -17,6 +17,7 @@ import pickletools
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from numbers import Integral, Real
 from typing import IO, Any, NamedTuple
 
@@ -159,6 +160,7 @@ _TEXT = _Kind(lambda value: isinstance(value, str), "text")
 _TEXTS = _Kind(lambda value: _is_list_of(_TEXT, value), "a list of texts")
 _INTEGER = _Kind(lambda value: isinstance(value, Integral), "a whole number")  # NumPy's, too
 _NUMBER = _Kind(lambda value: isinstance(value, (Real, torch.Tensor)), "a number")
+_TENSOR = _Kind(lambda value: isinstance(value, torch.Tensor), "a tensor")
 _OPTIONS = _Kind(lambda value: isinstance(value, (Mapping, Namespace)), "options by name")
 _DICTIONARY = _Kind(lambda value: isinstance(value, Mapping), "a dictionary")
 _TENSORS = _Kind(_is_dictionary_of_tensors, "a dictionary of tensors")
@@ -178,6 +180,7 @@ _ENTRIES: dict[str, _Kind] = {
     "cfg.common.seed": _INTEGER,
     "optimizer_history": _Kind(_is_history, "a list that ends with the last optimizer's updates and schedule"),
     "last_optimizer_state.param_groups": _Kind(_is_list_of_groups, "a list of groups with params"),
+    "last_optimizer_state.master_weights": _Kind(partial(_is_list_of, _TENSOR), "a list of tensors"),
     "task_state": _DICTIONARY,
     "task_state.last_growth": _DICTIONARY,
     "task_state.last_growth.new": _TEXTS,
@@ -291,8 +294,8 @@ def named_globals(file: IO[bytes]) -> list[str]:
                     pushed.append(remembered.get(int(argument or 0), ""))
                 elif opcode.stack_after:
                     pushed.append(argument if isinstance(argument, str) else "")
-        except ValueError:
-            break  # truncated, or the tensors that follow the pickles of the older format
+        except (ValueError, MemoryError):
+            break  # truncated, the tensors that follow the pickles of the older format, or a length that is noise
     return list(dict.fromkeys(names))
 
 

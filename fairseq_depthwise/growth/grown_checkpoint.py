@@ -178,7 +178,9 @@ def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
     count = len(groups[0]["params"])
     is_flat = count < before  # fp16 keeps all parameters in one vector
     numbers = list(range(count if is_flat else count + after - before))
-    state["last_optimizer_state"] = {**optimizer, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
+    state["last_optimizer_state"] = {
+        **optimizer, "state": {}, "param_groups": [{**groups[0], "params": numbers}], "master_weights": None,
+    }  # fmt: skip
 
 
 def _read_back(path: str, output: str, grown: nn.Module) -> None:

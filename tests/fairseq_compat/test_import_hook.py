@@ -75,7 +75,7 @@ def test_only_modules_of_fairseq_that_mention_something_are_patched() -> None:
     finder = PatchingFinder()
     for name in ("json", "hydra", "torch", "fairseq_compat", "fairseq_depthwise.cli", "fairseqx"):
         assert finder.find_spec(name) is None
-    for name, patched in (("fairseq.data.dictionary", False), ("fairseq.models.fconv", True), ("fairseq.pdb", False)):
+    for name, patched in (("fairseq.data.id_dataset", False), ("fairseq.models.fconv", True), ("fairseq.pdb", False)):
         assert name not in import_hook.PATCHES
         spec = finder.find_spec(name, importlib.import_module(name.rpartition(".")[0]).__path__)
         assert spec is not None

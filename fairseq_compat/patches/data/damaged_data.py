@@ -1,0 +1,65 @@
+"""A damaged data file is ``AssertionError``, ``KeyError: 77`` or ``struct.error``, or is read beyond its end later on.
+
+Here opening it is a sentence that names the file; the places of all its sentences must lie within it, and what is to be
+translated must have a token, if only the end of the sentence.
+"""
+
+import functools
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from fairseq_compat.errors import UserError, first_line
+
+#: What fairseq's readers and NumPy raise over bytes that make no sense.
+_ERRORS = (AssertionError, AttributeError, KeyError, MemoryError, OverflowError, TypeError, ValueError, struct.error)
+
+
+def adjust(module: Any) -> Iterator[None]:
+    yield
+
+    if hasattr(module, "LanguagePairDataset"):
+        _refuse_sentences_without_tokens(module.LanguagePairDataset)
+        return
+    original = module.make_dataset
+
+    @functools.wraps(original)
+    def make_dataset(path: str, impl: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            dataset = original(path, impl, *args, **kwargs)
+        except _ERRORS as error:
+            files = [path + ending for ending in (".idx", ".bin") if os.path.exists(path + ending)]
+            if not files or not all(map(os.path.getsize, files)):  # an empty text has an empty file of data
+                raise
+            raise UserError(f"{' or '.join(files)} is damaged ({first_line(error)}); make the data anew") from error
+        if isinstance(dataset, module.MMapIndexedDataset):
+            _require_places(path, dataset._index, dataset._bin_buffer.nbytes)
+        return dataset
+
+    module.make_dataset = make_dataset
+
+
+def _refuse_sentences_without_tokens(dataset: Any) -> None:
+    import numpy
+
+    original = dataset.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        for sizes, side in ((self.src_sizes, "source"), (self.tgt_sizes, "target")):
+            if sizes is not None and len(sizes) and numpy.min(sizes) < 1:
+                raise UserError(f"the {side} of a sentence pair has no token: the data is damaged; make it anew")
+
+    dataset.__init__ = init
+
+
+def _require_places(path: str, index: Any, size: int) -> None:
+    """Raise :class:`UserError` unless each sentence lies within the ``size`` bytes of data."""
+    starts, lengths = index._pointers, index._sizes
+    if len(index) and (starts.min() < 0 or lengths.min() < 0 or (starts + lengths * index._dtype_size).max() > size):
+        raise UserError(
+            f"{path}.idx is damaged, or belongs to another {path}.bin: it has places outside of its {size} bytes; "
+            "make the data anew"
+        )

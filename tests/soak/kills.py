@@ -1,0 +1,338 @@
+"""SIGKILL at random moments, and disks that are full: what is started again ends as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import corpus_mirror
+import torch
+from attacks import PATIENCE, Finding, Outcome, Place, digests, killed_within, refusal
+from mirror_server import MirrorServer
+from probe_checkpoints import checkpoint_of, data_in
+from recipe_runs import RECIPES, SMALL_TEXT, Work, small
+from training_states import assert_same_state
+
+from fairseq_compat import checkpoints
+from fairseq_compat.errors import UserError
+
+_WIDTHS = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in ("embed-dim=32", "attention-heads=2")]
+_FEED_FORWARD = ["--encoder-ffn-embed-dim=64", "--decoder-ffn-embed-dim=64"]
+_GROWTH = ["--task", "translation_layer_growth", "--lr-scheduler", "inverse_sqrt_restart", "--growth-stages"]
+_LEARNING = [
+    "--share-all-embeddings", "--optimizer", "adam", "--lr", "0.005", "--warmup-updates", "4", "--max-tokens", "600",
+    "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--cpu", "--log-format", "json",
+    "--save-interval-updates", "1", "--keep-interval-updates", "2", "--validate-interval", "99",
+]  # fmt: skip
+
+#: Trainings that are killed: a name and its options.
+TRAININGS: dict[str, list[str]] = {
+    "depth-wise, both sides grow": [
+        "--arch", "depthwise_lstm_transformer", *_WIDTHS, "--depthwise-hidden-dim", "32",
+        *_GROWTH, "1:4u,2:3u,3:5u", "--growth-side", "both",
+    ],
+    "sdt, moments stay, bf16": [
+        "--arch", "sdt_transformer", *_WIDTHS, *_FEED_FORWARD, "--encoder-block-size", "1", "--decoder-layers", "2",
+        *_GROWTH, "2:4u,3:3u,4:5u", "--growth-optimizer-state", "keep", "--bf16", "--num-workers", "0",
+    ],
+    "mute, noise, moving average": [
+        "--arch", "mute_transformer_sequential", *_WIDTHS, *_FEED_FORWARD, "--encoder-layers", "2",
+        "--decoder-layers", "1", "--lr-scheduler", "inverse_sqrt", "--store-ema", "--ema-decay", "0.9",
+        "--update-freq", "2", "--max-update", "10",
+        "--criterion", "label_smoothed_cross_entropy_with_auxiliary",
+    ],
+    "mute grows": [
+        "--arch", "mute_transformer", *_WIDTHS, *_FEED_FORWARD, "--encoder-units", "2", "--decoder-layers", "1",
+        *_GROWTH, "1:4u,2:4u,3:4u", "--growth-strategy", "interpolation",
+    ],
+    "stock Transformer": [
+        "--arch", "transformer", *_WIDTHS, *_FEED_FORWARD, "--encoder-layers", "2", "--decoder-layers", "1",
+        "--lr-scheduler", "inverse_sqrt", "--max-update", "10",
+    ],
+}  # fmt: skip
+
+
+def _data(place: Place) -> str:
+    def make() -> str:
+        lines = [
+            " ".join(f"w{place.chance.randrange(8)}" for _ in range(place.chance.randint(2, 9))) for _ in range(500)
+        ]
+        return data_in(place.folder / "data", train=lines)
+
+    return str(place.once("data", make))
+
+
+def trainings(place: Place) -> Iterator[Finding]:
+    """Kill trainings again and again until they end, and compare with those that were left alone."""
+    data = _data(place)
+    while True:
+        for name, options in TRAININGS.items():
+            command = ["fairseq-depthwise", "train", data, *_LEARNING, *options, "--save-dir"]
+
+            def alone(command: Sequence[str] = command) -> tuple[Path, float]:
+                folder, begin = place.new_folder("alone"), time.monotonic()
+                place.whole(*command, folder)
+                return folder, time.monotonic() - begin
+
+            whole, seconds = place.once(name, alone)
+            yield from _killed_training(place, name, command, whole, seconds)
+
+
+def _killed_training(place: Place, name: str, command: Sequence[str], whole: Path, seconds: float) -> Iterator[Finding]:
+    folder = place.new_folder("killed")
+    moments: list[str] = []
+    while len(moments) < 12:
+        moment = place.chance.uniform(0.1, 1.0) * seconds
+        process = place.start(*command, folder)
+        if not killed_within(process, moment):
+            break
+        moments.append(f"{moment:.2f}")
+        if broken := _unreadable(folder):
+            yield Finding(name, Outcome.LOST, f"{broken} after {moments}")
+            return
+    result = place.run(*command, folder)
+    about = f"killed after {', '.join(moments)} s"
+    if result.returncode == -1:
+        yield Finding(name, Outcome.HUNG, about)
+    elif result.returncode:
+        yield Finding(name, Outcome.LOST, f"{about}: {result.stderr[-800:]}")
+    else:
+        difference = _difference(whole, folder)
+        finding = Finding(name, Outcome.DIFFERENT if difference else Outcome.EQUAL, f"{about}: {difference}")
+        yield from [finding] * max(1, len(moments))
+        if list(folder.glob("*.fairseq-unfinished")):
+            yield Finding(name, Outcome.DIFFERENT, f"{about}: an unfinished file is left")
+    if result.returncode == 0:
+        shutil.rmtree(folder)
+
+
+def _unreadable(folder: Path) -> str:
+    """Return what is wrong with a checkpoint of a folder."""
+    for path in folder.glob("checkpoint*.pt"):
+        try:
+            checkpoints.load_checkpoint(path)
+        except (UserError, OSError) as error:
+            return str(error)
+    return ""
+
+
+def _difference(whole: Path, folder: Path) -> str:
+    """Return in what the ends of two trainings differ."""
+    try:
+        assert_same_state(whole / "checkpoint_last.pt", folder / "checkpoint_last.pt")
+    except (AssertionError, OSError) as error:
+        return f"{type(error).__name__}: {error}"[:400]
+    return ""
+
+
+def commands(place: Place) -> Iterator[Finding]:
+    """Kill commands that write: what they read and what was there before stays, and the next call is whole."""
+    data, inputs, words = _commands(place)
+    while True:
+        for name, made in words.items():
+            output = place.new_folder("output") / "result"
+            begin = time.monotonic()
+            place.whole(*made(output))
+            seconds, expected = time.monotonic() - begin, _content(output)
+            before = digests(inputs)
+            for replaced in (False, True):
+                if not replaced:
+                    _remove(output)
+                moment = place.chance.uniform(0.0, 1.0) * seconds
+                again = [*made(output), *(["--force"] if replaced and name in FORCED else [])]
+                if not killed_within(place.start(*again), moment):
+                    continue
+                about = f"killed after {moment:.2f} s, {'replacing' if replaced else 'new'}"
+                if digests(inputs) != before:
+                    yield Finding(name, Outcome.LOST, f"{about}: an input changed")
+                if replaced and _content(output) != expected:
+                    yield Finding(name, Outcome.LOST, f"{about}: the output before is gone")
+                if not replaced and output.exists() and _content(output) != expected:
+                    yield Finding(name, Outcome.DIFFERENT, f"{about}: half an output")
+                result = place.run(*made(output), *(["--force"] if output.exists() and name in FORCED else []))
+                if result.returncode:
+                    yield Finding(name, Outcome.SURPRISED, f"{about}: {result.stderr[-600:]}")
+                else:
+                    equal = _content(output) == expected
+                    yield Finding(name, Outcome.EQUAL if equal else Outcome.DIFFERENT, about)
+            shutil.rmtree(output.parent)
+
+
+#: Commands that replace a result only when they are asked to.
+FORCED = ("average", "grow", "export")
+
+
+def _commands(place: Place) -> tuple[str, list[Path], dict[str, Callable[[Path], list[object]]]]:
+    data = _data(place)
+    folder = place.new_folder("inputs")
+    models = [checkpoint_of(folder, "sdt_transformer", f"checkpoint{number}.pt") for number in (1, 2)]
+    text = folder / "text"
+    text.write_text("".join(f"w{number % 8} w{number % 5} w3\n" for number in range(60)), encoding="utf-8")
+    return data, [folder, Path(data)], {
+        "average": lambda out: ["fairseq-depthwise", "average", *models, "--output", out],
+        "grow": lambda out: ["fairseq-depthwise", "grow", models[0], out, "--layers", "8"],
+        "export": lambda out: ["fairseq-depthwise", "export", models[0], out, "--data", data],
+        "translate": lambda out: [
+            "python", "-c", _TO_FILE, out, "translate", models[0], text, "--data", data, "--cpu", "--tokenized",
+            "--max-len-b", "9",
+        ],
+        "similarity": lambda out: [
+            "fairseq-depthwise", "similarity", models[0], "--data", data, "--cpu", "--json", "--output", f"{out}.svg",
+        ],
+    }  # fmt: skip
+
+
+#: Runs a command with its stdout in a file, which is there when it is whole, as a user of a shell does with mv.
+_TO_FILE = """
+import os, sys
+output = sys.argv[1]
+file = os.open(output + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+os.dup2(file, 1)
+sys.argv[1:] = sys.argv[2:]
+sys.argv[0] = "fairseq-depthwise"
+from fairseq_depthwise import cli
+status = cli.main()
+sys.stdout.flush()
+os.replace(output + ".part", output)
+sys.exit(status)
+"""
+
+
+def _content(output: Path) -> Any:
+    """Return what an output says, without the times that are in its bytes."""
+    if output.is_dir():
+        return sorted(path.name for path in output.iterdir()), json.loads((output / "config.json").read_text("utf-8"))
+    figure = output.with_name(f"{output.name}.svg")
+    path = figure if figure.exists() else output
+    if not path.exists():
+        return None
+    content = path.read_bytes()
+    if not content.startswith(b"PK"):
+        return content
+    state = checkpoints.load_checkpoint(path)
+    return {name: tensor.contiguous().view(torch.uint8).numpy().tobytes() for name, tensor in state["model"].items()}
+
+
+def _remove(output: Path) -> None:
+    for path in list(output.parent.iterdir()):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+#: Runs a command with a limit for the size of its files.
+_LIMITED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.argv[0] = "fairseq-depthwise"
+from fairseq_depthwise import cli
+sys.exit(cli.main())
+"""
+
+
+def full_disks(place: Place) -> Iterator[Finding]:
+    """Limit the size of files at a random number of bytes: one sentence, no half file, and the next call is whole."""
+    data, inputs, words = _commands(place)
+    name, options = "training", TRAININGS["sdt, moments stay, bf16"]
+    training = ["train", data, *_LEARNING, *options, "--save-dir"]
+    whole = place.new_folder("alone")
+    place.whole("fairseq-depthwise", *training, whole)
+    largest = max(path.stat().st_size for path in whole.glob("*.pt"))
+    while True:
+        folder = place.new_folder("full")
+        limits = [place.chance.randrange(1, largest) for _ in range(3)]
+        for limit in limits:
+            finding = refusal(place.run("python", "-c", _LIMITED, limit, *training, folder), name, f"at {limit} bytes")
+            broken = _unreadable(folder)
+            yield Finding(name, Outcome.LOST, broken) if broken else finding
+        result = place.run("fairseq-depthwise", *training, folder)
+        equal = result.returncode == 0 and not _difference(whole, folder)
+        yield Finding(name, Outcome.EQUAL if equal else Outcome.LOST, f"{limits}: {result.stderr[-400:]}")
+        shutil.rmtree(folder)
+        for name, made in words.items():
+            output = place.new_folder("output") / "result"
+            place.whole(*made(output))
+            expected, before = _content(output), digests([*inputs, output])
+            size = max(path.stat().st_size for path in [output, *output.parent.rglob("*")] if path.is_file())
+            limit = place.chance.randrange(1, size)
+            given = made(output)
+            if given[0] == "fairseq-depthwise":
+                given = ["python", "-c", _LIMITED, limit, *given[1:], *(["--force"] if name in FORCED else [])]
+                finding = refusal(place.run(*given), f"{name}", f"at {limit} of {size} bytes")
+                if digests([*inputs, output]) != before and _content(output) != expected:
+                    finding = Finding(name, Outcome.LOST, f"at {limit} of {size} bytes")
+                yield finding
+            shutil.rmtree(output.parent)
+
+
+def sweeps(place: Place) -> Iterator[Finding]:
+    """Kill a sweep with all that it has started; started again, it ends with the record of one that was left alone."""
+    with MirrorServer(place.folder / "mirror") as mirror:
+        corpus_mirror.build(mirror.folder / "multi30k", "multi30k")
+        given = {"PYTHON": str(place.python.python), "MIRROR": f"{mirror.url}/multi30k", "IGNORE_CHECKSUMS": "1"}
+        prepared = Work("multi30k", place.folder / "prepared" / "multi30k", given)
+        prepared.folder.parent.mkdir()
+        prepared.run("prepare")
+        alone = _Sweep(place, prepared.folder.parent, given)
+        expected = alone.end()
+        while True:
+            yield from _killed_sweep(place, _Sweep(place, prepared.folder.parent, given), expected)
+
+
+class _Sweep:
+    """A sweep of one system's trainings, with small models and few updates, in a copy of what was prepared."""
+
+    def __init__(self, place: Place, prepared: Path, given: dict[str, str]) -> None:
+        self.folder = place.new_folder("sweep") / "work"
+        shutil.copytree(prepared, self.folder, symlinks=True)
+        self.environment = {**os.environ, **SMALL_TEXT, **given, "BATCH_TOKENS": "600", "MAX_TOKENS": "600"}
+        self.command = [
+            sys.executable, str(RECIPES / "sweep.py"), "--recipes", "multi30k", "--systems", "transformer",
+            "--seeds", "1", "--work", str(self.folder), "--nice", "0", "--", *small(), "--max-update", "6",
+            "--save-interval-updates", "2", "--log-interval", "1",
+        ]  # fmt: skip
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command, env=self.environment, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def end(self) -> dict[str, Any]:
+        """Run it to its end, and return what does not depend on time of its record."""
+        process = self.start()
+        _, stderr = process.communicate(timeout=3 * PATIENCE)
+        assert process.returncode == 0, stderr[-3000:]
+        (path,) = self.folder.rglob("sweep_multi30k.json")
+        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        same = ("rate", "loss", "best_loss", "updates", "tokens", "parameters", "metrics", "failed")
+        return {name: {key: result.get(key) for key in same} for name, result in runs.items()}
+
+
+def _killed_sweep(place: Place, sweep: _Sweep, expected: dict[str, Any]) -> Iterator[Finding]:
+    moments = []
+    for _ in range(3):
+        moment = place.chance.uniform(2.0, 30.0)
+        if not killed_within(sweep.start(), moment):
+            break
+        moments.append(f"{moment:.1f}")
+        time.sleep(1)  # forks of what was killed notice it
+    about = f"killed after {', '.join(moments)} s"
+    try:
+        found = sweep.end()
+    except subprocess.TimeoutExpired:
+        yield Finding("sweep", Outcome.HUNG, about)
+    except AssertionError as error:
+        yield Finding("sweep", Outcome.LOST, f"{about}: {error}")
+    else:
+        outcome = Outcome.EQUAL if found == expected else Outcome.DIFFERENT
+        yield from [Finding("sweep", outcome, f"{about}: {found}" if found != expected else about)] * max(
+            1, len(moments)
+        )

@@ -1,0 +1,126 @@
+"""Attacks everything that must not lose a file, run code or hang, for half an hour, and counts what came of it.
+
+    python tests/soak/soak.py [--minutes 30] [--jobs 2] [--seed N] [--only "trainings killed"]
+
+Writes ``docs/records/soak.json``; the status is 1 where something ended otherwise than docs/reliability.md promises. The
+number that is random is printed: with ``--seed`` the same attacks come again, as far as they do not depend on time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import secrets
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [
+    str(HERE.parents[1] / folder) for folder in ("tests/soak", "tests/support", "benchmarks", "recipes/lib")
+]
+
+from attacks import Finding, Outcome, Place  # noqa: E402  # after the path
+from forked_python import ForkedPython  # noqa: E402  # as above
+
+#: Group of attacks -> where it is, and its share of the time.
+GROUPS = {
+    "trainings killed": ("kills:trainings", 8),
+    "commands killed": ("kills:commands", 4),
+    "sweeps killed": ("kills:sweeps", 3),
+    "full disks": ("kills:full_disks", 3),
+    "damaged checkpoints": ("damage:checkpoints_", 2),
+    "damaged entries of checkpoints": ("damage:entries", 4),
+    "hostile checkpoints": ("damage:hostile_", 2),
+    "damaged exports": ("damage:exports", 2),
+    "damaged dictionaries, logs and records": ("damage:texts", 2),
+    "archives": ("damage:archives", 2),
+    "servers": ("server:requests", 3),
+}
+
+
+def run_group(name: str, seconds: float, seed: str) -> list[Finding]:
+    """Attack until the time is over, in a process of its own."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    module, function = GROUPS[name][0].split(":")
+    attack = getattr(importlib.import_module(module), function)
+    findings: list[Finding] = []
+    python = ForkedPython()
+    try:
+        with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as folder:
+            os.environ["TMPDIR"] = tempfile.tempdir = folder
+            end = time.monotonic() + seconds
+            for finding in attack(Place(Path(folder), random.Random(f"{seed} {name}"), python)):
+                findings.append(finding)
+                if not finding.outcome.is_promised:
+                    print(f"{name}: {finding.kind}: {finding.outcome.value}: {finding.detail}", flush=True)
+                if time.monotonic() > end:
+                    break
+    finally:
+        python.stop()
+    return findings
+
+
+def table(counts: dict[str, dict[str, int]]) -> list[list[str]]:
+    """Return a row for each group, with a column for each outcome."""
+    rows = [["attack", "tried", *(outcome.value for outcome in Outcome)]]
+    for name, found in counts.items():
+        rows.append([name, f"{sum(found.values()):,}", *(f"{found.get(outcome.value, 0):,}" for outcome in Outcome)])
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="attacks at a time (default: one a core)")
+    parser.add_argument("--seed", default=secrets.token_hex(4))
+    parser.add_argument("--only", choices=GROUPS, action="append", metavar="GROUP", help=", ".join(GROUPS))
+    parser.add_argument("--record", type=Path, help="a JSON file (default: docs/records/soak.json, of all groups)")
+    options = parser.parse_args()
+    names = options.only or list(GROUPS)
+    whole = sum(GROUPS[name][1] for name in names)
+    print(f"--seed {options.seed}, {options.minutes:g} minutes", flush=True)
+    counts: dict[str, dict[str, int]] = {}
+    kinds: dict[str, list[str]] = {}
+    begin = time.monotonic()
+    with ProcessPoolExecutor(
+        options.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
+        tasks = {
+            name: pool.submit(
+                run_group, name, GROUPS[name][1] / whole * options.jobs * options.minutes * 60, options.seed
+            )
+            for name in names
+        }
+        for name, task in tasks.items():
+            findings = task.result()
+            counts[name] = dict(Counter(finding.outcome.value for finding in findings))
+            kinds[name] = sorted({finding.kind for finding in findings})
+    from record import machine, versions  # imports PyTorch
+
+    from fairseq_depthwise.tables import markdown
+
+    print(markdown(table(counts)))
+    record = {
+        "setup": {
+            "program": "soak", "command": f"python tests/soak/soak.py --seed {options.seed} --minutes {options.minutes:g}",
+            "machine": machine(), "versions": versions("fairseq", "fairseq-depthwise"),
+            "minutes": round((time.monotonic() - begin) / 60, 1),
+        },
+        "counts": counts, "kinds": kinds,
+    }  # fmt: skip
+    path = options.record or (None if options.only else HERE.parents[1] / "docs" / "records" / "soak.json")
+    if path:
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return int(any(not Outcome(outcome).is_promised for found in counts.values() for outcome in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
