@@ -15,7 +15,7 @@ BENCH_full := --size base --rows all --rounds 5
 # Tests of behavior that need no training, no processes and no recipe: for every commit.
 UNIT := analysis checkpoints criterions evaluation fairseq_compat growth models modules optim reports serving tasks
 
-.PHONY: demo check test setup lint matrix bench bench-gpu clean
+.PHONY: demo check test soak setup lint matrix bench bench-gpu clean
 
 demo: $(READY)
 	$(BIN)/python examples/quickstart/demo.py --corpus "$(CORPUS)"
@@ -25,6 +25,11 @@ check: lint
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Half an hour of kills, full disks, damaged and hostile files and requests: docs/reliability.md.
+soak: $(READY)
+	$(BIN)/python tests/soak/soak.py $(SOAK)
+	$(BIN)/python benchmarks/render.py docs/reliability.md
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -46,7 +46,7 @@ def tables_of(record: Record) -> dict[str, str]:
     setup = record["setup"]
     makers: dict[str, Callable[[Record], Tables]] = {
         "bench": _bench, "training_profile": _profile,
-        "probe": _probe, "startup_cost": _startup, "growth": _growth, "results": _results,
+        "probe": _probe, "startup_cost": _startup, "growth": _growth, "results": _results, "soak": _soak,
     }  # fmt: skip
     tables: dict[str, str] = {"setup": _setup(record)}
     for name, lines in makers[setup["program"]](record):
@@ -241,6 +241,17 @@ def _probe(record: Record) -> Tables:
         solving = f"{result['solving']:.2f} for {result['fits']} fits"
         lines.append([result["name"], str(result["layers"]), *medians, _ratio(ratios(fit, forward)), solving])
     yield "fit", lines
+
+
+def _soak(record: Record) -> Tables:
+    outcomes = record["outcomes"]
+    lines = [["what is attacked", "attacks", *outcomes]]
+    lines += [
+        [name, f"{sum(counts.values()):,}", *(f"{counts.get(outcome, 0):,}" for outcome in outcomes)]
+        for name, counts in record["counts"].items()
+    ]
+    yield "counts", lines
+    yield "kinds", "\n".join(f"- {name}: {', '.join(kinds)}." for name, kinds in record["kinds"].items()) + "\n"
 
 
 def _startup(record: Record) -> Tables:

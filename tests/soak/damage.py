@@ -209,7 +209,8 @@ def _zeros(content: bytes, chance: random.Random) -> bytes:
 
 #: In the place of an entry of a checkpoint; "DELETED" removes it.
 _VALUES = (
-    None, "x", "", -1, 0, 10**9, 2.5, [], {}, [1], {"x": 1}, True, torch.ones(1), float("nan"), Namespace(a=1), "DELETED",
+    None, "x", "", -1, 0, 10**9, 2.5, [], {}, [1], {"x": 1}, True, torch.ones(1), float("nan"), Namespace(a=1),
+    "DELETED",
 )  # fmt: skip
 
 
@@ -442,7 +443,7 @@ def _escaping(path: Path, content: bytes, kind: str, outside: Path) -> bytes:
                 target.writestr(name, source.read(name))
         return memory.getvalue()
     try:
-        source_tar = tarfile.open(fileobj=io.BytesIO(content))
+        source_tar = tarfile.open(fileobj=io.BytesIO(content))  # noqa: SIM115  # closed below
     except tarfile.TarError:
         return content + b"\0" * 9
     with source_tar, tarfile.open(fileobj=memory, mode="w:gz") as target_tar:

@@ -134,7 +134,7 @@ def _difference(whole: Path, folder: Path) -> str:
 
 def commands(place: Place) -> Iterator[Finding]:
     """Kill commands that write: what they read and what was there before stays, and the next call is whole."""
-    data, inputs, words = _commands(place)
+    _, inputs, words = _commands(place)
     while True:
         for name, made in words.items():
             output = place.new_folder("output") / "result"

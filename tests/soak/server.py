@@ -35,15 +35,18 @@ def requests(place: Place) -> Iterator[Finding]:
     while True:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         client = Client(port)
-        if not _ready(client, process):
-            process.kill()
-            yield Finding("start", Outcome.HUNG, process.communicate()[1][-600:])
-            continue
-        for _ in range(200):
-            yield _asked(client, place.chance)
-        yield _ended(
-            client, process, place.chance.choice([signal.SIGTERM, signal.SIGINT, signal.SIGKILL]), place.chance
-        )
+        try:
+            if not _ready(client, process):
+                process.kill()
+                yield Finding("start", Outcome.HUNG, process.communicate()[1][-600:])
+                continue
+            for _ in range(200):
+                yield _asked(client, place.chance)
+            end = place.chance.choice([signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+            yield _ended(client, process, end, place.chance)
+        finally:
+            process.kill()  # when the time is over
+            process.wait()
 
 
 def _ready(client: Client, process: subprocess.Popen[str]) -> bool:
@@ -74,14 +77,12 @@ def _asked(client: Client, chance: random.Random) -> Finding:
     try:
         if kind == "body":
             status = client.send(bytes(body))[0]
-            outcome = (
-                Outcome.HARMLESS if status == 200 else Outcome.REFUSED if 400 <= status < 500 else Outcome.SURPRISED
-            )
+            outcome = _of_status(status)
         elif kind == "header":
             name = chance.choice(["Content_Type", "Host", "Accept", "Transfer_Encoding", "Connection"])
             value = "".join(chance.choice("abc/;=,: 0189\t") for _ in range(chance.randrange(40))).strip()
             status = client.send(_GOOD, **{name: value})[0]
-            outcome = Outcome.SURPRISED if status >= 500 else Outcome.HARMLESS if status == 200 else Outcome.REFUSED
+            outcome = _of_status(status)
         else:
             with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection:
                 start = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -98,6 +99,12 @@ def _asked(client: Client, chance: random.Random) -> Finding:
     except (OSError, http.client.HTTPException) as error:
         return Finding(kind, Outcome.LOST, f"the next request was not answered: {error!r}")
     return Finding(kind, outcome, f"status {status}: {bytes(body)!r}")
+
+
+def _of_status(status: int) -> Outcome:
+    if status == 200:
+        return Outcome.HARMLESS
+    return Outcome.REFUSED if 400 <= status < 500 else Outcome.SURPRISED
 
 
 def _ended(client: Client, process: subprocess.Popen[str], number: signal.Signals, chance: random.Random) -> Finding:

@@ -2,15 +2,15 @@
 
     python tests/soak/soak.py [--minutes 30] [--jobs 2] [--seed N] [--only "trainings killed"]
 
-Writes ``docs/records/soak.json``; the status is 1 where something ended otherwise than docs/reliability.md promises. The
-number that is random is printed: with ``--seed`` the same attacks come again, as far as they do not depend on time.
+Writes ``docs/records/soak.json``; the status is 1 where something ended otherwise than docs/reliability.md promises.
+The random number is printed: with ``--seed`` the same attacks come again, as far as they do not depend on time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
-import json
 import multiprocessing
 import os
 import random
@@ -57,23 +57,17 @@ def run_group(name: str, seconds: float, seed: str) -> list[Finding]:
         with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as folder:
             os.environ["TMPDIR"] = tempfile.tempdir = folder
             end = time.monotonic() + seconds
-            for finding in attack(Place(Path(folder), random.Random(f"{seed} {name}"), python)):
-                findings.append(finding)
-                if not finding.outcome.is_promised:
-                    print(f"{name}: {finding.kind}: {finding.outcome.value}: {finding.detail}", flush=True)
-                if time.monotonic() > end:
-                    break
+            attacks = attack(Place(Path(folder), random.Random(f"{seed} {name}"), python))
+            with contextlib.closing(attacks):
+                for finding in attacks:
+                    findings.append(finding)
+                    if not finding.outcome.is_promised:
+                        print(f"{name}: {finding.kind}: {finding.outcome.value}: {finding.detail}", flush=True)
+                    if time.monotonic() > end:
+                        break
     finally:
         python.stop()
     return findings
-
-
-def table(counts: dict[str, dict[str, int]]) -> list[list[str]]:
-    """Return a row for each group, with a column for each outcome."""
-    rows = [["attack", "tried", *(outcome.value for outcome in Outcome)]]
-    for name, found in counts.items():
-        rows.append([name, f"{sum(found.values()):,}", *(f"{found.get(outcome.value, 0):,}" for outcome in Outcome)])
-    return rows
 
 
 def main() -> int:
@@ -82,7 +76,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="attacks at a time (default: one a core)")
     parser.add_argument("--seed", default=secrets.token_hex(4))
     parser.add_argument("--only", choices=GROUPS, action="append", metavar="GROUP", help=", ".join(GROUPS))
-    parser.add_argument("--record", type=Path, help="a JSON file (default: docs/records/soak.json, of all groups)")
+    parser.add_argument("--records", type=Path, default=HERE.parents[1] / "docs" / "records", metavar="FOLDER")
     options = parser.parse_args()
     names = options.only or list(GROUPS)
     whole = sum(GROUPS[name][1] for name in names)
@@ -103,22 +97,13 @@ def main() -> int:
             findings = task.result()
             counts[name] = dict(Counter(finding.outcome.value for finding in findings))
             kinds[name] = sorted({finding.kind for finding in findings})
-    from record import machine, versions  # imports PyTorch
+    from record import finish, setup_of  # imports PyTorch
 
-    from fairseq_depthwise.tables import markdown
-
-    print(markdown(table(counts)))
-    record = {
-        "setup": {
-            "program": "soak", "command": f"python tests/soak/soak.py --seed {options.seed} --minutes {options.minutes:g}",
-            "machine": machine(), "versions": versions("fairseq", "fairseq-depthwise"),
-            "minutes": round((time.monotonic() - begin) / 60, 1),
-        },
-        "counts": counts, "kinds": kinds,
-    }  # fmt: skip
-    path = options.record or (None if options.only else HERE.parents[1] / "docs" / "records" / "soak.json")
-    if path:
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    words = f"--seed {options.seed} --minutes {options.minutes:g}"
+    setup = {**setup_of("soak", []), "command": f"python tests/soak/soak.py {words}"}
+    setup["minutes"] = round((time.monotonic() - begin) / 60, 1)
+    record = {"setup": setup, "outcomes": [outcome.value for outcome in Outcome], "counts": counts, "kinds": kinds}
+    finish(options.records, "soak", record)
     return int(any(not Outcome(outcome).is_promised for found in counts.values() for outcome in found))
 
 
