@@ -168,7 +168,7 @@ _TENSORS = _Kind(_is_dictionary_of_tensors, "a dictionary of tensors")
 #: What fairseq and this project write, and later read: each entry may be missing or None, but be of no other kind.
 _ENTRIES: dict[str, _Kind] = {
     "model": _TENSORS,
-    "args": _OPTIONS,
+    "args": _Kind(lambda value: isinstance(value, Namespace), "options by name"),
     "args.arch": _TEXT,
     "args.task": _TEXT,
     "args.seed": _INTEGER,

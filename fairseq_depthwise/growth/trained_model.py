@@ -82,7 +82,10 @@ def options_class(arch: str | None) -> Any:
 def build_like(trained: TrainedModel, changes: Mapping[str, Any] | None = None) -> StackModel:
     """Build a new model with the same options, except for ``changes``, and dictionaries of the tables' sizes."""
     options = {**vars(trained.options), "encoder_embed_path": None, "decoder_embed_path": None, **(changes or {})}
-    sizes = [trained.values[f"{side}.embedding.tokens.weight"].size(0) for side in ("encoder", "decoder")]
+    tables = [f"{side}.embedding.tokens.weight" for side in ("encoder", "decoder")]
+    if missing := [table for table in tables if table not in trained.values]:
+        raise UserError(f"{trained.path} has no parameter {missing[0]}")
+    sizes = [trained.values[table].size(0) for table in tables]
     model: StackModel = build_with_words(trained.family, options, *sizes)
     return model
 

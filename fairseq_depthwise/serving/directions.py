@@ -27,8 +27,8 @@ def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, targe
     Raises:
         UserError: the training was of no translation, of another direction, or of several and none is named.
     """
-    recorded = checkpoint.cfg.task
     trained_with = _task_class(checkpoint)
+    recorded = checkpoint.cfg.task
     if not issubclass(trained_with, TranslationTask | TranslationMultiSimpleEpochTask):
         raise UserError(
             f"{checkpoint.path} was trained with --task {recorded._name}; models of --task translation and "
@@ -115,7 +115,7 @@ def target_start(task: FairseqTask) -> tuple[int, list[int]]:
 
 
 def _task_class(checkpoint: Checkpoint) -> type[FairseqTask]:
-    name = getattr(checkpoint.cfg.task, "_name", None)
+    name = getattr(checkpoint.cfg.get("task"), "_name", None)
     if name not in TASK_REGISTRY:
         raise UserError(f"{checkpoint.path} was trained with --task {name}, which is not known here")
     found: type[FairseqTask] = TASK_REGISTRY[name]

@@ -108,7 +108,7 @@ def export(
         )
     if options.data is not None and not os.path.isdir(options.data):
         raise UserError(f"--data {options.data} is not a folder; give one that fairseq-preprocess made")
-    data = options.data or data_folder(getattr(trained.cfg.task, "data", None), trained.path)
+    data = options.data or data_folder(getattr(trained.cfg.get("task"), "data", None), trained.path)
     task = first_task(trained, data, options.source_lang, options.target_lang)
     model = cast(StackModel, trained.model(task, data).to(_DTYPES[options.dtype]))
     model.prepare_for_inference_(BeamOptions().cfg())

@@ -184,7 +184,7 @@ class LoadedTranslator:
         checkpoint.require_family()
         if data is not None and not os.path.isdir(data):
             raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-        self.data = data or data_folder(getattr(checkpoint.cfg.task, "data", None), first)
+        self.data = data or data_folder(getattr(checkpoint.cfg.get("task"), "data", None), first)
         self._task = first_task(checkpoint, self.data, source_lang, target_lang)
         self._text = settings_for(
             self.options.text, checkpoint.cfg, self._task.source_dictionary, path=first, data=self.data

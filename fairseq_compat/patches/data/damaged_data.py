@@ -29,12 +29,12 @@ def adjust(module: Any) -> Iterator[None]:
         try:
             dataset = original(path, impl, *args, **kwargs)
         except _ERRORS as error:
-            files = [path + ending for ending in (".idx", ".bin") if os.path.exists(path + ending)]
-            if not files or not all(map(os.path.getsize, files)):  # an empty text has an empty file of data
+            index, data = path + ".idx", path + ".bin"
+            if not os.path.exists(index) or (os.path.exists(data) and not os.path.getsize(data)):  # of an empty text
                 raise
-            raise UserError(f"{' or '.join(files)} is damaged ({first_line(error)}); make the data anew") from error
+            raise UserError(f"{index} or {data} is damaged ({first_line(error)}); make the data anew") from error
         if isinstance(dataset, module.MMapIndexedDataset):
-            _require_places(path, dataset._index, dataset._bin_buffer.nbytes)
+            _require_places(path, dataset._index, dataset._bin_buffer, kwargs.get("dictionary"))
         return dataset
 
     module.make_dataset = make_dataset
@@ -55,11 +55,22 @@ def _refuse_sentences_without_tokens(dataset: Any) -> None:
     dataset.__init__ = init
 
 
-def _require_places(path: str, index: Any, size: int) -> None:
-    """Raise :class:`UserError` unless each sentence lies within the ``size`` bytes of data."""
-    starts, lengths = index._pointers, index._sizes
+def _require_places(path: str, index: Any, data: Any, dictionary: Any) -> None:
+    """Raise :class:`UserError` unless each sentence lies within the data, and each token in the dictionary.
+
+    fairseq reads both files once before it uses them, so this takes little.
+    """
+    import numpy
+
+    starts, lengths, size = index._pointers, index._sizes, data.nbytes
     if len(index) and (starts.min() < 0 or lengths.min() < 0 or (starts + lengths * index._dtype_size).max() > size):
         raise UserError(
             f"{path}.idx is damaged, or belongs to another {path}.bin: it has places outside of its {size} bytes; "
             "make the data anew"
+        )
+    tokens = numpy.frombuffer(data, dtype=index.dtype, count=size // index._dtype_size)
+    if dictionary is not None and len(tokens) and not 0 <= tokens.min() <= tokens.max() < len(dictionary):
+        raise UserError(
+            f"{path}.bin has the token number {tokens.max()}, and its dictionary {len(dictionary)} entries: the data is "
+            "damaged, or was made with another dictionary"
         )

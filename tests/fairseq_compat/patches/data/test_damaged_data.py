@@ -22,6 +22,7 @@ INDEX: dict[str, Damage] = {
     "another type": lambda content: content[:17] + b"\x77" + content[18:],
     "too many sentences": lambda content: content[:18] + struct.pack("<Q", 2**40) + content[26:],
     "cut off": lambda content: content[:21],
+    "empty": lambda content: b"",
     "a place outside": lambda content: content[:-8] + struct.pack("<q", 2**40),
     "a place before": lambda content: content[:-8] + struct.pack("<q", -8),
 }
@@ -46,6 +47,11 @@ def test_data_that_is_cut_off(prefix: str) -> None:
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(UserError, match="damaged, or belongs to another"):
         load_indexed_dataset(prefix, dictionary_of(12))
+
+
+def test_data_of_another_dictionary(prefix: str) -> None:
+    with pytest.raises(UserError, match=r"\.bin has the token number 11, and its dictionary 8 entries"):
+        load_indexed_dataset(prefix, dictionary_of(8))
 
 
 def test_a_source_without_a_token(prefix: str) -> None:
