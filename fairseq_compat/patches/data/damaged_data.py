@@ -71,6 +71,6 @@ def _require_places(path: str, index: Any, data: Any, dictionary: Any) -> None:
     tokens = numpy.frombuffer(data, dtype=index.dtype, count=size // index._dtype_size)
     if dictionary is not None and len(tokens) and not 0 <= tokens.min() <= tokens.max() < len(dictionary):
         raise UserError(
-            f"{path}.bin has the token number {tokens.max()}, and its dictionary {len(dictionary)} entries: the data is "
+            f"{path}.bin has the token number {tokens.max()}, and its dictionary {len(dictionary)} entries: it is "
             "damaged, or was made with another dictionary"
         )
