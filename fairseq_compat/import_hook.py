@@ -48,6 +48,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.logging.progress_bar": ("options.log_file_once",),
     "fairseq.data.data_utils": ("options.numpy_aliases",),
     "fairseq.data.indexed_dataset": ("training.open_files",),
+    "fairseq.data.iterators": ("data.position_for_any_processes",),
     "fairseq.data.fasta_dataset": ("data.fasta_without_shell",),
     "fairseq.data.language_pair_dataset": ("options.numpy_aliases",),
     "fairseq.data.multilingual.multilingual_data_manager": (

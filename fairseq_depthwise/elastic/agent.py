@@ -1,0 +1,112 @@
+"""The part of torchrun that starts, watches and ends the processes of a machine, with rules of ours for the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import SignalException
+
+from fairseq_depthwise.elastic.rank import PERMANENT, SAVED
+
+#: Seconds that the processes have to finish an update and to save when the launcher is to end.
+GRACE = 60.0
+
+#: Signals that end a launcher, after its processes have saved.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+
+
+class Interruption:
+    """The signal that a launcher got; a second one ends its processes at once.
+
+    Attributes:
+        number: of the signal; None before it came.
+        impatient: whether a second one came.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.impatient = False
+
+    def listen(self) -> None:
+        """Handle the signals from now on; PyTorch sets its own handlers whenever it starts processes."""
+        for number in SIGNALS:
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            self.impatient = True
+            return
+        self.number = number
+        raise SignalException(f"signal {number}", signal.SIGTERM)
+
+
+#: Of this process, which has one launcher.
+interruption = Interruption()
+
+
+class Agent(LocalElasticAgent):
+    """Starts processes again after a failure that may pass, and lets them save before they end where they can."""
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        # Ctrl-C reaches all processes of a terminal; what happens then is for the launcher to say.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            workers: dict[int, Any] = super()._start_workers(worker_group)
+            interruption.listen()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return workers
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result = super()._monitor_workers(worker_group)
+        statuses = {failure.exitcode for failure in result.failures.values()}
+        if PERMANENT in statuses:
+            self._remaining_restarts = 0
+        elif SAVED in statuses:
+            self._remaining_restarts += 1  # a machine that leaves is no failure of this one
+        return result
+
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        left, most = self._remaining_restarts, worker_group.spec.max_restarts
+        print(f"training starts again from its last checkpoint; {left} of {most} restarts are left", file=sys.stderr)
+        super()._restart_workers(worker_group)
+
+    def _stop_workers(self, worker_group: WorkerGroup, *options: Any, **more: Any) -> None:
+        if worker_group.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
+            # They wait for the process that is gone, and would not hear a signal before that ends.
+            _send(self._living(), signal.SIGKILL)
+        super()._stop_workers(worker_group, *options, **more)
+
+    def _shutdown(self, *options: Any, **more: Any) -> None:
+        if interruption.number is not None:
+            _send(self._living(), signal.SIGTERM)
+            end = time.monotonic() + GRACE
+            while self._living() and not interruption.impatient and time.monotonic() < end:
+                time.sleep(0.05)
+            _send(self._living(), signal.SIGKILL)
+        super()._shutdown(*options, **more)
+
+    def _living(self) -> list[int]:
+        pids = [] if self._pcontext is None else self._pcontext.pids().values()
+        return [pid for pid in pids if _is_running(pid)]
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether a child runs; one that has ended is left for PyTorch to collect."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
+def _send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        os.kill(pid, number)
