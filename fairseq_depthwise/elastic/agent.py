@@ -19,6 +19,9 @@ from fairseq_depthwise.elastic.rank import PERMANENT, SAVED
 #: Seconds that the processes have to finish an update and to save when the launcher is to end.
 GRACE = 60.0
 
+#: The same where another machine joins; processes that wait for one that is lost do not save.
+GRACE_FOR_ANOTHER = 30.0
+
 #: Signals that end a launcher, after its processes have saved.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
@@ -80,19 +83,24 @@ class Agent(LocalElasticAgent):
         super()._restart_workers(worker_group)
 
     def _stop_workers(self, worker_group: WorkerGroup, *options: Any, **more: Any) -> None:
-        if worker_group.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
-            # They wait for the process that is gone, and would not hear a signal before that ends.
-            _send(self._living(), signal.SIGKILL)
+        # After a failure the others wait for the process that is gone, and would hear a signal only when that ends.
+        failed = worker_group.state in (WorkerState.FAILED, WorkerState.UNHEALTHY)
+        self._end_processes(0 if failed else GRACE_FOR_ANOTHER)
         super()._stop_workers(worker_group, *options, **more)
 
     def _shutdown(self, *options: Any, **more: Any) -> None:
         if interruption.number is not None:
-            _send(self._living(), signal.SIGTERM)
-            end = time.monotonic() + GRACE
-            while self._living() and not interruption.impatient and time.monotonic() < end:
-                time.sleep(0.05)
-            _send(self._living(), signal.SIGKILL)
+            self._end_processes(GRACE)
         super()._shutdown(*options, **more)
+
+    def _end_processes(self, grace: float) -> None:
+        """Let the processes save and end; kill those that have not after so many seconds."""
+        if grace:
+            _send(self._living(), signal.SIGTERM)
+        end = time.monotonic() + grace
+        while self._living() and time.monotonic() < end and not interruption.impatient:
+            time.sleep(0.05)
+        _send(self._living(), signal.SIGKILL)
 
     def _living(self) -> list[int]:
         pids = [] if self._pcontext is None else self._pcontext.pids().values()

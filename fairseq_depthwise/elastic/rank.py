@@ -117,6 +117,7 @@ class Ending:
         """Handle the signals, and look for requests after each update of ``fairseq_cli.train``."""
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._request)
+        _keep_readers()
         original = command.validate_and_save
 
         @functools.wraps(original)
@@ -150,6 +151,27 @@ class Ending:
             store.compare_set(_LAST_UPDATE, "", str(self._updates + 1))
             self._announced = True
         return store.check([_LAST_UPDATE]) and self._updates >= int(store.get(_LAST_UPDATE))
+
+
+def _keep_readers() -> None:
+    """Let processes that load data outlive a first SIGTERM: a scheduler sends it to all, and they are needed to save.
+
+    Processes inherit Python's handlers, but PyTorch replaces that of SIGTERM before it calls ``worker_init_fn``.
+    """
+    from torch.utils import data
+
+    class DataLoader(data.DataLoader):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{"worker_init_fn": _ignore_first_request, **options})
+
+    data.DataLoader = DataLoader  # type: ignore[misc]  # fairseq makes them by this name
+
+
+def _ignore_first_request(worker: int) -> None:
+    def end_next_time(*received: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, end_next_time)
 
 
 def _was_just_saved(cfg: Any, updates: int) -> bool:
