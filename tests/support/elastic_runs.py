@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,25 +36,28 @@ class ElasticRun:
         python: the interpreter, or one of the same interface.
         save_dir: of its checkpoints; the output is written beside them.
         options: of ``train``, without ``--elastic`` and ``--save-dir``.
+        name: of the files with the output, to which a second run of the same name appends.
     """
 
-    def __init__(self, python: Path, save_dir: Path, *options: object) -> None:
-        self.save_dir = save_dir
+    def __init__(self, python: Path, save_dir: Path, *options: object, name: str = "run") -> None:
+        self._files = [save_dir / f"{name}.{kind}" for kind in ("out", "err")]
+        self._mark = f"ELASTIC_RUN={uuid.uuid4()}"
         save_dir.mkdir(parents=True, exist_ok=True)
-        given = [*map(str, options), "--save-dir", str(save_dir)]
-        with (save_dir / "out").open("ab") as out, (save_dir / "err").open("ab") as err:
+        with self._files[0].open("ab") as out, self._files[1].open("ab") as err:
             self.process = subprocess.Popen(
-                [str(python), "-m", "fairseq_depthwise", "train", "--elastic", *given],
+                [str(python), "-m", "fairseq_depthwise", "train", "--elastic", *map(str, options),
+                 "--save-dir", str(save_dir)],
+                env={**os.environ, **dict([self._mark.split("=")])},
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
 
     @property
     def log(self) -> str:
-        return (self.save_dir / "out").read_text(encoding="utf-8", errors="replace")
+        return self._files[0].read_text(encoding="utf-8", errors="replace")
 
     @property
     def errors(self) -> str:
-        return (self.save_dir / "err").read_text(encoding="utf-8", errors="replace")
+        return self._files[1].read_text(encoding="utf-8", errors="replace")
 
     def updates(self) -> list[int]:
         """The number of each update that was logged, in order; repeated ones twice."""
@@ -71,12 +75,12 @@ class ElasticRun:
             if not folder.name.isdecimal():
                 continue
             with contextlib.suppress(OSError, ValueError):
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                rank = re.search(rb"(?:\A|\0)RANK=(\d+)", (folder / "environ").read_bytes())
-                if rank is not None and os.fsencode(self.save_dir) in words:
+                environment = (folder / "environ").read_text(errors="replace").split("\0")
+                rank = next((text for text in environment if text.startswith("RANK=")), None)
+                if rank is not None and self._mark in environment:
                     parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                    found[int(folder.name)] = (int(rank[1]), parent)
-        # Processes that load data have the same words.
+                    found[int(folder.name)] = (int(rank[5:]), parent)
+        # Processes that load data have the same environment.
         return {rank: pid for pid, (rank, parent) in found.items() if parent not in found}
 
     def wait_for(self, happened: Callable[[], object], what: str) -> None:
