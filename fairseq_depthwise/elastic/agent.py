@@ -14,10 +14,11 @@ from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, W
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from fairseq_depthwise.elastic.rank import PERMANENT, SAVED
+from fairseq_depthwise.elastic.rank import PERMANENT, TRY_AGAIN
 
-#: Seconds that the processes have to finish an update and to save when the launcher is to end.
-GRACE = 60.0
+#: Seconds that the processes have to finish an update and to save when the launcher is to end; a scheduler that allows
+#: less kills all of them.
+GRACE = 240.0
 
 #: The same where another machine joins; processes that wait for one that is lost do not save.
 GRACE_FOR_ANOTHER = 30.0
@@ -27,11 +28,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Interruption:
-    """The signal that a launcher got; a second one ends its processes at once.
+    """The signal that a launcher got; Ctrl-C after it ends its processes at once.
 
     Attributes:
         number: of the signal; None before it came.
-        impatient: whether a second one came.
+        impatient: whether Ctrl-C came after it. Others may come twice, from a scheduler and from a parent.
     """
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class Interruption:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
-            self.impatient = True
+            self.impatient = self.impatient or number == signal.SIGINT
             return
         self.number = number
         raise SignalException(f"signal {number}", signal.SIGTERM)
@@ -73,7 +74,7 @@ class Agent(LocalElasticAgent):
         statuses = {failure.exitcode for failure in result.failures.values()}
         if PERMANENT in statuses:
             self._remaining_restarts = 0
-        elif SAVED in statuses:
+        elif TRY_AGAIN in statuses:
             self._remaining_restarts += 1  # a machine that leaves is no failure of this one
         return result
 

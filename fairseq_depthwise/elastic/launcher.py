@@ -22,7 +22,7 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.patching import Overlay
-from fairseq_depthwise.elastic.rank import ELASTIC, PERMANENT, reported
+from fairseq_depthwise.elastic.rank import ELASTIC, PERMANENT, TRY_AGAIN, reported
 
 #: Seconds for which launchers wait for more machines once there are enough of them.
 LAST_CALL = 10
@@ -104,8 +104,8 @@ def _all_gpus() -> int:
 def run(launch: Launch, arguments: list[str]) -> int:
     """Train to the end with as many processes as there are; return the exit status.
 
-    That is 0, 1 for what only the user can change, 128 and the number of a signal, or that of the process that failed
-    once too often.
+    That is 0, 1 for what only the user can change, 128 and the number of a signal, 75 where other machines ended or are
+    not reached, or that of the process that failed once too often.
 
     Args:
         launch: what is started.
@@ -133,14 +133,18 @@ def run(launch: Launch, arguments: list[str]) -> int:
             return 0
         except SignalException as error:
             number = interruption.number or error.sigval
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt from None
             _say(f"ended by {signal.Signals(number).name}; the same command goes on from the last checkpoint")
             return 128 + number
         except ChildFailedError as error:
             return _explain_failures(launch, list(error.failures.values()))
         except RendezvousError as error:
             place = f"--rendezvous {launch.rendezvous}" if launch.rendezvous else "the rendezvous on this machine"
-            raise UserError(f"{place} has ended or is not reached: {str(error) or type(error).__name__}; the same "
-                            "command goes on from the last checkpoint") from error  # fmt: skip
+            reason = str(error) or type(error).__name__
+            _say(f"error: {place} has ended or is not reached: {reason}; the same command goes on from the last "
+                 "checkpoint")  # fmt: skip
+            return TRY_AGAIN
 
 
 def _check_options(arguments: list[str]) -> None:

@@ -18,6 +18,7 @@ import sys
 import time
 from typing import Any
 
+from fairseq_compat import folder_lock
 from fairseq_compat.explanations import explain
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,10 @@ logger = logging.getLogger(__name__)
 ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"
 
 #: Exit statuses: what argparse has for a wrong option, and sysexits' for "try again".
-PERMANENT, SAVED = 2, 75
+PERMANENT, TRY_AGAIN = 2, 75
+
+#: Seconds for which a file server may hold the lock of a process whose machine is lost.
+LOCK_PATIENCE = 120.0
 
 #: How gloo says that the other end of a connection is gone.
 _ANOTHER_ENDED = re.compile("Connection (reset|closed) by peer|Broken pipe")
@@ -64,7 +68,7 @@ def train() -> int:
             raise
         _report(sentence)
         return PERMANENT
-    return SAVED if ending.ended else 0
+    return TRY_AGAIN if ending.ended else 0
 
 
 def _end_with_launcher() -> None:
@@ -74,7 +78,7 @@ def _end_with_launcher() -> None:
     except (AttributeError, OSError, TypeError):
         return
     if os.getppid() == 1:  # it has ended before
-        sys.exit(SAVED)
+        sys.exit(TRY_AGAIN)
 
 
 def _report(sentence: str) -> None:

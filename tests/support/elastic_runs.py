@@ -117,7 +117,7 @@ class ElasticRun:
 
 
 def train_through_kills(
-    python: Path, save_dir: Path, options: Sequence[object], moments: Sequence[float]
+    python: Path, save_dir: Path, options: Sequence[object], moments: Sequence[float], *, after_update: bool = True
 ) -> list[float]:
     """Train with ``--elastic`` to the end, and kill one of its ranks at each of the moments.
 
@@ -125,26 +125,26 @@ def train_through_kills(
         python: the interpreter.
         save_dir: of its checkpoints.
         options: of ``train``; they must allow as many restarts.
-        moments: seconds after the first update that follows the last kill.
+        moments: seconds after the processes started, or started again.
+        after_update: count the seconds from the first update that they take.
 
     Returns:
-        For each kill the seconds until the training went on, with an update that was not there before or to its end.
+        For each kill the seconds until the next update or the end; none for a moment after the end.
     """
     run = ElasticRun(python, save_dir, *options)
-    seconds = []
+    seconds: list[float] = []
     try:
-        seen = 0
         for number, moment in enumerate(moments):
-            run.wait_for(lambda seen=seen: len(run.updates()) > seen, "an update")
+            seen = len(run.updates())
+            run.wait_for(lambda seen=seen: len(run.updates()) > seen if after_update else run.ranks(), "a start")
             time.sleep(moment)
-            if run.process.poll() is not None:
-                break
             ranks = run.ranks()
-            if not ranks:
-                continue
+            if run.process.poll() is not None or not ranks:
+                break
             seen = len(run.updates())
             os.kill(ranks[number % len(ranks)], signal.SIGKILL)
             killed = time.monotonic()
+            # The update during which the process was killed may still be logged.
             while len(run.updates()) <= seen + 1 and run.process.poll() is None:
                 assert time.monotonic() < killed + TIMEOUT, "the training hangs"
                 time.sleep(0.02)
