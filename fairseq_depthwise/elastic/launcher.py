@@ -138,7 +138,7 @@ def run(launch: Launch, arguments: list[str]) -> int:
             _say(f"ended by {signal.Signals(number).name}; the same command goes on from the last checkpoint")
             return 128 + number
         except ChildFailedError as error:
-            return _explain_failures(launch, list(error.failures.values()))
+            return _explain_failures(launch, error)
         except RendezvousError as error:
             place = f"--rendezvous {launch.rendezvous}" if launch.rendezvous else "the rendezvous on this machine"
             reason = str(error) or type(error).__name__
@@ -173,19 +173,24 @@ def _torchrun_options(launch: Launch, arguments: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _explain_failures(launch: Launch, failures: list[Any]) -> int:
-    permanent = [failure for failure in failures if failure.exitcode == PERMANENT]
+def _explain_failures(launch: Launch, error: Any) -> int:
+    """Say why the processes failed once too often, and return the exit status.
+
+    Raises:
+        UserError: only the user can change it.
+    """
+    permanent = [failure for failure in error.failures.values() if failure.exitcode == PERMANENT]
     for failure in permanent:
         if sentence := reported(failure.error_file):
             raise UserError(sentence)
     if permanent:
         return 1  # the process has said why
-    first = min(failures, key=lambda failure: failure.timestamp)
+    rank, first = error.get_first_failure()
     how = f"was ended by {signal.Signals(-first.exitcode).name}" if first.exitcode < 0 else "failed"
-    restarts = (
-        f"after {launch.max_restarts} restarts (--max-restarts)" if launch.max_restarts else "--max-restarts is 0"
+    _say(
+        f"error: process {rank} {how}, and --max-restarts {launch.max_restarts} allows no more; the same command goes "
+        "on from the last checkpoint"
     )
-    _say(f"error: process {first.global_rank} {how}, {restarts}; the same command goes on from the last checkpoint")
     return int(first.exitcode if first.exitcode > 0 else 128 - first.exitcode)
 
 

@@ -49,9 +49,10 @@ def is_rank() -> bool:
 
 def train() -> int:
     """Run ``fairseq-train`` with the options of ``sys.argv``; return the exit status."""
-    _end_with_launcher()
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
+    _end_with_launcher()
+    folder_lock.PATIENCE = LOCK_PATIENCE
     command = importlib.import_module("fairseq_cli.train")
     ending = Ending()
     batches.share_updates(command)
