@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -97,25 +96,14 @@ class Agent(LocalElasticAgent):
     def _end_processes(self, grace: float) -> None:
         """Let the processes save and end; kill those that have not after so many seconds."""
         if grace:
-            _send(self._living(), signal.SIGTERM)
+            for process in self._living():
+                process.send_signal(signal.SIGTERM)
         end = time.monotonic() + grace
         while self._living() and time.monotonic() < end and not interruption.impatient:
             time.sleep(0.05)
-        _send(self._living(), signal.SIGKILL)
+        for process in self._living():
+            process.kill()
 
-    def _living(self) -> list[int]:
-        pids = [] if self._pcontext is None else self._pcontext.pids().values()
-        return [pid for pid in pids if _is_running(pid)]
-
-
-def _is_running(pid: int) -> bool:
-    """Return whether a child runs; one that has ended is left for PyTorch to collect."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except ChildProcessError:
-        return False
-
-
-def _send(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
-        os.kill(pid, number)
+    def _living(self) -> list[subprocess.Popen[bytes]]:
+        handlers: dict[int, Any] = getattr(self._pcontext, "subprocess_handlers", {})
+        return [handler.proc for handler in handlers.values() if handler.proc.poll() is None]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 #: Seconds after which a training that does not end is killed and its test fails.
@@ -37,9 +37,17 @@ class ElasticRun:
         save_dir: of its checkpoints; the output is written beside them.
         options: of ``train``, without ``--elastic`` and ``--save-dir``.
         name: of the files with the output, to which a second run of the same name appends.
+        environment: variables to add.
     """
 
-    def __init__(self, python: Path, save_dir: Path, *options: object, name: str = "run") -> None:
+    def __init__(
+        self,
+        python: Path,
+        save_dir: Path,
+        *options: object,
+        name: str = "run",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._files = [save_dir / f"{name}.{kind}" for kind in ("out", "err")]
         self._mark = f"ELASTIC_RUN={uuid.uuid4()}"
         save_dir.mkdir(parents=True, exist_ok=True)
@@ -47,7 +55,7 @@ class ElasticRun:
             self.process = subprocess.Popen(
                 [str(python), "-m", "fairseq_depthwise", "train", "--elastic", *map(str, options),
                  "--save-dir", str(save_dir)],
-                env={**os.environ, **dict([self._mark.split("=")])},
+                env={**os.environ, **(environment or {}), **dict([self._mark.split("=")])},
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
 
@@ -82,6 +90,11 @@ class ElasticRun:
                     found[int(folder.name)] = (int(rank[5:]), parent)
         # Processes that load data have the same environment.
         return {rank: pid for pid, (rank, parent) in found.items() if parent not in found}
+
+    def launcher(self) -> int:
+        """The process id of the launcher: the parent of those that train."""
+        process = next(iter(self.ranks().values()))
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
     def wait_for(self, happened: Callable[[], object], what: str) -> None:
         """Wait until something has happened.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from elastic_runs import GROWING, PYTHON, ElasticRun, train_through_kills
+from elastic_runs import GROWING, ElasticRun, train_through_kills
 from forked_python import ForkedPython
 from training_states import assert_same_state
 
@@ -89,24 +89,26 @@ def test_a_process_that_is_asked_to_end_lets_all_save(
 
 
 def test_a_launcher_saves_when_asked_to_end_and_leaves_nothing_when_killed(
-    run_command: RunCommand, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
+    run_command: RunCommand, forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
     """With one process, and one that loads data for it, the end is the same bit for bit."""
+    python = {"PYTHON_EXEC": sys.executable}  # the real one for the processes, which the launcher's end is to end
     options = ["--processes", 1, copy_reverse_data, *OPTIONS, "--num-workers=1", "--save-interval-updates=1000"]
-    run = ElasticRun(PYTHON, tmp_path, *options)
+    run = ElasticRun(forked_python.python, tmp_path, *options, environment=python)
     run.wait_for_update(5)
+    launcher = run.launcher()
     [process] = run.ranks().values()
     os.killpg(process, signal.SIGTERM)  # as a scheduler does: everybody gets it
-    run.process.send_signal(signal.SIGTERM)
+    os.kill(launcher, signal.SIGTERM)
     assert run.status() == 128 + signal.SIGTERM
     assert "Traceback" not in run.log + run.errors
     saved = run.updates()[-1]
     assert checkpoints.updates_in(checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")) == saved < 30
 
-    run = ElasticRun(PYTHON, tmp_path, *options)
+    run = ElasticRun(forked_python.python, tmp_path, *options, environment=python)
     run.wait_for_update(saved + 1)
     [process] = run.ranks().values()
-    run.process.kill()
+    os.kill(run.launcher(), signal.SIGKILL)
     killed = time.monotonic()
     while Path(f"/proc/{process}").exists():
         assert time.monotonic() < killed + 60, "a process outlives its launcher"
