@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -159,24 +160,27 @@ class Ending:
 
 
 def _keep_readers() -> None:
-    """Let processes that load data outlive a first SIGTERM: a scheduler sends it to all, and they are needed to save.
-
-    Processes inherit Python's handlers, but PyTorch replaces that of SIGTERM before it calls ``worker_init_fn``.
-    """
+    """Let processes that load data outlive the SIGTERM that a scheduler sends to all: they are needed to save."""
     from torch.utils import data
 
     class DataLoader(data.DataLoader):
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{"worker_init_fn": _ignore_first_request, **options})
+            super().__init__(*args, **{"worker_init_fn": _end_with_training, **options})
 
-    data.DataLoader = DataLoader  # type: ignore[misc]  # fairseq makes them by this name
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
+        data.DataLoader = DataLoader  # type: ignore[misc]  # fairseq makes them by this name
 
 
-def _ignore_first_request(worker: int) -> None:
-    def end_next_time(*received: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _end_with_training(worker: int) -> None:
+    """Let this process, which loads data, end on a SIGTERM of the process that it loads them for, and on no other."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
 
-    signal.signal(signal.SIGTERM, end_next_time)
+
+def _wait_for_parent() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
 def _was_just_saved(cfg: Any, updates: int) -> bool:

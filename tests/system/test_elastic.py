@@ -78,7 +78,7 @@ def test_a_process_that_is_asked_to_end_lets_all_save(
     """The launcher starts them again, which is no restart after a failure; no update is taken twice."""
     run = ElasticRun(
         forked_python.python, tmp_path, "--processes", 2, "--max-restarts", 0, copy_reverse_data, *OPTIONS,
-        "--save-interval-updates=1000",
+        "--save-interval-updates=1000", "--num-workers=1",
     )  # fmt: skip
     run.wait_for_update(3)
     holder = json.loads((tmp_path / ".training.lock").read_text())
