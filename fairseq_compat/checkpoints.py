@@ -189,6 +189,7 @@ _ENTRIES: dict[str, _Kind] = {
     "extra_state.train_iterator": _DICTIONARY,
     "extra_state.train_iterator.epoch": _INTEGER,
     "extra_state.train_iterator.iterations_in_epoch": _INTEGER,
+    "extra_state.train_iterator.batches_in_epoch": _INTEGER,
     "extra_state.val_loss": _NUMBER,
     "extra_state.best": _NUMBER,
     "extra_state.ema": _TENSORS,

@@ -50,6 +50,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.data.data_utils": ("options.numpy_aliases",),
     "fairseq.data.dictionary": ("data.damaged_dictionaries",),
     "fairseq.data.indexed_dataset": ("training.open_files", "data.damaged_data"),
+    "fairseq.data.iterators": ("data.position_for_any_processes",),
     "fairseq.data.fasta_dataset": ("data.fasta_without_shell",),
     "fairseq.data.language_pair_dataset": ("options.numpy_aliases", "data.damaged_data"),
     "fairseq.data.multilingual.multilingual_data_manager": (

@@ -38,6 +38,7 @@ PACKAGES = {
     "tasks": Package(1, range(3, 4), "tasks that grow a model"),
     "reports": Package(1, range(4, 5), "training runs as HTML"),
     "evaluation": Package(2, range(1, 3), "BLEU, significance, sizes, checkpoint summaries"),
+    "elastic": Package(2, range(3, 5), "training on processes and machines that come and go"),
     "serving": Package(3, range(0, 1), "text in, text out; export"),
     "growth": Package(3, range(1, 4), "making stacks of layers deeper, in a running training and in a file"),
     "criterions": Package(3, range(4, 5), "translation loss with auxiliary losses"),

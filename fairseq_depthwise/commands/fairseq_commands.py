@@ -14,6 +14,7 @@ import fairseq_depthwise
 from fairseq_compat import UserError
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser
+from fairseq_depthwise.elastic import launcher, rank
 
 #: Our name -> module of fairseq_cli, what it does, an example.
 FAIRSEQ_COMMANDS = {
@@ -43,6 +44,8 @@ def add_to(subcommands: Any) -> None:
             nargs=argparse.REMAINDER,
             help=f"options of fairseq-{module}, which `fairseq-{module} -h` lists",
         )
+        if name == "train":
+            launcher.add_options(parser)
         parser.set_defaults(command=name)
 
 
@@ -56,7 +59,12 @@ def run(options: argparse.Namespace) -> int:
     logging.getLogger().handlers.clear()
     # It logs all options, seven thousand characters, where one is wrong; the sentence that follows names that one.
     logging.getLogger("fairseq.dataclass.utils").setLevel(logging.CRITICAL)
+    if module == "train" and "--elastic" in options.arguments:
+        launch, arguments = launcher.parse(options.arguments)
+        return launcher.run(launch, with_user_dir(arguments, folder))
     sys.argv = [f"fairseq-{module}", *with_user_dir(options.arguments, folder)]
+    if module == "train" and rank.is_rank():
+        return rank.train()
     importlib.import_module(f"fairseq_cli.{module}").cli_main()
     return 0
 

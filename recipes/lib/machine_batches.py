@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
     Attributes:
         max_tokens: of each process, at a time.
-        update_freq: how many of those make an update.
+        update_freq: how many of those make an update; of each process, or of all.
     """
 
     max_tokens: int
@@ -59,16 +59,34 @@ def batch(tokens: int, processes: int, most: int) -> Batch:
     return Batch(max_tokens, update_freq)
 
 
-def growth_stages(stages: Sequence[Stage], tokens: int, processes: int, most: int) -> str:
+def shared_batch(tokens: int, processes: int, most: int) -> Batch:
+    """Return the batch of an elastic training, whose ``update_freq`` counts repetitions over all processes.
+
+    Args:
+        tokens: of an update.
+        processes: the most that there may be; with fewer, each repeats more often.
+        most: tokens that fit a process at a time.
+
+    Raises:
+        UserError: there are too many processes for so few tokens.
+    """
+    size = batch(tokens, processes, most)
+    return Batch(size.max_tokens, size.update_freq * processes)
+
+
+def growth_stages(
+    stages: Sequence[Stage], tokens: int, processes: int, most: int, size_of: Callable[[int, int, int], Batch] = batch
+) -> str:
     """Return ``--growth-stages`` with the batch of each stage: deeper models fit fewer tokens at a time.
 
-    Stages in updates have no batches of their own; fairseq begins another batch size with an epoch only.
+    Stages in updates have no batches of their own; fairseq begins another batch size with an epoch only. ``size_of`` is
+    :func:`batch` or :func:`shared_batch`.
     """
     if any(stage.updates for stage in stages):
         return ",".join(f"{stage.layers}:{stage.updates or ''}u" for stage in stages)
     texts = []
     for stage in stages:
-        size = batch(tokens, processes, max(1, round(most * stage.share)))
+        size = size_of(tokens, processes, max(1, round(most * stage.share)))
         length = "" if stage.epochs is None else str(stage.epochs)
         texts.append(f"{stage.layers}:{length}@{size.max_tokens}x{size.update_freq}")
     return ",".join(texts)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
+from machine_batches import USUAL_SHARE, batch, growth_stages, shared_batch, target_share
 from recipe_step import run_step, say, whole_number
 from run_folder import FINISHED, languages_of, run_folder
 from systems import System
@@ -58,8 +59,10 @@ class Machine:
     Attributes:
         gpus: of this node; 0 for a CPU.
         processes: of this node, one for each GPU.
-        nodes, rank: how many nodes, and which of them this is.
+        nodes, rank: how many nodes at most, and which of them this is.
         address, port: of the first node.
+        least_nodes: with how many nodes a training goes on that nodes join and leave.
+        max_restarts: how many times the processes are started again when one dies; None where that ends the training.
         precision: options of fairseq-train.
         memory: of the smallest GPU, by the 80 GB that ``Training.max_tokens`` is for; 1 on a CPU.
     """
@@ -70,12 +73,19 @@ class Machine:
     rank: int = 0
     address: str = ""
     port: int = 29500
+    least_nodes: int = 1
+    max_restarts: int | None = None
     precision: tuple[str, ...] = ()
     memory: float = 1.0
 
     @property
     def world(self) -> int:
+        """The most processes there may be."""
         return self.processes * self.nodes
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.max_restarts is not None
 
 
 def main() -> None:
@@ -176,13 +186,16 @@ def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
     """
     number = partial(whole_number, environment)
     gpus = number("GPUS", gpus, lowest=0)
-    nodes = number("NNODES", int(environment.get("SLURM_NNODES") or 1))
+    least_nodes, nodes = _nodes(environment)
     rank = number("NODE_RANK", int(environment.get("SLURM_NODEID") or 0), lowest=0)
     if rank >= nodes:
         raise UserError(f"NODE_RANK={rank} is not below NNODES={nodes}; nodes are counted from 0")
     address = environment.get("MASTER_ADDR", "")
     if nodes > 1 and not address:
         raise UserError(f"NNODES={nodes} needs MASTER_ADDR, the name or address of the node with NODE_RANK=0")
+    restarts = None
+    if environment.get("MAX_RESTARTS") or least_nodes < nodes:
+        restarts = number("MAX_RESTARTS", 3, lowest=0)
     on_cpu = "bf16" if environment.get("BF16") == "1" else "fp32"
     precision = environment.get("PRECISION") or ("bf16" if gpus else on_cpu)
     if precision not in PRECISIONS:
@@ -190,11 +203,31 @@ def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
     if precision == "fp16" and not gpus:
         raise UserError("PRECISION=fp16 needs GPUs; on a CPU it is bf16 or fp32")
     port, processes = number("MASTER_PORT", 29500), gpus or number("PROCESSES", 1)
-    return Machine(gpus, processes, nodes, rank, address, port, PRECISIONS[precision])
+    return Machine(gpus, processes, nodes, rank, address, port, least_nodes, restarts, PRECISIONS[precision])
+
+
+def _nodes(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Return the least and the most nodes: ``NNODES=4`` or ``NNODES=1:4``."""
+    text = environment.get("NNODES") or environment.get("SLURM_NNODES") or "1"
+    match = re.fullmatch(r"(\d+)(?::(\d+))?", text)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= least <= most:
+        raise UserError(f"NNODES={text} is neither a whole number of at least 1 nor a range such as 1:4")
+    return least, most
 
 
 def launcher(machine: Machine) -> list[str]:
-    """Return what starts the processes: fairseq itself on one node, torchrun on several and for several CPUs."""
+    """Return what starts the processes: fairseq itself on one node, torchrun on several and for several CPUs.
+
+    Processes that are to be started again are started by ``train --elastic``.
+    """
+    if machine.is_elastic:
+        command = [sys.executable, "-m", "fairseq_depthwise", "train", "--elastic"]
+        command += ["--processes", str(machine.processes), "--max-restarts", str(machine.max_restarts)]
+        if machine.nodes > 1:
+            command += ["--nodes", f"{machine.least_nodes}:{machine.nodes}"]
+            command += ["--rendezvous", f"{machine.address}:{machine.port}"]
+        return command
     if machine.nodes == 1 and (machine.gpus or machine.processes == 1):
         return [sys.executable, "-m", "fairseq_depthwise", "train"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(machine.processes)]
@@ -213,13 +246,19 @@ def training_options(
     training = system.training
     most = whole_number(environment, "MAX_TOKENS", int(training.max_tokens * machine.memory))
     tokens = _batch_tokens(recipe, system, data, most, environment)
-    size = batch(tokens, machine.world, most)
-    effective = size.max_tokens * size.update_freq * machine.world
-    say(f"an update has {effective:,} tokens: {machine.world} processes x {size.max_tokens:,} x {size.update_freq}")
+    size_of = shared_batch if machine.is_elastic else batch
+    size = size_of(tokens, machine.world, most)
+    if machine.is_elastic:
+        effective = size.max_tokens * size.update_freq
+        shared = f"{size.max_tokens:,} x {size.update_freq}, shared by up to {machine.world} processes"
+    else:
+        effective = size.max_tokens * size.update_freq * machine.world
+        shared = f"{machine.world} processes x {size.max_tokens:,} x {size.update_freq}"
+    say(f"an update has {effective:,} tokens: {shared}")
     options = [str(data), "--arch", system.arch, *system.options, *training.dropout.options, *training.options]
     options += _task_options(recipe, system, data, environment)
     if system.stages:
-        options += ["--growth-stages", growth_stages(system.stages, tokens, machine.world, most)]
+        options += ["--growth-stages", growth_stages(system.stages, tokens, machine.world, most, size_of)]
     options += ["--max-tokens", str(size.max_tokens), "--update-freq", str(size.update_freq)]
     if training.updates:
         options += ["--max-update", str(training.updates)]
@@ -240,7 +279,7 @@ def training_options(
         options += ["--cpu"]
     else:
         options += ["--num-workers", "4"]
-        if machine.nodes == 1:
+        if machine.nodes == 1 and not machine.is_elastic:
             options += ["--distributed-world-size", str(machine.gpus)]
     if machine.world > 1:
         # fairseq's own transformer has parameters that no sentence reaches, which PyTorch's DDP waits for.

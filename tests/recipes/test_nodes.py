@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,9 +16,11 @@ from pathlib import Path
 import pytest
 import torch
 from recipe_runs import SMALL_BATCH, Work, ended, kill, small
-from train_system import Machine, find_machine, launcher
+from train_system import Machine, find_machine, launcher, named_machine, printed_command
 
-from fairseq_compat import checkpoints
+from fairseq_compat import UserError, checkpoints
+from fairseq_depthwise.growth.stages import parse_stages
+from recipes import RECIPES, system_of
 
 pytestmark = [pytest.mark.xdist_group("nodes"), pytest.mark.slow]
 
@@ -139,6 +142,52 @@ def test_slurm_says_which_node_this_is(tmp_path: Path, monkeypatch: pytest.Monke
         "-m torch.distributed.run --nproc_per_node 1 --nnodes 3 --node_rank 2 --master_addr node07 "
         "--master_port 29500 -m fairseq_depthwise train"
     )
+
+
+@pytest.mark.parametrize(("status", "queued"), [(0, False), (138, True), (75, True), (143, False), (1, False)])
+def test_a_slurm_job_goes_back_into_the_queue_once_it_has_saved(status: int, queued: bool, tmp_path: Path) -> None:
+    scripts = {"srun": f'echo "$MAX_RESTARTS $NNODES $*"; exit {status}', "scontrol": 'echo "$*" > "$0.called"'}
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_NNODES": "4", "SLURM_JOB_ID": "17"}
+    script = Path(__file__).parents[2] / "recipes/slurm/train.sh"
+    result = subprocess.run(
+        ["bash", script, "multi30k", "sdt"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == status
+    assert result.stdout.startswith("10 1:4 ")
+    assert result.stdout.endswith("recipes/train.sh multi30k sdt\n")
+    called = tmp_path / "scontrol.called"
+    assert (called.read_text() if called.exists() else "") == ("requeue 17\n" if queued else "")
+
+
+@pytest.mark.parametrize(("nodes", "launched"), [("1:4", "--nodes 1:4"), ("4", "--nodes 4:4")])
+def test_nodes_that_come_and_go_share_one_batch(nodes: str, launched: str) -> None:
+    environment = {"GPUS": "2", "MASTER_ADDR": "node0", "MAX_TOKENS": "4096", "WORK": "work", "MAX_RESTARTS": "5"}
+    command = printed_command(
+        RECIPES["wmt14_en_de"], "sdt_24l", system_of("wmt14_en_de", "sdt_24l"), {**environment, "NNODES": nodes}
+    )
+    words = shlex.join(command)
+    assert f"train --elastic --processes 2 --max-restarts 5 {launched} --rendezvous node0:29500 " in words
+    # For eight processes, as many tokens in each stage; nothing that fairseq finds out by itself.
+    assert "--distributed-world-size" not in words
+    stages = parse_stages(command[command.index("--growth-stages") + 1], strategy="top-most")
+    plain = printed_command(
+        RECIPES["wmt14_en_de"], "sdt_24l", system_of("wmt14_en_de", "sdt_24l"),
+        {**environment, "GPUS": "1", "NNODES": "1", "MAX_RESTARTS": ""},
+    )  # fmt: skip
+    alone = parse_stages(plain[plain.index("--growth-stages") + 1], strategy="top-most")
+    for stage, other in zip(stages.stages, alone.stages, strict=True):
+        assert None not in (stage.max_tokens, stage.update_freq, other.max_tokens, other.update_freq)
+        assert stage.max_tokens * stage.update_freq == other.max_tokens * other.update_freq  # type: ignore[operator]
+        assert stage.update_freq % 8 == 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("nodes", ["0", "4:1", "1:", "two", "1:2:3"])
+def test_bad_numbers_of_nodes(nodes: str) -> None:
+    with pytest.raises(UserError, match=f"NNODES={nodes} "):
+        named_machine({"NNODES": nodes}, gpus=0)
 
 
 @pytest.mark.parametrize(

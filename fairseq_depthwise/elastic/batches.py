@@ -1,0 +1,136 @@
+"""The batch of an update, shared by as many processes as there are.
+
+fairseq's ``--update-freq`` counts batches of each process, so that an update grows with the number of processes. In an
+elastic training it counts those of an update over all processes: each update has the same sentences, however many
+processes there are, and where their number does not divide the batches, some processes take one more than others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fairseq.data import iterators
+from fairseq.trainer import Trainer
+
+from fairseq_compat import UserError
+from fairseq_compat.patches.data.position_for_any_processes import BATCHES
+from fairseq_compat.patching import Overlay, check_before_training
+
+logger = logging.getLogger(__name__)
+
+#: fairseq's interval between increases of the loss scale of fp16, in batches.
+_SCALE_WINDOW = 2**14
+
+
+def share_updates(train: Any) -> None:
+    """Let the module ``fairseq_cli.train`` divide the batches of an update among the processes."""
+    iterators.EpochBatchIterator = SharedUpdates  # tasks make them by this name
+    original = Trainer.get_train_iterator
+
+    def get_train_iterator(self: Any, *args: Any, **options: Any) -> Any:
+        iterator = original(self, *args, **options)
+        iterator.update_freq = list(self.cfg.optimization.update_freq)
+        return iterator
+
+    def grouped(iterator: Any, update_freq: int, **options: Any) -> Any:
+        processes, process = _place()
+        return iterators.GroupedIterator(
+            iterator, batches_of_process(max(update_freq, processes), processes, process), **options
+        )
+
+    Trainer.get_train_iterator = get_train_iterator
+    train.iterators = Overlay(iterators, GroupedIterator=grouped)
+    check_before_training(train, _describe)
+
+
+def batches_of_process(batches: int, processes: int, process: int) -> int:
+    """Return how many of the batches of an update a process takes."""
+    return len(range(process, batches, processes))
+
+
+def part_of_updates(batches: Sequence[Any], update_freq: int, processes: int, process: int) -> list[Any]:
+    """Return the batches of a process, in the order of training.
+
+    The last update of an epoch may have fewer batches than there are processes; without one a process takes an empty
+    batch, as it must take part.
+    """
+    part: list[Any] = []
+    for first in range(0, len(batches), update_freq):
+        part += batches[first : first + update_freq][process::processes] or [[]]
+    return part
+
+
+class SharedUpdates(iterators.EpochBatchIterator):
+    """An iterator over batches that gives each process its part of each update.
+
+    Attributes:
+        update_freq: batches of an update over all processes, for each epoch; the last for all later ones. None for
+            validation, where there are no updates.
+    """
+
+    update_freq: Sequence[int] | None = None
+    num_shards: int
+    shard_id: int
+
+    def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
+        """Return the batches of this process in an epoch."""
+        if self.update_freq is None:
+            return list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))
+        processes, process = self.num_shards, self.shard_id
+        self.num_shards, self.shard_id = 1, 0
+        try:
+            batches = super().ordered_batches(epoch, fix_batches_to_gpus, shuffle)
+        finally:
+            self.num_shards, self.shard_id = processes, process
+        return part_of_updates(batches, self._batches_of_update(epoch)[0], processes, process)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epoch, also in batches of all processes."""
+        state: dict[str, Any] = super().state_dict()
+        if self.update_freq is not None:
+            batches, own = self._batches_of_update(state["epoch"])
+            state[BATCHES] = state["iterations_in_epoch"] // own * batches
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position in an epoch, which another number of processes may have reached."""
+        state = dict(state)
+        if self.update_freq is not None and (taken := state.pop(BATCHES, None)) is not None:
+            batches, own = self._batches_of_update(state["epoch"])
+            state["iterations_in_epoch"] = taken // batches * own
+        super().load_state_dict(state)
+
+    def _batches_of_update(self, epoch: int) -> tuple[int, int]:
+        """Return the batches of an update of an epoch, and how many of them this process takes."""
+        assert self.update_freq is not None
+        batches = max(self.update_freq[min(epoch, len(self.update_freq)) - 1], self.num_shards)
+        return batches, batches_of_process(batches, self.num_shards, self.shard_id)
+
+
+def _place() -> tuple[int, int]:
+    """Return the number of processes, and which of them this is."""
+    from torch import distributed
+
+    return (distributed.get_world_size(), distributed.get_rank()) if distributed.is_initialized() else (1, 0)
+
+
+def _describe(cfg: Any) -> None:
+    """Log how an update is shared; the loss scale of fp16 must not depend on the number of processes either."""
+    (processes, _), batches = _place(), cfg.optimization.update_freq[0]
+    if cfg.common.fp16_scale_window is None:
+        cfg.common.fp16_scale_window = max(1, _SCALE_WINDOW // batches)
+    if batches < processes:
+        logger.warning(
+            "--update-freq %d is less than %d processes, so an update has %d batches, more than with fewer processes",
+            batches, processes, processes,
+        )  # fmt: skip
+    else:
+        logger.info("an update has %d batches, up to %d for each of %d processes",
+                    batches, batches_of_process(batches, processes, 0), processes)  # fmt: skip
+    if cfg.distributed_training.ddp_backend == "fully_sharded" and batches % processes:
+        raise UserError(
+            f"--ddp-backend fully_sharded needs a --update-freq that the number of processes, {processes}, divides; "
+            f"{batches} is not one"
+        )

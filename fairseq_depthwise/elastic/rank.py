@@ -1,0 +1,188 @@
+"""What a process of an elastic training does beyond training.
+
+It ends with the launcher that started it, tells the launcher about mistakes that a restart would repeat, and saves a
+checkpoint when it or another process of the training is asked to end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from fairseq_compat import folder_lock
+from fairseq_compat.explanations import explain
+
+logger = logging.getLogger(__name__)
+
+#: In the environment of a launcher's processes.
+ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"
+
+#: Exit statuses: what argparse has for a wrong option, and sysexits' for "try again".
+PERMANENT, TRY_AGAIN = 2, 75
+
+#: Seconds for which a file server may hold the lock of a process whose machine is lost.
+LOCK_PATIENCE = 120.0
+
+#: How gloo says that the other end of a connection is gone.
+_ANOTHER_ENDED = re.compile("Connection (reset|closed) by peer|Broken pipe")
+
+#: Of prctl, Linux.
+_PR_SET_PDEATHSIG = 1
+
+#: In the store of the processes: the number of the update after which all of them end.
+_LAST_UPDATE = "fairseq_depthwise/last_update"
+
+
+def is_rank() -> bool:
+    """Return whether a launcher started this process."""
+    return os.environ.get(ELASTIC) == "1" and "RANK" in os.environ
+
+
+def train() -> int:
+    """Run ``fairseq-train`` with the options of ``sys.argv``; return the exit status."""
+    from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
+
+    _end_with_launcher()
+    folder_lock.PATIENCE = LOCK_PATIENCE
+    command = importlib.import_module("fairseq_cli.train")
+    ending = Ending()
+    batches.share_updates(command)
+    ending.listen(command)
+    os.environ["FAIRSEQ_COMPAT_TRACEBACK"], shown = "1", os.environ.get("FAIRSEQ_COMPAT_TRACEBACK")
+    try:
+        command.cli_main()
+    except Exception as error:
+        sentence = explain(error)
+        if sentence is None and not shown and _ANOTHER_ENDED.search(str(error)):
+            print("another process of the training is gone; this one ends, too", file=sys.stderr)
+            return 1
+        if sentence is None or shown:
+            raise
+        _report(sentence)
+        return PERMANENT
+    return TRY_AGAIN if ending.ended else 0
+
+
+def _end_with_launcher() -> None:
+    """Let the system kill this process when its launcher ends, however that ends; elsewhere than on Linux it stays."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (AttributeError, OSError, TypeError):
+        return
+    if os.getppid() == 1:  # it has ended before
+        sys.exit(TRY_AGAIN)
+
+
+def _report(sentence: str) -> None:
+    """Write the file in which torchrun looks for the reason of a failure."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        message = {"message": sentence, "extraInfo": {"timestamp": str(int(time.time()))}}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"message": message}, file)
+    else:
+        print(f"fairseq-train: error: {sentence}", file=sys.stderr)
+
+
+def reported(path: str) -> str | None:
+    """Return the sentence that a process wrote for its launcher; None where it wrote none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return str(json.load(file)["message"]["message"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class Ending:
+    """Saves a checkpoint and ends a training when one of its processes got SIGTERM or SIGUSR1.
+
+    The processes take each update together. The first that was asked to end writes into their store the number of the
+    update that it is about to compute; the others look there after each update, hence after that write, and all end
+    after the same update.
+
+    Attributes:
+        ended: whether the training was saved and ends.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._requested = False
+        self._announced = False
+        self._updates = 0
+
+    def listen(self, command: Any) -> None:
+        """Handle the signals, and look for requests after each update of ``fairseq_cli.train``."""
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._request)
+        _keep_readers()
+        original = command.validate_and_save
+
+        @functools.wraps(original)
+        def validate_and_save(
+            cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
+        ) -> Any:
+            losses, should_stop = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+            due = self._is_due()
+            # Between epochs fairseq takes the learning rate's step; the next update is early enough.
+            if not due or should_stop or end_of_epoch:
+                return losses, should_stop
+            if not _was_just_saved(cfg, trainer.get_num_updates()):
+                command.checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+            logger.info("saved after %d updates, as a process was asked to end", trainer.get_num_updates())
+            self.ended = True
+            return losses, True
+
+        command.validate_and_save = validate_and_save
+
+    def _request(self, *received: object) -> None:
+        self._requested = True
+
+    def _is_due(self) -> bool:
+        from torch import distributed
+
+        self._updates += 1
+        if not distributed.is_initialized() or distributed.get_world_size() == 1:
+            return self._requested
+        store = distributed.distributed_c10d._get_default_store()
+        if self._requested and not self._announced:
+            store.compare_set(_LAST_UPDATE, "", str(self._updates + 1))
+            self._announced = True
+        return store.check([_LAST_UPDATE]) and self._updates >= int(store.get(_LAST_UPDATE))
+
+
+def _keep_readers() -> None:
+    """Let processes that load data outlive the SIGTERM that a scheduler sends to all: they are needed to save."""
+    from torch.utils import data
+
+    class DataLoader(data.DataLoader):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{"worker_init_fn": _end_with_training, **options})
+
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
+        data.DataLoader = DataLoader  # type: ignore[misc]  # fairseq makes them by this name
+
+
+def _end_with_training(worker: int) -> None:
+    """Let this process, which loads data, end on a SIGTERM of the process that it loads them for, and on no other."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
+
+
+def _was_just_saved(cfg: Any, updates: int) -> bool:
+    interval = cfg.checkpoint.save_interval_updates
+    return interval > 0 and updates % interval == 0 and updates >= cfg.dataset.validate_after_updates

@@ -1,0 +1,173 @@
+"""Elastic trainings that are watched and disturbed from outside: their processes are found, killed and signaled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+#: Seconds after which a training that does not end is killed and its test fails.
+TIMEOUT = 150
+
+#: A model of width 32 that grows; without dropout, so that it is the same for every number of processes.
+GROWING = [
+    "--task", "translation_layer_growth", "--arch", "sdt_transformer", "--encoder-block-size=1",
+    *(f"--{side}-{size}" for side in ("encoder", "decoder")
+      for size in ("embed-dim=32", "attention-heads=2", "ffn-embed-dim=64")),
+    "--decoder-layers=1", "--share-all-embeddings", "--optimizer=adam", "--lr=5e-3",
+    "--lr-scheduler=inverse_sqrt_restart", "--warmup-updates=2", "--criterion=label_smoothed_cross_entropy",
+    "--dropout=0", "--attention-dropout=0", "--activation-dropout=0", "--cpu", "--no-epoch-checkpoints",
+    "--disable-validation", "--growth-optimizer-state=keep", "--batch-size=20", "--num-workers=0",
+    "--log-format=json", "--log-interval=1", "--distributed-backend=gloo", "--ddp-backend=legacy_ddp",
+]  # fmt: skip
+
+
+class ElasticRun:
+    """``fairseq-depthwise train --elastic`` in a session of its own.
+
+    Args:
+        python: the interpreter, or one of the same interface.
+        save_dir: of its checkpoints; the output is written beside them.
+        options: of ``train``, without ``--elastic`` and ``--save-dir``.
+        name: of the files with the output, to which a second run of the same name appends.
+        environment: variables to add.
+    """
+
+    def __init__(
+        self,
+        python: Path,
+        save_dir: Path,
+        *options: object,
+        name: str = "run",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._files = [save_dir / f"{name}.{kind}" for kind in ("out", "err")]
+        self._mark = f"ELASTIC_RUN={uuid.uuid4()}"
+        save_dir.mkdir(parents=True, exist_ok=True)
+        with self._files[0].open("ab") as out, self._files[1].open("ab") as err:
+            self.process = subprocess.Popen(
+                [str(python), "-m", "fairseq_depthwise", "train", "--elastic", *map(str, options),
+                 "--save-dir", str(save_dir)],
+                env={**os.environ, **(environment or {}), **dict([self._mark.split("=")])},
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def log(self) -> str:
+        return self._files[0].read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def errors(self) -> str:
+        return self._files[1].read_text(encoding="utf-8", errors="replace")
+
+    def updates(self) -> list[int]:
+        """The number of each update that was logged, in order; repeated ones twice."""
+        return [int(number) for number in re.findall(r'train_inner \| .*"num_updates": "(\d+)"', self.log)]
+
+    def losses(self) -> list[float]:
+        """The logged losses of the updates, by number; of repeated ones the last."""
+        found = re.findall(r'train_inner \| .*?"loss": "([\d.]+)".*"num_updates": "(\d+)"', self.log)
+        return [loss for _, loss in sorted({int(number): float(loss) for loss, number in found}.items())]
+
+    def ranks(self) -> dict[int, int]:
+        """The training processes that run now: rank to process id."""
+        found: dict[int, tuple[int, int]] = {}
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdecimal():
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                environment = (folder / "environ").read_text(errors="replace").split("\0")
+                rank = next((text for text in environment if text.startswith("RANK=")), None)
+                if rank is not None and self._mark in environment:
+                    parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                    found[int(folder.name)] = (int(rank[5:]), parent)
+        # Processes that load data have the same environment.
+        return {rank: pid for pid, (rank, parent) in found.items() if parent not in found}
+
+    def launcher(self) -> int:
+        """The process id of the launcher: the parent of those that train."""
+        process = next(iter(self.ranks().values()))
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+    def wait_for(self, happened: Callable[[], object], what: str) -> None:
+        """Wait until something has happened.
+
+        Raises:
+            AssertionError: the training ended before, or it takes too long.
+        """
+        end = time.monotonic() + TIMEOUT
+        while not happened():
+            assert self.process.poll() is None, f"ended before {what}: {self.errors[-3000:]}"
+            assert time.monotonic() < end, f"{what} did not happen: {self.errors[-3000:]}"
+            time.sleep(0.02)
+
+    def wait_for_update(self, number: int) -> None:
+        """Wait until an update was logged since the start of the last command."""
+        self.wait_for(lambda: number <= max(self.updates(), default=0), f"update {number}")
+
+    def status(self, timeout: float = TIMEOUT) -> int:
+        """Wait for the end and return the exit status, negative for a signal; what runs too long is killed."""
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL for the launcher and all training processes, as when a machine is lost."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pid in self.ranks().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def train_through_kills(
+    python: Path, save_dir: Path, options: Sequence[object], moments: Sequence[float], *, after_update: bool = True
+) -> list[float]:
+    """Train with ``--elastic`` to the end, and kill one of its ranks at each of the moments.
+
+    Args:
+        python: the interpreter.
+        save_dir: of its checkpoints.
+        options: of ``train``; they must allow as many restarts.
+        moments: seconds after the processes started, or started again.
+        after_update: count the seconds from the first update that they take.
+
+    Returns:
+        For each kill the seconds until the next update or the end; none for a moment after the end.
+    """
+    run = ElasticRun(python, save_dir, *options)
+    seconds: list[float] = []
+    try:
+        for number, moment in enumerate(moments):
+            seen = len(run.updates())
+            run.wait_for(lambda seen=seen: len(run.updates()) > seen if after_update else run.ranks(), "a start")
+            time.sleep(moment)
+            ranks = run.ranks()
+            if run.process.poll() is not None or not ranks:
+                break
+            seen = len(run.updates())
+            os.kill(ranks[number % len(ranks)], signal.SIGKILL)
+            killed = time.monotonic()
+            # The update during which the process was killed may still be logged.
+            while len(run.updates()) <= seen + 1 and run.process.poll() is None:
+                assert time.monotonic() < killed + TIMEOUT, "the training hangs"
+                time.sleep(0.02)
+            seconds.append(time.monotonic() - killed)
+        status = run.status()
+        assert status == 0, (status, run.errors[-3000:])
+    finally:
+        run.kill()
+    return seconds
+
+
+#: The interpreter that runs the tests.
+PYTHON = Path(sys.executable)

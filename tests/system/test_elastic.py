@@ -1,0 +1,164 @@
+"""Elastic training on loopback: processes and machines are killed, asked to end, and come back in other numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from elastic_runs import GROWING, ElasticRun, train_through_kills
+from forked_python import ForkedPython
+from training_states import assert_same_state
+
+from fairseq_compat import checkpoints
+
+RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+
+pytestmark = [
+    pytest.mark.xdist_group("elastic"),
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc"),
+]
+
+#: 30 updates of 3 batches, with a boundary within an epoch and a save between boundaries.
+OPTIONS = [*GROWING, "--growth-stages=1:8u,2:8u,3:14u", "--update-freq=3", "--save-interval-updates=6",
+           "--keep-interval-updates=1"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(run_command: RunCommand, copy_reverse_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The last checkpoint of a training on one process."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    run_command("fairseq-depthwise", "train", copy_reverse_data, *OPTIONS, "--save-dir", folder)
+    return folder / "checkpoint_last.pt"
+
+
+def assert_same_training(one: Path, other: Path) -> None:
+    """Two trainings took as many updates to the same parameters, but for the order of sums."""
+    first, second = map(checkpoints.load_checkpoint, (one, other))
+    assert first["optimizer_history"][-1]["num_updates"] == second["optimizer_history"][-1]["num_updates"] == 30
+    assert first["model"].keys() == second["model"].keys()
+    for name, tensor in first["model"].items():
+        # Adam turns the sign of a gradient near 0 into a step of full size, so sums in another order may show.
+        torch.testing.assert_close(second["model"][name], tensor, rtol=1e-3, atol=1e-3)
+
+
+def test_a_killed_process_comes_back_while_the_model_grows(
+    forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    options = ["--processes", 2, "--max-restarts", 1, copy_reverse_data, *OPTIONS]
+    [seconds] = train_through_kills(forked_python.python, tmp_path, options, [0.1])
+    assert seconds < 60
+    assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")
+
+
+def test_other_numbers_of_processes_go_on_with_the_same_batches(
+    forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    for processes, end in ((2, 10), (3, 19), (1, 30)):
+        run = ElasticRun(
+            forked_python.python, tmp_path, "--processes", processes, copy_reverse_data, *OPTIONS, "--max-update", end
+        )
+        assert run.status() == 0, run.errors
+    assert run.updates() == list(range(1, 31))
+    assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")
+
+
+def test_a_process_that_is_asked_to_end_lets_all_save(
+    forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    """The launcher starts them again, which is no restart after a failure; no update is taken twice."""
+    run = ElasticRun(
+        forked_python.python, tmp_path, "--processes", 2, "--max-restarts", 0, copy_reverse_data, *OPTIONS,
+        "--save-interval-updates=1000", "--num-workers=1",
+    )  # fmt: skip
+    run.wait_for_update(3)
+    holder = json.loads((tmp_path / ".training.lock").read_text())
+    os.kill(holder["pid"], signal.SIGUSR1)
+    assert run.status() == 0, run.errors
+    assert run.updates() == list(range(1, 31))
+    assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")
+
+
+def test_a_launcher_saves_when_asked_to_end_and_leaves_nothing_when_killed(
+    run_command: RunCommand, forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    """With one process, and one that loads data for it, the end is the same bit for bit."""
+    python = {"PYTHON_EXEC": sys.executable}  # the real one for the processes, which the launcher's end is to end
+    options = ["--processes", 1, copy_reverse_data, *OPTIONS, "--num-workers=1", "--save-interval-updates=1000"]
+    run = ElasticRun(forked_python.python, tmp_path, *options, environment=python)
+    run.wait_for_update(5)
+    launcher = run.launcher()
+    [process] = run.ranks().values()
+    os.killpg(process, signal.SIGTERM)  # as a scheduler does: everybody gets it
+    os.kill(launcher, signal.SIGTERM)
+    assert run.status() == 128 + signal.SIGTERM
+    assert "Traceback" not in run.log + run.errors
+    saved = run.updates()[-1]
+    assert checkpoints.updates_in(checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")) == saved < 30
+
+    run = ElasticRun(forked_python.python, tmp_path, *options, environment=python)
+    run.wait_for_update(saved + 1)
+    [process] = run.ranks().values()
+    os.kill(run.launcher(), signal.SIGKILL)
+    killed = time.monotonic()
+    while Path(f"/proc/{process}").exists():
+        assert time.monotonic() < killed + 60, "a process outlives its launcher"
+        time.sleep(0.05)
+
+    run_command("fairseq-depthwise", "train", copy_reverse_data, *OPTIONS, "--save-dir", tmp_path)
+    assert_same_state(uninterrupted, tmp_path / "checkpoint_last.pt")
+
+
+def test_a_mistake_is_not_tried_again(refusal: Callable[..., str], copy_reverse_data: Path, tmp_path: Path) -> None:
+    sentence = refusal(
+        "fairseq-depthwise", "train", "--elastic", "--processes", 2, "--max-restarts", 3, copy_reverse_data, *OPTIONS,
+        "--growth-stages=2:3u,1:3u", "--save-dir", tmp_path,
+    )  # fmt: skip
+    assert "--growth-stages 2:3u,1:3u" in sentence
+
+
+def test_a_wrong_option_starts_no_process(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
+    result = run_command(
+        "fairseq-depthwise", "train", "--elastic", "--processes", 2, copy_reverse_data, *OPTIONS, "--lr=x",
+        "--save-dir", tmp_path, check=False,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert result.stderr.count("argument --lr") == 1
+
+
+def test_a_training_goes_on_without_a_lost_machine(
+    forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--processes", 1, "--nodes", "1:2", "--rendezvous", f"127.0.0.1:{port}", copy_reverse_data, *OPTIONS]
+    first = ElasticRun(forked_python.python, tmp_path, *options, name="first")
+    first.wait_for(lambda: _answers(port), "a rendezvous")
+    second = ElasticRun(forked_python.python, tmp_path, *options, name="second")
+    try:
+        both = [first, second]
+        first.wait_for(lambda: any(5 in run.updates() for run in both), "an update")
+        second.kill()
+        lost = time.monotonic()
+        assert first.status() == 0, first.errors
+        assert time.monotonic() - lost < 60
+    finally:
+        second.kill()
+    assert "for each of 2 processes" in first.log + second.log
+    assert "for each of 1 processes" in first.log
+    assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
