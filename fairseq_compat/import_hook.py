@@ -44,7 +44,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.distributed.utils": ("training.broadcast_of_own_objects", "training.freed_memory"),
     "fairseq.modules.transformer_layer": ("training.encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("training.encoder_fast_path",),
-    "fairseq.options": ("training.bf16_without_xla",),
+    "fairseq.options": ("training.bf16_without_xla", "options.option_ranges"),
     "fairseq.logging.progress_bar": ("options.log_file_once",),
     "fairseq.data.data_utils": ("options.numpy_aliases",),
     "fairseq.data.indexed_dataset": ("training.open_files",),
@@ -59,16 +59,15 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.data.encoders.subword_nmt_bpe": ("data.subword_codes",),
     "fairseq.modules.dynamic_crf_layer": ("options.numpy_aliases",),
     "fairseq_cli.score": ("data.sacrebleu_files", "data.sentence_bleu", "options.readable_errors"),
-    **{
-        f"fairseq_cli.{command}": ("options.readable_errors",)
-        for command in ("eval_lm", "generate", "hydra_train", "preprocess")
-    },
+    **{f"fairseq_cli.{command}": ("options.readable_errors",) for command in ("eval_lm", "generate", "hydra_train")},
+    "fairseq_cli.preprocess": ("options.option_ranges", "options.readable_errors"),
     "fairseq_cli.validate": ("options.readable_errors", "data.task_of_the_checkpoint"),
     "fairseq_cli.interactive": ("data.interactive_lines", "options.readable_errors"),
     "fairseq_cli.train": (
         "checkpoints.finished_runs",
         "training.fp16_without_gpu",
         "checkpoints.asynchronous_writes",
+        "options.option_ranges",
         "options.assertions_left_out",
         "training.one_training_per_folder",
         "options.readable_errors",
