@@ -26,7 +26,10 @@ PARSERS = {
     "validate": fairseq_options.get_validation_parser,
     "eval-lm": fairseq_options.get_eval_lm_parser,
 }
-BASICS = {"validate": ["data", "--task", "translation", "--path", "model.pt"], "train": ["data", "--arch", "mute_transformer"]}
+BASICS = {
+    "validate": ["data", "--task", "translation", "--path", "model.pt"],
+    "train": ["data", "--arch", "mute_transformer"],
+}
 
 
 def parse(command: str, *given: str) -> Any:
