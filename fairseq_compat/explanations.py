@@ -16,7 +16,7 @@ OWN_SENTENCES = (
     "Criterion does not match",
     "System output file",
     "Reference file",
-    "--sampling requires",
+    "--sampling",
     "--replace-unk requires",
 )
 
@@ -26,6 +26,7 @@ OWN_VALUE_ERRORS = (
     "--lang-pairs is required",
     "--langs and --lang-dict can not both be specified",
     "language pair ",
+    "DiverseBeamSearch requires --beam",
 )
 
 
@@ -107,6 +108,16 @@ def explain(error: BaseException) -> str | None:
                 "or translate with fairseq-depthwise translate --constraints, which goes on without them"
             )
         return "the model's scores are NaN; if it computes with --fp16, leave that out, or give another checkpoint"
+    if (sentence := _sizes_that_fit_nothing(error, message)) is not None:
+        return sentence
+    if isinstance(error, NotImplementedError) and message.startswith("Unknown post_process option: "):
+        name = message.rpartition(": ")[2]
+        return f"--post-process (--remove-bpe) {name} is not known; the usual ones are subword_nmt and sentencepiece"
+    if isinstance(error, TypeError) and _raised_in(error) == "init_constraints":
+        return (
+            "--constraints needs lines that come with their constraints, which binarized data has not; give them to "
+            "fairseq-depthwise translate or interactive"
+        )
     if isinstance(error, AssertionError) and message.startswith(OWN_SENTENCES):
         return message
     if isinstance(error, ValueError) and message.startswith(OWN_VALUE_ERRORS):
@@ -143,6 +154,22 @@ def explain(error: BaseException) -> str | None:
         )
     if isinstance(error, RuntimeError) and not message and _raised_in(error) == "parse_args_and_arch":
         return "no architecture is given; name one with --arch, such as --arch transformer"
+    return None
+
+
+def _sizes_that_fit_nothing(error: BaseException, message: str) -> str | None:
+    """Return one sentence where sentences and the limits of their length leave nothing to do."""
+    if isinstance(error, AssertionError) and (limit := re.search(r"should not exceed max_tokens=(\d+)", message)):
+        return f"--max-tokens {limit[1]} is less than the longest sentence has; give a larger number"
+    if message.startswith("The dataset is empty. This could indicate"):
+        return (
+            "no sentence is left to read: the data is empty, or each of its sentences is longer than --max-tokens, "
+            "--max-source-positions or --max-target-positions allow"
+        )
+    if isinstance(error, AssertionError) and message.startswith("min_len cannot be larger than max_len"):
+        return "--min-len is larger than what --max-len-a, --max-len-b and the model allow; give a smaller one"
+    if isinstance(error, ZeroDivisionError) and _raised_in(error) == "_main":  # generate divides by its seconds
+        return "no sentence was translated: --gen-subset is empty, or all of it is too long and skipped"
     return None
 
 

@@ -1,12 +1,13 @@
 """The import hook: which modules are adjusted, and how an adjustment is put around a module's execution.
 
-This file is imported at every start of Python in an environment that has the package, so it imports only ``sys``.
-The patches themselves are imported when a module they are for is imported.
+This file is imported at every start of Python in an environment that has the package, so it imports only what is
+built into Python. The patches themselves are imported when a module they are for is imported.
 """
 
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs more start-up time than the rest of this file together
@@ -14,6 +15,7 @@ if TYPE_CHECKING:  # typing costs more start-up time than the rest of this file 
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 #: The one release that the patches are written for.
 FAIRSEQ_VERSION = "0.12.2"
@@ -45,7 +47,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.distributed.utils": ("training.broadcast_of_own_objects", "training.freed_memory"),
     "fairseq.modules.transformer_layer": ("training.encoder_fast_path",),
     "fairseq.models.transformer.transformer_encoder": ("training.encoder_fast_path",),
-    "fairseq.options": ("training.bf16_without_xla",),
+    "fairseq.options": ("training.bf16_without_xla", "options.option_ranges"),
     "fairseq.logging.progress_bar": ("options.log_file_once",),
     "fairseq.data.data_utils": ("options.numpy_aliases",),
     "fairseq.data.dictionary": ("data.damaged_dictionaries",),
@@ -62,16 +64,15 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.data.encoders.subword_nmt_bpe": ("data.subword_codes",),
     "fairseq.modules.dynamic_crf_layer": ("options.numpy_aliases",),
     "fairseq_cli.score": ("data.sacrebleu_files", "data.sentence_bleu", "options.readable_errors"),
-    **{
-        f"fairseq_cli.{command}": ("options.readable_errors",)
-        for command in ("eval_lm", "generate", "hydra_train", "preprocess")
-    },
+    **{f"fairseq_cli.{command}": ("options.readable_errors",) for command in ("eval_lm", "generate", "hydra_train")},
+    "fairseq_cli.preprocess": ("options.option_ranges", "options.readable_errors"),
     "fairseq_cli.validate": ("options.readable_errors", "data.task_of_the_checkpoint"),
     "fairseq_cli.interactive": ("data.interactive_lines", "options.readable_errors"),
     "fairseq_cli.train": (
         "checkpoints.finished_runs",
         "training.fp16_without_gpu",
         "checkpoints.asynchronous_writes",
+        "options.option_ranges",
         "options.assertions_left_out",
         "training.one_training_per_folder",
         "options.readable_errors",
@@ -91,11 +92,29 @@ MENTIONED: dict[bytes, str] = {
 applied: list[tuple[str, str]] = []
 
 
+def shorten_interrupts() -> None:
+    """Let Ctrl-C be one word in a command that is still being imported; then ``fairseq_compat.command`` takes over."""
+    program = (sys.argv[0] if getattr(sys, "argv", None) else "").rpartition("/")[2]
+    if not program.startswith("fairseq-"):
+        return
+    original = sys.excepthook
+
+    def excepthook(kind: type[BaseException], error: BaseException, *rest: Any) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print("interrupted", file=sys.stderr)
+        else:
+            original(kind, error, *rest)
+
+    sys.excepthook = excepthook
+
+
 class PatchingFinder:
     """First entry of ``sys.meta_path``: finds a module of fairseq as usual and wraps its loader; ignores all others."""
 
     def __init__(self) -> None:
         self._is_patched_release: bool | None = None
+        #: (thread, module) that is looked for now: another finder may ask all finders, this one too, in its turn.
+        self._searches: set[tuple[int, str]] = set()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -105,17 +124,26 @@ class PatchingFinder:
             return None
         if in_package and not self._finds_patched_release():
             return None
-        for finder in sys.meta_path:
-            if finder is not self and hasattr(finder, "find_spec"):
-                spec = finder.find_spec(name, path, target)
-                if spec is not None:
-                    if spec.loader is not None and (patches := patches_of(name, spec)):
-                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment]  # typed by duck
-                    return spec
-        return None
+        search = (get_ident(), name)
+        if search in self._searches:
+            return None
+        self._searches.add(search)
+        try:
+            for finder in tuple(sys.meta_path):
+                if finder is not self and hasattr(finder, "find_spec"):
+                    spec = finder.find_spec(name, path, target)
+                    if spec is not None:
+                        wrappable = spec.loader is not None and not isinstance(spec.loader, PatchingLoader)
+                        if wrappable and (patches := patches_of(name, spec)):
+                            spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore  # typed by duck
+                        return spec
+            return None
+        finally:
+            self._searches.discard(search)
 
     def _finds_patched_release(self) -> bool:
         if self._is_patched_release is None:  # asked once: hundreds of modules are looked for
+            shorten_interrupts()
             from fairseq_compat.versions import installed_version
 
             self._is_patched_release = installed_version("fairseq") == FAIRSEQ_VERSION

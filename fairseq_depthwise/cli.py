@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 
-from fairseq_compat import UserError
-from fairseq_compat.explanations import explain
+from fairseq_compat.command import open_closed_streams, run_command
 from fairseq_compat.process import keep_freed_memory
 from fairseq_depthwise.commands import (
     average,
@@ -68,42 +66,21 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
+    open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
-    # fairseq's own options follow these three; argparse would take the first of them for ours.
-    if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
-        run, options = fairseq_commands.run, argparse.Namespace(command=given[0], arguments=given[1:])
-    else:
-        options = build_parser().parse_args(given)
-        run = options.run
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path that is not UTF-8 is printed as it was given
-    try:
-        # On a CPU; fairseq's commands, which may have a GPU, see to it themselves.
-        if run is not fairseq_commands.run:
-            keep_freed_memory()
-        status = int(run(options) or 0)
-        sys.stdout.flush()
-        return status
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # Whoever read our output has enough (``params | head``); Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (UserError, OSError) as error:
-        sentence = explain(error)
-        if sentence is None and _names_nothing(error):
-            raise
-        print(f"fairseq-depthwise: error: {sentence or error}", file=sys.stderr)
-        return 1
+    return run_command("fairseq-depthwise", lambda: _run(given), prints_results=given[:1] not in (["train"], ["serve"]))
 
 
-def _names_nothing(error: Exception) -> bool:
-    """Return whether this is about a socket, as of a process that loads data: only its traceback says of which."""
-    if not isinstance(error, (FileNotFoundError, ConnectionError)):
-        return False
-    return error.errno is not None and error.filename is None
+def _run(given: list[str]) -> int | None:
+    # fairseq's own options follow these three; argparse would take the first of them for ours.
+    if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
+        return fairseq_commands.run(argparse.Namespace(command=given[0], arguments=given[1:]))
+    options = build_parser().parse_args(given)
+    keep_freed_memory()  # on a CPU; fairseq's commands, which may have a GPU, see to it themselves
+    status: int | None = options.run(options)
+    return status
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from fairseq_compat import UserError
+from fairseq_compat.ranges import check_options
+
 Report = TypeVar("Report")
 
 
@@ -21,9 +24,14 @@ class SubcommandParser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            options, rest = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
+        try:
+            check_options(vars(options))
+        except UserError as error:
+            self.error(str(error))
+        return options, rest
 
 
 def add_parser(

@@ -85,6 +85,12 @@ def load_translator(options: argparse.Namespace, precision: str) -> LoadedTransl
     device = "cuda" if torch.cuda.is_available() and not options.cpu else "cpu"
     if options.fp16 and device == "cpu":
         raise UserError("--fp16 needs a GPU; --bf16 runs on a CPU, too")
+    for name in ("tokenizer", "bpe", "bpe_codes", "sentencepiece_model") if options.tokenized else ():
+        if getattr(options, name) not in (None, "none"):
+            raise UserError(
+                f"--{name.replace('_', '-')} {getattr(options, name)} contradicts --tokenized: text that is tokens "
+                "already is neither tokenized nor split; leave one of them out"
+            )
     names = ("tokenizer", "bpe", "bpe_codes", "sentencepiece_model", "tokenized")
     max_tokens = options.max_tokens or (None if options.batch_size else 4096)
     with options_named(), fairseq_warnings_only():

@@ -155,6 +155,16 @@ def require_same_length(path: str, sentences: Sequence[str], reference: str, oth
         )
 
 
+#: The codes of ISO 639-1. Moses has rules of its own for a few, and general ones for the others.
+_LANGUAGES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
+    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
+    "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne "
+    "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss "
+    "st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+
+
 def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:
     """Return whether many translations end in a separate full stop, unlike the reference."""
     alone, expected = (sum(line.rstrip().endswith(" .") for line in text) for text in (hypotheses, reference))
@@ -165,6 +175,8 @@ def detokenize(sentences: Sequence[str], language: str) -> list[str]:
     """Undo the tokenization of Moses."""
     from sacremoses import MosesDetokenizer
 
+    if len(language) < 3 and language not in _LANGUAGES.split():
+        raise UserError(f"--detokenize {language} is no language of ISO 639-1; give its code, such as en, de or zh")
     detokenizer = MosesDetokenizer(lang=language)
     return [detokenizer.detokenize(sentence.split()) for sentence in sentences]
 

@@ -121,6 +121,8 @@ def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan
         match = _STAGE.fullmatch(part)
         if match is None:
             raise _refusal(text, f"{part!r} is not a stage; {_FORM}")
+        if any(len(number) > 9 for number in re.findall(r"\d+", part)):
+            raise _refusal(text, f"{part!r} has a number of more than 9 digits; give smaller ones")
         length = int(match["length"]) if match["length"] else None
         if length is None and place < len(parts) - 1:
             raise _refusal(text, f"{part!r} has no end, so {parts[place + 1]!r} would never begin; give it a length")

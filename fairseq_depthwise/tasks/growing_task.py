@@ -75,6 +75,8 @@ class GrowingTask(FairseqTask):
     def __init__(self, *options_and_data: Any) -> None:
         super().__init__(*options_and_data)
         check_values(GrowthConfig, self.growth_options)
+        if self.growth_options.growth_from == "":
+            raise UserError("--growth-from is empty; give the path of a checkpoint, or leave it out")
         both = self.growth_options.growth_side == "both"
         self.sides: tuple[str, ...] = ("encoder", "decoder") if both else (self.growth_options.growth_side,)
         self.plan: GrowthPlan | None = None

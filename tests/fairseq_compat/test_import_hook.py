@@ -47,6 +47,31 @@ def test_patch_runs_around_the_body_of_the_module(sample_module: str) -> None:
     assert import_hook.applied == [(sample_module, "sample_patch")]
 
 
+class FinderWithoutSearch:
+    """As some old packages leave in ``sys.meta_path``."""
+
+
+class AskingFinder:
+    """Asks all other finders, ours among them, without a thought of who asks it."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        return next((spec for finder in others if (spec := finder.find_spec(name, path, target)) is not None), None)
+
+
+@pytest.mark.parametrize("other", [FinderWithoutSearch(), AskingFinder()], ids=["no find_spec", "asks others"])
+@pytest.mark.parametrize("place", [0, 1, -1], ids=["ahead", "next", "last"])
+def test_finders_of_other_packages(sample_module: str, other: Any, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    finders = [finder for finder in sys.meta_path if not isinstance(finder, PatchingFinder)]
+    finders.insert(0, PatchingFinder())
+    finders.insert(len(finders) if place < 0 else place, other)
+    # Python itself asks no finder that cannot answer.
+    monkeypatch.setattr(sys, "meta_path", finders)
+    spec = finders[0 if hasattr(finders[0], "find_spec") else 1].find_spec(sample_module)
+    assert isinstance(spec.loader, PatchingLoader)
+    assert not isinstance(spec.loader._loader, PatchingLoader)
+
+
 def test_module_keeps_the_loader_and_the_source_that_were_found(sample_module: str) -> None:
     spec = importlib.util.find_spec(sample_module)
     assert spec is not None

@@ -11,27 +11,31 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from fairseq_compat.command import open_closed_streams, run_command
+
+#: Modules of commands whose results are files.
+_WRITE_FILES = ("train", "hydra_train", "preprocess")
+
 
 def adjust(module: Any) -> Iterator[None]:
+    open_closed_streams()  # before the module sets up logging
     yield
 
-    # Now, as a module cannot be imported where no more files may be open.
-    from fairseq_compat.explanations import explain
-
     original = module.cli_main
-    command = "fairseq-" + module.__name__.rpartition(".")[2].replace("_", "-")
+    name = module.__name__.rpartition(".")[2]
 
     @functools.wraps(original)
     def cli_main(*args: Any, **kwargs: Any) -> Any:
         # hydra would print an abridged traceback and exit by itself; with this it lets the exception through.
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-        try:
-            return original(*args, **kwargs)
-        except Exception as error:
-            sentence = explain(error)
-            if sentence is None or os.environ.get("FAIRSEQ_COMPAT_TRACEBACK"):
-                raise
-            print(f"{command}: error: {sentence}", file=sys.stderr)
-            sys.exit(1)
+        command = "fairseq-" + name.replace("_", "-")
+        results: list[Any] = []  # they are no status
+
+        def run() -> None:
+            results.append(original(*args, **kwargs))
+
+        if status := run_command(command, run, prints_results=name not in _WRITE_FILES):
+            sys.exit(status)
+        return results[0]
 
     module.cli_main = cli_main

@@ -13,6 +13,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import register_model_architecture
 
 from fairseq_compat import UserError
+from fairseq_compat.ranges import check_number
 
 Config = TypeVar("Config", bound="EncoderDecoderConfig")
 
@@ -184,6 +185,7 @@ def _check_value(option_field: Field[Any], value: Any) -> None:
         raise UserError(f"--{name} {value!r} is of the wrong type; it must be {words}")  # as a checkpoint may record it
     if (at_least is not None and value < at_least) or (below is not None and value >= below):
         raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(at_least, below)}")
+    check_number(option_field.name, value)
     one_of = option_field.metadata.get("one_of")
     if one_of and value not in one_of:
         raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")

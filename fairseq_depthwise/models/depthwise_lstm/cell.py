@@ -157,7 +157,7 @@ class DepthwiseLSTMCell(nn.Module):
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
-        kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible, activation=self.hidden_net.activation)
+        kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible, gates=self.gates, net=self.hidden_net)
         if self._joined is not None and not torch.is_grad_enabled():
             return self._joined_step(kernel, self._joined(joined), state)
         gates: GateValues | None = None

@@ -4,8 +4,9 @@
 - ``triton``: two Triton kernels around the second layer of the hidden net, with a backward pass of their own that
   keeps c, the projections, h and the cell state below, and computes everything else again.
 
-Both project c once, for the three gates and the hidden net together. ``auto`` is triton on a CUDA device and eager
-elsewhere: on a CPU the products take nearly all the time.
+Both project c once, for the three gates and the hidden net together. ``auto`` is triton on a CUDA device, where the
+kernels compute what the readable cell does (``first_use.py``), and eager elsewhere: on a CPU the products take nearly
+all the time.
 """
 
 from __future__ import annotations
@@ -24,25 +25,36 @@ from torch.autograd.function import once_differentiable
 
 if TYPE_CHECKING:
     from fairseq_depthwise.models.depthwise_lstm.cell import Gates, HiddenNet
+    from fairseq_depthwise.models.depthwise_lstm.kernels.first_use import CellKind
 
 logger = logging.getLogger(__name__)
 
 KERNELS = ("auto", "eager", "compile", "triton")
 
+#: Types of devices on which ``auto`` is triton.
+AUTO_DEVICES = ("cuda",)
+
 #: The activations that the Triton kernels compute; the other ways take any function of :mod:`torch.nn.functional`.
 TRITON_ACTIVATIONS = ("glu", "gelu", "relu")
 
+#: (device, kind of a cell) -> why the kernels cannot be trusted there, or None, for what has been used.
+_first_uses: dict[tuple[torch.device, CellKind], str | None] = {}
 
-def choose_kernel(requested: str, device: torch.device, *, fusible: bool, activation: str) -> str:
+
+def choose_kernel(requested: str, device: torch.device, *, fusible: bool, gates: Gates, net: HiddenNet) -> str:
     """Choose what computes the cell: "eager", "compile" or "triton".
 
     Args:
         requested: one of ``KERNELS``.
         device: where the cell computes.
         fusible: whether its linear layers are plain; only the eager cell supports others.
-        activation: of its hidden net.
+        gates: the cell's gates.
+        net: its hidden net.
     """
-    if requested == "eager" or (requested == "auto" and device.type != "cuda"):
+    # Whoever compiles or traces the whole model fuses the equations, too.
+    if requested == "eager" or (
+        requested == "auto" and (device.type not in AUTO_DEVICES or torch.compiler.is_compiling())
+    ):
         return "eager"
     if not fusible:
         _fall_back(requested, "its linear layers are quantized or have hooks")
@@ -50,9 +62,11 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool, activa
     kernel = "triton" if requested == "auto" else requested
     if kernel == "compile":
         problem = _compile_problem(device)
-    elif activation not in TRITON_ACTIVATIONS:
-        problem = f"the Triton kernels do not compute the activation {activation}"
-    else:
+    elif net.activation not in TRITON_ACTIVATIONS:
+        problem = f"the Triton kernels do not compute the activation {net.activation}"
+    elif (problem := _missing_triton(device)) is None:
+        if requested == "auto":
+            return _checked_kernel(device, gates, net)
         problem = _triton_problem(device)
     if problem is not None:
         _fall_back(kernel, problem)
@@ -60,13 +74,38 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool, activa
     return kernel
 
 
-@functools.cache
-def _triton_problem(device: torch.device) -> str | None:
-    """Return why Triton cannot be used on a device, or None."""
-    if importlib.util.find_spec("triton") is None:
+def _checked_kernel(device: torch.device, gates: Gates, net: HiddenNet) -> str:
+    """Return "triton" if its kernels computed on this device what the readable cell does, else "eager"."""
+    from fairseq_depthwise.models.depthwise_lstm.kernels.first_use import find_problem, kind_of
+
+    case = (device, kind_of(gates, net, device))
+    if case not in _first_uses:
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return "eager"  # a CUDA graph is being captured, which nothing else may disturb
+        _first_uses[case] = find_problem(*case)
+    if (problem := _first_uses[case]) is not None:
+        _fall_back("triton", problem)
+        return "eager"
+    return "triton"
+
+
+def _missing_triton(device: torch.device) -> str | None:
+    """Return what Triton lacks on a device, or None."""
+    if not _has_triton():
         return "Triton is not installed"
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"Triton has no kernels for the device {device.type!r}"
+    return None
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@functools.cache
+def _triton_problem(device: torch.device) -> str | None:
+    """Return why the kernels cannot be built on a device, or None."""
     return _problem_of_trial(_try_triton, device)
 
 

@@ -45,11 +45,16 @@ def test_variable_shows_the_traceback_always(monkeypatch: pytest.MonkeyPatch) ->
         patched_command(UserError("--path is missing"))()
 
 
-def test_success_and_interruption_pass_through(capsys: pytest.CaptureFixture[str]) -> None:
+def test_success_passes_through(capsys: pytest.CaptureFixture[str]) -> None:
     assert patched_command(None)("given") == "result, given"
-    with pytest.raises(KeyboardInterrupt):
-        patched_command(KeyboardInterrupt())()
     assert capsys.readouterr().err == ""
+
+
+def test_interruption_is_one_word(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        patched_command(KeyboardInterrupt())()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_every_command_of_fairseq_is_wrapped() -> None:

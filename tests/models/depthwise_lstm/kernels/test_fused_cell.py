@@ -8,18 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from random_cells import build_cell, inputs
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from triton_probe import DEVICE, PROBLEM
 
-from fairseq_depthwise.models.depthwise_lstm.cell import (
-    HIDDEN_ACTIVATIONS,
-    DepthwiseLSTMCell,
-    DepthwiseState,
-    Gates,
-    HiddenNet,
-)
-from fairseq_depthwise.models.depthwise_lstm.kernels import fused_cell
+from fairseq_depthwise.models.depthwise_lstm.cell import HIDDEN_ACTIVATIONS, DepthwiseLSTMCell, DepthwiseState
+from fairseq_depthwise.models.depthwise_lstm.kernels import first_use, fused_cell
 
 needs_triton = pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM))
 COMPILES = (
@@ -45,44 +40,6 @@ def _fresh_choice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for function in remembered:
         function.cache_clear()
-
-
-def build_cell(
-    width: int = 12,
-    hidden_dim: int | None = 20,
-    *,
-    activation: str = "glu",
-    input_dim: int | None = None,
-    dropout: float = 0.0,
-    kernel: str = "eager",
-) -> DepthwiseLSTMCell:
-    torch.manual_seed(1)
-    input_dim = input_dim or 2 * width
-    cell = DepthwiseLSTMCell(
-        gates=Gates(input_dim=input_dim, embed_dim=width),
-        hidden_net=HiddenNet(
-            input_dim=input_dim,
-            embed_dim=width,
-            hidden_dim=hidden_dim,
-            activation=activation,
-            dropout=dropout,
-            activation_dropout=dropout,
-        ),
-        kernel=kernel,
-    )
-    for name, parameter in cell.named_parameters():
-        if "norm" in name:
-            torch.nn.init.normal_(parameter, mean=0.7)
-    return cell.to(DEVICE)
-
-
-def inputs(
-    width: int = 12, length: int = 3, batch: int = 5, dtype: torch.dtype = torch.float32, attended: int = 1
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention's output, and the state below, with odd sizes."""
-    generator = torch.Generator().manual_seed(2)
-    parts = torch.randn(attended + 2, length, batch, width, generator=generator).to(DEVICE, dtype)
-    return torch.cat(list(parts[2:]), dim=-1), parts[0], parts[1]
 
 
 def run(cell: Callable[[Tensor, DepthwiseState], DepthwiseState], tensors: tuple[Tensor, ...]) -> list[Tensor]:
@@ -217,20 +174,30 @@ def test_triton_keeps_less_for_the_backward_pass() -> None:
     assert kept("triton") <= 0.7 * kept("eager")
 
 
+def choose(requested: str, device: str, activation: str) -> str:
+    cell = build_cell(activation=activation)
+    return fused_cell.choose_kernel(
+        requested, torch.device(device), fusible=True, gates=cell.gates, net=cell.hidden_net
+    )
+
+
 def test_auto_is_eager_on_a_cpu() -> None:
-    assert fused_cell.choose_kernel("auto", torch.device("cpu"), fusible=True, activation="glu") == "eager"
+    assert choose("auto", "cpu", "glu") == "eager"
 
 
 def test_an_activation_that_the_kernels_lack_is_computed_without_them(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As any that is added to the cell's list, also under auto on a GPU where Triton works."""
-    monkeypatch.setattr(fused_cell, "_triton_problem", lambda device: None)
+    for name in ("_triton_problem", "_missing_triton"):
+        monkeypatch.setattr(fused_cell, name, lambda device: None)
+    monkeypatch.setattr(first_use, "find_problem", lambda device, kind: None)
+    monkeypatch.setattr(fused_cell, "_first_uses", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     for requested in ("auto", "triton"):
         with caplog.at_level(logging.INFO):
-            chosen = fused_cell.choose_kernel(requested, torch.device("cuda"), fusible=True, activation="silu")
-        assert chosen == "eager"
-        assert fused_cell.choose_kernel(requested, torch.device("cuda"), fusible=True, activation="glu") == "triton"
+            assert choose(requested, "cuda", "silu") == "eager"
+        assert choose(requested, "cuda", "glu") == "triton"
     assert "silu" in caplog.text
     assert set(fused_cell.TRITON_ACTIVATIONS) <= set(HIDDEN_ACTIVATIONS)
     tensors = inputs()

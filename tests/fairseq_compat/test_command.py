@@ -1,0 +1,104 @@
+"""What a command does with closed streams, full disks, readers that leave, Ctrl-C: no traceback, the right status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import logging, sys
+from fairseq_compat.command import open_closed_streams, run_command
+open_closed_streams()
+logging.basicConfig(stream=sys.stdout)
+def results():
+    sys.stderr.write(f"read {len(sys.stdin.read())}\\n")
+    for number in range(3000):
+        print("a line of results", number)
+def log():
+    for number in range(3000):
+        logging.warning("a line of the log")
+def defect():
+    return 1 / 0
+def wait():
+    print("ready", flush=True)
+    import time; time.sleep(60)
+sys.exit(run_command("name", globals()[sys.argv[1]], prints_results=sys.argv[1] != "log"))
+"""
+
+
+def shell(tmp_path: Path, line: str, **environment: str) -> tuple[int, str]:
+    """Run a line of the shell in which PROGRAM stands for the program; return its status and what is on stderr."""
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    command = f"{sys.executable} {tmp_path}/program.py"
+    script = f"{line.replace('PROGRAM', command)}"
+    result = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    assert "Traceback" not in result.stderr
+    assert "Exception ignored" not in result.stderr
+    return result.returncode, result.stderr
+
+
+FULL = "standard output cannot be written: No space left on device"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("PROGRAM results <&- >/dev/null", 0, "read 0"),
+        ("PROGRAM results >&-", 1, "name: error: standard output is closed"),
+        ("PROGRAM results >/dev/full", 1, FULL),
+        ("PROGRAM results 2>&- >/dev/null", 0, ""),
+        ("PROGRAM results <&- 2>&- >/dev/null", 0, ""),
+        ("set -o pipefail; PROGRAM results | head -1 >/dev/null", 1, "read 0"),
+        ("PROGRAM log >&-", 0, ""),
+        ("PROGRAM log >/dev/full", 0, ""),
+        ("set -o pipefail; PROGRAM log | head -1 >/dev/null", 0, ""),
+    ],
+)
+def test_streams(line: str, status: int, said: str, unbuffered: str, tmp_path: Path) -> None:
+    found, stderr = shell(tmp_path, line, PYTHONUNBUFFERED=unbuffered)
+    assert (found, stderr.count("\n") <= 2, said in stderr) == (status, True, True), stderr
+
+
+def test_a_defect_keeps_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="Traceback"):
+        shell(tmp_path, "PROGRAM defect")
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "program.py", "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[1] == "interrupted\n"
+    assert process.returncode == 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["fairseq-depthwise", "fairseq-train"])
+def test_interrupt_while_a_command_is_imported(command: str) -> None:
+    program = Path(sys.executable).parent / command
+    # What is imported last is waited for, so that the signal comes before the command has begun.
+    code = f"import sys, runpy; sys.argv = [{command!r}, '--help']; sys.stderr.write('on\\n'); "
+    code += f"runpy.run_path({str(program)!r}, run_name='__main__')"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "on\n"
+        time.sleep(0.4)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == "interrupted\n"
+    assert process.returncode in (130, -signal.SIGINT)
