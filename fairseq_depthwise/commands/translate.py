@@ -189,8 +189,9 @@ _FREE = {
 
 def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: str | None) -> int:
     from fairseq_depthwise.serving.cluster.large_text import LargeText, require_folder, translate_large_text
-    from fairseq_depthwise.serving.cluster.ray_blocks import Demand
+    from fairseq_depthwise.serving.cluster.ray_blocks import Demand, require_ray
 
+    require_ray(options.ray or None)
     if options.reference:
         raise UserError("--reference compares on this machine; leave --ray out")
     if streams := [path for path in options.files if not os.path.isfile(path)]:
@@ -201,12 +202,8 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
     option, output = "--output", output_path
     if output is None:
         option, output = "--output-folder", require_folder(options.output_folder, options.files, force=options.force)
-    form = os.path.splitext(options.output)[1] if options.output else ""
     depends_on = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items() if name not in _FREE}
-    text = LargeText(
-        options.files, option, output, options.buffer_lines,
-        {**depends_on, "compression": form if form in (".gz", ".xz") else ""}, options.force,
-    )  # fmt: skip
+    text = LargeText(options.files, option, output, options.buffer_lines, depends_on, options.force)
     demand = Demand(options.ray_actors, options.threads or 1, gpu=not options.cpu)
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
     translate_large_text(text, options.ray or None, demand, functools.partial(_load_actor, sent, precision))

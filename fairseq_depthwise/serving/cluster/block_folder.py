@@ -33,7 +33,7 @@ _LONGEST_HEADER = 1000
 
 @contextmanager
 def block_folder(option: str, output: str, *, force: bool, say: Callable[[str], None]) -> Iterator[BlockFolder]:
-    """Yield the folder of an output's blocks, which no other process uses in the meantime.
+    """Yield the folder of an output's blocks, which no other process uses in the meantime; one without any is removed.
 
     Args:
         option: that names the output, for errors.
@@ -52,7 +52,16 @@ def block_folder(option: str, output: str, *, force: bool, say: Callable[[str], 
             raise UserError(f"{option} {output} is being made by another process, in {place}; let it end") from None
         except OSError:
             say(f"{place}: this file system has no locks; see that no other command writes there")
-        yield BlockFolder(place, force=force, say=say)
+        folder = BlockFolder(place, force=force, say=say)
+        try:
+            yield folder
+        finally:
+            if not folder.names():
+                folder.remove_blocks()
+                for name in (_LOCK, MARKER):
+                    os.remove(os.path.join(place, name))
+                with suppress(OSError):  # what somebody else has put into it stays, and so does the folder
+                    os.rmdir(place)
 
 
 class BlockFolder:
@@ -91,10 +100,8 @@ class BlockFolder:
                     f"{_listed(changed, now)}; repeat that command, give another output, or --force to begin anew"
                 )
             self._say(f"{self.place}: begun anew, as {', '.join(changed)} differ")
-        # Blocks whose record is missing or damaged are nobody's.
-        if part in record or any(self._names()):
-            self._remove_blocks()
-            record = {}
+        if part in record or self.names():  # blocks without a record may depend on anything
+            self.remove_blocks()
         with atomic_write(os.path.join(self.place, _RECORD)) as file:
             file.write(json.dumps({**record, part: now}, indent=2).encode() + b"\n")
 
@@ -136,22 +143,15 @@ class BlockFolder:
                 file.readline(_LONGEST_HEADER)
                 shutil.copyfileobj(file, output, length=1 << 20)
 
-    def remove(self) -> None:
-        """Remove all that was made here; what somebody else has put into the folder stays, and so does the folder."""
-        self._remove_blocks()
-        for name in (_LOCK, MARKER):
-            os.remove(os.path.join(self.place, name))
-        with suppress(OSError):
-            os.rmdir(self.place)
-
-    def _remove_blocks(self) -> None:
-        # The record first: blocks without one are not used.
+    def remove_blocks(self) -> None:
+        """Remove all blocks and their record, which goes first: blocks without one are not used."""
         with suppress(FileNotFoundError):
             os.remove(os.path.join(self.place, _RECORD))
-        for name in self._names():
+        for name in self.names():
             os.remove(os.path.join(self.place, name))
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Return the names of the blocks' files."""
         entries = os.scandir(self.place)
         return [entry.name for entry in entries if _BLOCK.fullmatch(entry.name) and entry.is_file()]
 

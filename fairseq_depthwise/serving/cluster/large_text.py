@@ -14,7 +14,7 @@ from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_depthwise.serving.cluster.block_folder import BlockFolder, block_folder
-from fairseq_depthwise.serving.cluster.ray_blocks import ActorPool, Demand, Loaded, ray_cluster, require_ray
+from fairseq_depthwise.serving.cluster.ray_blocks import ActorPool, Demand, Loaded, ray_cluster
 from fairseq_depthwise.text_files import Block, blocks_of, file_digest
 
 #: As the marker of an output folder names it.
@@ -79,7 +79,6 @@ def translate_large_text(text: LargeText, address: str | None, demand: Demand, l
     Raises:
         UserError: it could not be translated; what is done remains for the next start.
     """
-    require_ray()  # before anything is made
     with block_folder(text.option, text.output, force=text.force, say=_say) as folder:
         folder.require("options", text.depends_on)
         folder.require("text", {f"text {number}": file_digest(path) for number, path in enumerate(text.files, start=1)})
@@ -90,7 +89,7 @@ def translate_large_text(text: LargeText, address: str | None, demand: Demand, l
             _say(f"what is done is in {folder.place}; the same command goes on")
             raise
         _write(text, folder, counts)
-        folder.remove()
+        folder.remove_blocks()
 
 
 def _translate(text: LargeText, folder: BlockFolder, pool: ActorPool) -> list[int]:
@@ -113,10 +112,11 @@ def _translate(text: LargeText, folder: BlockFolder, pool: ActorPool) -> list[in
 
     folder.require("model", pool.first_load())
     started = last_report = time.monotonic()
+    actors = 0
     for _ in pool.translate(missing(), put):
-        if time.monotonic() - last_report > _EVERY:
-            last_report = time.monotonic()
-            rate = done / (last_report - started)
+        if time.monotonic() - last_report > _EVERY or pool.working != actors:
+            last_report, actors = time.monotonic(), pool.working
+            rate = done / max(last_report - started, 1e-3)
             _say(f"  {before + done:,} lines, {rate:,.1f} a second, {pool.working} actors")
     earlier = f", {before:,} at earlier starts" if before else ""
     seconds = time.monotonic() - started

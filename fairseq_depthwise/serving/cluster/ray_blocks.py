@@ -17,7 +17,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
@@ -37,6 +37,9 @@ _BLOCKS_EACH = 2
 
 #: Seconds to wait for: a connection to a cluster, a place for the only actor, and what has been computed already.
 _CONNECT, _PLACE, _FETCH = 60.0, 600.0, 120.0
+
+#: The exit status after SIGTERM.
+_TERMINATED = 128 + signal.SIGTERM
 
 #: Bytes of the memory in which a Ray that is started here has what actors return; more goes to the disk.
 _STORE = 256 << 20
@@ -126,12 +129,20 @@ def _outcome(compute: Callable[[], Any]) -> Outcome:
 # --- the cluster -----------------------------------------------------------------------------------------------------
 
 
-def require_ray() -> None:
-    """Refuse to go on without Ray.
+def require_ray(address: str | None) -> None:
+    """Check what can be checked at once.
+
+    Args:
+        address: of :func:`ray_cluster`.
 
     Raises:
-        UserError: it is not installed.
+        UserError: Ray is not installed, or this is no address.
     """
+    host, _, port = (address or "auto").rpartition(":")
+    if address not in (None, "auto") and not (host and port.isdecimal() and 0 < int(port) < 65536):
+        raise UserError(
+            f"--ray {address} is no address; give HOST:PORT or auto, or nothing to start Ray here, with files before it"
+        )
     if importlib.util.find_spec("ray") is None:
         raise UserError("--ray needs ray, which is not installed; pip install 'fairseq-depthwise[ray]'")
 
@@ -158,12 +169,15 @@ def ray_cluster(address: str | None, demand: Demand) -> Iterator[Any]:
         _require_listener(address)
     import ray
 
-    # Ray's own handler for SIGTERM is for its own processes; this one leaves as Ctrl-C does.
-    with _sigterm_raises():
+    # Ray's own handler for SIGTERM is for its own processes; this one leaves as Ctrl-C does. Ray prints to stdout what
+    # happens to nodes, and this command says the same in its own words.
+    with _sigterm_raises(), open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         try:
             _start_or_connect(ray, address, demand)
             with _sigterm_raises():
                 yield ray
+        except SystemExit:  # Ray has codes of its own for it
+            sys.exit(_TERMINATED)
         finally:
             with _signals_ignored():
                 ray.shutdown()
@@ -187,11 +201,7 @@ def _start_or_connect(ray: Any, address: str | None, demand: Demand) -> None:
 
 def _require_listener(address: str) -> None:
     """Refuse an address where nothing answers as Ray does, for which Ray itself would wait for minutes."""
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-        raise UserError(
-            f"--ray {address} is no address; give HOST:PORT or auto, or nothing to start Ray here, with files before it"
-        )
+    host, _, port = address.rpartition(":")
     if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
         return
     try:
@@ -232,7 +242,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    with _handling({signal.SIGTERM: lambda *_: sys.exit(128 + signal.SIGTERM)}):
+    with _handling({signal.SIGTERM: lambda *_: sys.exit(_TERMINATED)}):
         yield
 
 
