@@ -115,6 +115,17 @@ def test_as_many_actors_as_there_is_work_and_place_for(cpus: int, actors: int | 
     assert ray.started > 1 or started == 1
 
 
+def test_nodes_that_join_get_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_blocks, "_LOOK", 0.0)
+    ray, working = FakeRay(1), list[int]()
+    pool = ActorPool(ray, Demand(), load, print)
+    pool.first_load()
+    for step, _ in enumerate(pool.translate(iter(BLOCKS * 9), lambda block, text: None)):
+        working.append(pool.working)
+        ray.cpus = 3 if step > 10 else 1
+    assert set(working) == {1, 2, 3}
+
+
 def test_blocks_are_read_a_few_ahead() -> None:
     ray, read = FakeRay(2), 0
 
