@@ -29,6 +29,9 @@ COMET = ['unbabel-comet>=2.2.7,<3; python_version < "3.13"', "setuptools<81"]
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with.
 RECIPES = ["tensorboardX>=2.6,<3"]
 
+#: What translates large texts on several machines.
+RAY = ["ray>=2.55,<3"]
+
 #: The server of fairseq-depthwise serve.
 SERVE = ["starlette>=0.40,<2", "uvicorn>=0.30,<1"]
 
@@ -86,11 +89,13 @@ setup(
             *RECIPES,
             *ONNX,
             *SERVE,
+            *RAY,
         ],
         "onnx": ONNX,
         "analysis": ANALYSIS,
         "bench": BENCH,
         "comet": COMET,
+        "ray": RAY,
         "recipes": RECIPES,
         "serve": SERVE,
     },

@@ -1,13 +1,21 @@
 r"""Lines of text files, which end in ``\n`` or ``\r\n`` and in nothing else.
 
-``str.splitlines`` and text files of Python end lines at characters that occur within sentences, such as U+2028.
+``str.splitlines`` and text files of Python end lines at characters that occur within sentences, such as U+2028. Files
+whose names end in ``.gz`` or ``.xz`` are compressed.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import itertools
+import lzma
 import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import IO, Any
 
 from fairseq_compat import UserError
 
@@ -16,17 +24,85 @@ def lines_of(path: str) -> Iterator[str]:
     """Yield the lines of a file, as soon as each is there; ``-`` is stdin.
 
     Raises:
-        UserError: the file is a folder, or a line is not UTF-8.
+        UserError: the file is a folder, is compressed and damaged, or a line is not UTF-8.
     """
     try:
-        opened = nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")  # noqa: SIM115  # closed below
+        opened = nullcontext(sys.stdin.buffer) if path == "-" else _open(path)
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; give a text file") from None
     with opened as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(_whole(path, file), start=1):
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
                 name = "stdin" if path == "-" else path
                 raise UserError(f"{name} is not UTF-8: line {number} has the byte 0x{line[error.start]:02x}") from None
             yield text.removesuffix("\n").removesuffix("\r")
+
+
+def compressed(path: str, data: bytes) -> bytes:
+    """Return data as it is in a file of this name; what is compressed in parts may be put into a file one by one."""
+    if path.endswith(".gz"):
+        return gzip.compress(data, compresslevel=6, mtime=0)
+    return lzma.compress(data) if path.endswith(".xz") else data
+
+
+def file_digest(path: str) -> str:
+    """Return the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _open(path: str) -> AbstractContextManager[IO[bytes]]:
+    opened: Any = gzip.open if path.endswith(".gz") else lzma.open if path.endswith(".xz") else open
+    file: AbstractContextManager[IO[bytes]] = opened(path, "rb")
+    return file
+
+
+def _whole(path: str, file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file, and refuse one that cannot be decompressed to its end."""
+    try:
+        for line in file:  # noqa: UP028  # "yield from" would close the file with this generator, stdin too
+            yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise UserError(f"{path} is damaged, incomplete or not compressed as its name says ({error})") from error
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines of a file that are translated at once.
+
+    Attributes:
+        path: of the file; - for stdin.
+        file: its place among the files, from 0.
+        number: of the block in the file, from 0.
+        first: number of its first line, from 1.
+        lines: without their ends.
+    """
+
+    path: str
+    file: int
+    number: int
+    first: int
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{'stdin' if self.path == '-' else self.path}, lines {self.first:,} to {self.last:,}"
+
+    @property
+    def last(self) -> int:
+        """The number of its last line."""
+        return self.first + len(self.lines) - 1
+
+
+def blocks_of(paths: Sequence[str], size: int) -> Iterator[Block]:
+    """Yield the lines of files, at most ``size`` of a file at a time; each block is read when it is asked for."""
+    for file, path in enumerate(paths):
+        lines = lines_of(path)
+        for number in itertools.count():
+            if not (some := tuple(itertools.islice(lines, size))):
+                break
+            yield Block(path, file, number, number * size + 1, some)

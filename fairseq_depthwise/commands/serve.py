@@ -57,7 +57,7 @@ def add_to(subcommands: Any) -> None:
         "--token-scores", action="store_true",
         help="let requests ask for tokens and their log-probabilities to base 2",
     )  # fmt: skip
-    parser.set_defaults(constraints=None)  # which requests do not have
+    parser.set_defaults(constraints=None, sampling=False, sampling_topk=None)  # which requests do not have
 
 
 def _add_server_options(parser: argparse.ArgumentParser) -> None:

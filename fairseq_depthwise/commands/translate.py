@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import json
 import os
 import sys
@@ -10,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
@@ -26,9 +27,10 @@ from fairseq_depthwise.commands.translator_options import (
     load_translator,
 )
 from fairseq_depthwise.evaluation.precision_cost import precision_cost
-from fairseq_depthwise.text_files import lines_of
+from fairseq_depthwise.text_files import Block, blocks_of, compressed
 
 if TYPE_CHECKING:
+    from fairseq_depthwise.serving.cluster.ray_blocks import Loaded
     from fairseq_depthwise.serving.loaded_translator import Hypothesis, LoadedTranslator, Translation
 
 #: Seconds between two lines of progress on stderr.
@@ -45,7 +47,8 @@ def add_to(subcommands: Any) -> None:
         "  fairseq-depthwise translate average.pt test.en --output test.hyp\n"
         "  fairseq-depthwise translate a.pt:b.pt --json --nbest 4 < new.en\n"
         "  fairseq-depthwise translate average.pt test.en --cpu --int8 --reference test.de\n"
-        "  printf 'The dog sleeps.\\tHund\\n' | fairseq-depthwise translate average.pt --constraints --json\n\n"
+        "  printf 'The dog sleeps.\\tHund\\n' | fairseq-depthwise translate average.pt --constraints --json\n"
+        "  fairseq-depthwise translate average.pt news.*.en.gz --output-folder news.de --ray head:6379\n\n"
         "Data, languages, --tokenizer, --bpe and its file are those of the training, if fairseq-train was given them;\n"
         "options name what was not recorded or has been moved since. An empty line's translation is empty.",
     )
@@ -56,7 +59,7 @@ def add_to(subcommands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "files", nargs="*", default=["-"], metavar="FILE",
-        help="text, one sentence in each line; - is stdin (default: stdin)",
+        help="text, one sentence in each line; - is stdin (default: stdin); .gz and .xz are decompressed",
     )  # fmt: skip
     parser.add_argument("--data", metavar="BIN", help="the folder with the dictionaries")
     parser.add_argument("-s", "--source-lang", metavar="LANG", help="language of the text")
@@ -68,6 +71,14 @@ def add_to(subcommands: Any) -> None:
         help="after a line's text come tabs, each with words that its translation must have, in this order (ordered, "
         "the default) or in any (unordered); stderr names those that it has not",
     )  # fmt: skip
+    group.add_argument(
+        "--sampling", action="store_true",
+        help="draw translations instead of searching for the most probable ones; --beam 1 draws one of each line",
+    )  # fmt: skip
+    group.add_argument(
+        "--sampling-topk", type=positive_int, metavar="K", help="draw from the K most probable tokens (default: all)"
+    )
+    group.add_argument("--seed", type=positive_int, default=1, metavar="N", help="of --sampling (default: 1)")
     group.add_argument(
         "--buffer-lines", type=positive_int, default=1000, metavar="N",
         help="read, and put into batches by length, so many lines at a time (default: 1000; 1 at a terminal)",
@@ -88,13 +99,31 @@ def add_to(subcommands: Any) -> None:
         "--token-scores", action="store_true",
         help="with --json, the tokens of translations and their log-probabilities to base 2",
     )  # fmt: skip
-    parser.add_argument("--output", metavar="FILE", help="write to this file instead of stdout, once all is translated")
+    parser.add_argument(
+        "--output", metavar="FILE",
+        help="write to this file instead of stdout, once all is translated; .gz and .xz are compressed",
+    )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace --output if it exists")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--scores", action="store_true", help="write the score and a tab before each translation")
     form.add_argument(
         "--json", action="store_true", help="write a JSON object in each line: source, translation, score, ..."
     )
+    group = parser.add_argument_group("large texts")
+    group.add_argument(
+        "--ray", nargs="?", const="", metavar="ADDRESS",
+        help="let actors of Ray translate blocks of --buffer-lines (the extra ray): HOST:PORT of a cluster, auto for "
+        "the one that this machine belongs to, nothing to start Ray here; what is done when it ends early is in "
+        "OUTPUT.blocks, and the same command goes on",
+    )  # fmt: skip
+    group.add_argument(
+        "--ray-actors", type=positive_int, metavar="N",
+        help="actors, with a model and --threads cores, or a GPU, each (default: as many as the cluster has)",
+    )  # fmt: skip
+    group.add_argument(
+        "--output-folder", metavar="FOLDER",
+        help="with --ray, instead of --output: the translations of each FILE in a file of its name in this folder",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -106,18 +135,19 @@ def run(options: argparse.Namespace) -> int:
     if options.token_scores and not options.json and not options.reference:
         raise UserError("--token-scores are written as JSON only; add --json")
     precision = chosen_precision(options)
+    if options.ray is not None:
+        return _translate_on_ray(options, precision, output_path)
+    for name in ("ray_actors", "output_folder"):
+        if getattr(options, name):
+            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)} is for --ray; add it")
     if options.reference:
         return _write_cost(options, precision, output_path)
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
-    # Each file is numbered by itself in what is said of its lines.
-    lines = chain.from_iterable(
-        ((path, number, line) for number, line in enumerate(lines_of(path), start=1)) for path in options.files
-    )
     translator = load_translator(options, precision)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
     with _opened(output_path) as output:
-        _translate(translator, lines, output, options, at_once=at_terminal)
+        _translate(translator, output, options, at_once=at_terminal)
     return 0
 
 
@@ -146,8 +176,53 @@ def _write_cost(options: argparse.Namespace, precision: str, output_path: str | 
     if options.json:
         text = json.dumps({**asdict(cost), "difference": cost.difference}, indent=2) + "\n"
     with _opened(output_path) as output:
-        output.write(text.encode("utf-8"))
+        output.write(compressed(options.output or "", text.encode("utf-8")))
     return 0
+
+
+#: Options that blocks of translations do not depend on, or that the record has in other forms: digests of files.
+_FREE = {
+    *("run", "files", "model", "data", "bpe_codes", "sentencepiece_model", "reference", "output", "output_folder"),
+    *("force", "ray", "ray_actors", "threads", "cpu", "compile", "max_tokens", "batch_size"),
+}
+
+
+def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: str | None) -> int:
+    from fairseq_depthwise.serving.cluster.large_text import LargeText, require_folder, translate_large_text
+    from fairseq_depthwise.serving.cluster.ray_blocks import Demand, require_ray
+
+    require_ray(options.ray or None)
+    if options.reference:
+        raise UserError("--reference compares on this machine; leave --ray out")
+    if streams := [path for path in options.files if not os.path.isfile(path)]:
+        name = "stdin" if streams[0] == "-" else streams[0]
+        raise UserError(f"--ray reads files, so that a second start can go on, and {name} is none; write it to one")
+    if (options.output is None) == (options.output_folder is None):
+        raise UserError("--ray writes to --output FILE or to --output-folder FOLDER; give one of them")
+    option, output = "--output", output_path
+    if output is None:
+        option, output = "--output-folder", require_folder(options.output_folder, options.files, force=options.force)
+    depends_on = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items() if name not in _FREE}
+    text = LargeText(options.files, option, output, options.buffer_lines, depends_on, options.force)
+    demand = Demand(options.ray_actors, options.threads or 1, gpu=not options.cpu)
+    sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
+    translate_large_text(text, options.ray or None, demand, functools.partial(_load_actor, sent, precision))
+    return 0
+
+
+def _load_actor(options: argparse.Namespace, precision: str) -> Loaded:
+    """Return what an actor translates with."""
+    from fairseq_compat.process import keep_freed_memory
+    from fairseq_depthwise.serving.cluster.ray_blocks import Loaded
+
+    keep_freed_memory()
+    translator = load_translator(options, precision)
+
+    def translate(block: Block) -> tuple[bytes, list[str]]:
+        text, warnings = translated_block(translator, block, options)
+        return compressed(options.output or block.path, text), warnings
+
+    return Loaded(translate, translator.digests())
 
 
 def _require_files(options: argparse.Namespace) -> str | None:
@@ -164,43 +239,55 @@ def _require_files(options: argparse.Namespace) -> str | None:
     if options.output is None:
         return None
     read = [path for path in [*given, *options.model.split(":")] if path != "-"]
-    return output_file("--output", options.output, force=options.force, inputs=read, stream=True)
+    return output_file("--output", options.output, force=options.force, inputs=read, stream=options.ray is None)
 
 
 def _opened(output: str | None) -> AbstractContextManager[IO[bytes]]:
     return nullcontext(sys.stdout.buffer) if output is None else atomic_write(output)
 
 
-def _translate(
-    translator: LoadedTranslator,
-    lines: Iterator[tuple[str, int, str]],
-    output: IO[bytes],
-    options: argparse.Namespace,
-    *,
-    at_once: bool,
-) -> None:
-    """Translate buffer after buffer, so that memory does not grow with the text."""
-    from fairseq_depthwise.serving.argument_names import options_named
-
+def _translate(translator: LoadedTranslator, output: IO[bytes], options: argparse.Namespace, *, at_once: bool) -> None:
+    """Translate block after block, so that memory does not grow with the text."""
     started = last_report = time.monotonic()
     done = 0
-    while buffer := list(islice(lines, 1 if at_once else options.buffer_lines)):
-        texts, constraints = [line for _, _, line in buffer], None
-        if options.constraints:
-            fields = [text.split("\t") for text in texts]
-            texts, constraints = [text for text, *_ in fields], [after for _, *after in fields]
-        with options_named():
-            translations = translator.translations(texts, constraints=constraints)
-        for (path, number, _), translation in zip(buffer, translations, strict=True):
-            _warn("stdin" if path == "-" else path, number, translation)
-        output.write("".join(f"{_as_line(translation, options)}\n" for translation in translations).encode("utf-8"))
+    for block in blocks_of(options.files, 1 if at_once else options.buffer_lines):
+        text, warnings = translated_block(translator, block, options)
+        for warning in warnings:
+            print(warning, file=sys.stderr)
+        output.write(compressed(options.output or "", text))
         output.flush()
-        done += len(buffer)
+        done += len(block.lines)
         if not at_once and time.monotonic() - last_report > _EVERY:
             last_report = time.monotonic()
             print(f"  {_lines(done)}, {done / (last_report - started):,.1f} a second", file=sys.stderr)
     if not at_once:
         print(f"{_lines(done)} translated in {time.monotonic() - started:,.1f} s", file=sys.stderr)
+
+
+def translated_block(
+    translator: LoadedTranslator, block: Block, options: argparse.Namespace
+) -> tuple[bytes, list[str]]:
+    """Return the lines to write for a block, and what is odd about its translations."""
+    import torch
+
+    from fairseq_depthwise.serving.argument_names import options_named
+
+    texts, constraints = list(block.lines), None
+    if options.constraints:
+        fields = [text.split("\t") for text in texts]
+        texts, constraints = [text for text, *_ in fields], [after for _, *after in fields]
+    if options.sampling:  # the same for a block wherever and whenever it is translated
+        place = hashlib.sha256(f"{options.seed} {block.file} {block.number}".encode()).digest()
+        torch.manual_seed(int.from_bytes(place[:7], "big"))
+    with options_named():
+        translations = translator.translations(texts, constraints=constraints)
+    where = "stdin" if block.path == "-" else block.path
+    warnings = [
+        f"{where}, line {number}: {warning}"
+        for number, translation in enumerate(translations, start=block.first)
+        for warning in _warnings(translation)
+    ]
+    return "".join(f"{_as_line(translation, options)}\n" for translation in translations).encode(), warnings
 
 
 def _as_line(translation: Translation, options: argparse.Namespace) -> str:
@@ -234,19 +321,17 @@ def _fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
     return {name: value for name, value in vars(hypothesis).items() if value is not None}
 
 
-def _warn(path: str, number: int, translation: Translation) -> None:
-    """Say on stderr what is odd about a line's translation."""
-    where = f"{path}, line {number}"
+def _warnings(translation: Translation) -> Iterator[str]:
+    """Yield what is odd about a line's translation."""
     if translation.pieces > 1:
-        print(f"{where}: too long for the model, translated in {translation.pieces} pieces", file=sys.stderr)
+        yield f"too long for the model, translated in {translation.pieces} pieces"
     if translation.cut_off:
-        print(
-            f"{where}: the translation has as many tokens as it may have and is perhaps cut off; a larger --max-len-b "
-            "allows more, a smaller --max-line-tokens cuts the line",
-            file=sys.stderr,
+        yield (
+            "the translation has as many tokens as it may have and is perhaps cut off; a larger --max-len-b allows "
+            "more, a smaller --max-line-tokens cuts the line"
         )
     for constraint, why in translation.unmet_constraints.items():
-        print(f"{where}: the translation lacks the constraint {constraint!r}: {why}", file=sys.stderr)
+        yield f"the translation lacks the constraint {constraint!r}: {why}"
 
 
 def _lines(count: int) -> str:

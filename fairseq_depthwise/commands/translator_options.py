@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
 
 
+#: Attribute of BeamOptions -> option.
+_BEAM_OPTIONS = {
+    **{name: name for name in ("beam", "constraints", "sampling", "sampling_topk")},
+    "length_penalty": "lenpen",
+    "max_length": "max_len_b",
+}
+
+
 def add_text_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how text becomes tokens."""
     group = parser.add_argument_group("text processing")
@@ -95,7 +103,7 @@ def load_translator(options: argparse.Namespace, precision: str) -> LoadedTransl
     max_tokens = options.max_tokens or (None if options.batch_size else 4096)
     with options_named(), fairseq_warnings_only():
         chosen = TranslatorOptions(
-            beam=BeamOptions(options.beam, options.lenpen, options.max_len_b, options.constraints),
+            beam=BeamOptions(**{name: getattr(options, option) for name, option in _BEAM_OPTIONS.items()}),
             text=TextOptions(**{name: getattr(options, name) for name in names}),
             nbest=options.nbest,
             token_scores=options.token_scores,

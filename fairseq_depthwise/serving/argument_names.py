@@ -25,6 +25,7 @@ _ARGUMENTS = {
         for name in (
             *("data", "source_lang", "target_lang", "tokenizer", "bpe", "bpe_codes", "sentencepiece_model"),
             *("tokenized", "nbest", "beam", "max_tokens", "batch_size", "max_line_tokens", "int8", "compile"),
+            *("sampling", "sampling_topk"),
         )
     },
 }

@@ -33,12 +33,17 @@ class BeamOptions:
         max_length: target tokens of a hypothesis at most, fairseq's ``--max-len-b``.
         constraints: fairseq's ``--constraints``, the order of a line's constraints: "ordered", also if it is None, or
             "unordered".
+        sampling: fairseq's ``--sampling``: draw the next token instead of taking the most probable ones, from the
+            generator of PyTorch. ``beam`` hypotheses are drawn independently.
+        sampling_topk: draw from so many most probable tokens; None for all.
     """
 
     beam: int = 4
     length_penalty: float = 0.6
     max_length: int = 200
     constraints: str | None = None
+    sampling: bool = False
+    sampling_topk: int | None = None
 
     def cfg(self) -> DictConfig:
         """Return fairseq's whole configuration, with these options in it."""
@@ -46,6 +51,8 @@ class BeamOptions:
         cfg.generation.beam = self.beam
         cfg.generation.lenpen = self.length_penalty
         cfg.generation.max_len_b = self.max_length
+        cfg.generation.sampling = self.sampling
+        cfg.generation.sampling_topk = self.sampling_topk or -1
         return cfg
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ from fairseq_depthwise.serving.search.constraints import ORDERS
 from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Translation
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours
+from fairseq_depthwise.text_files import file_digest
 
 __all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
 
@@ -82,6 +84,12 @@ class TranslatorOptions:
             raise UserError(f"--print-alignment {self.alignment} is not known; give hard or soft")
         if self.beam.constraints not in (None, *ORDERS):
             raise UserError(f"--constraints {self.beam.constraints} is not known; give ordered or unordered")
+        if self.beam.sampling_topk is not None and not self.beam.sampling:
+            raise UserError(f"--sampling-topk {self.beam.sampling_topk} is for --sampling; add it")
+        if self.beam.sampling:
+            given = {"--constraints": self.beam.constraints, "--int8": self.int8, "--compile": self.compile}
+            if names := [name for name, value in given.items() if value]:
+                raise UserError(f"--sampling does not go with {names[0]}; leave one of them out")
         if self.nbest > self.beam.beam:
             raise UserError(f"--nbest {self.nbest} is more than the hypotheses that --beam {self.beam.beam} keeps")
 
@@ -199,6 +207,17 @@ class LoadedTranslator:
         """Source and target language where :meth:`translate` is given none."""
         return languages_of(self._task)
 
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of what translations depend on besides options, by name."""
+        found = {f"model {number}": _digest(path) for number, path in enumerate(self.files, start=1)}
+        settings = self.direction(*self.languages).settings.bpe.values()
+        for path in filter(os.path.isfile, map(str, settings)):
+            found["subwords"] = file_digest(path)
+        for side, dictionary in (("source", self._task.source_dictionary), ("target", self._task.target_dictionary)):
+            symbols = "\n".join(dictionary.symbols).encode("utf-8", "surrogateescape")
+            found[f"{side} dictionary"] = hashlib.sha256(symbols).hexdigest()
+        return found
+
     def with_nbest(self, nbest: int) -> LoadedTranslator:
         """Return a translator with the same models that makes text of so many hypotheses, which takes time."""
         other = copy.copy(self)
@@ -287,7 +306,8 @@ class LoadedTranslator:
             longest = min(model.max_decoder_positions() for model in self.models)
             start, prefix = target_start(task)
         else:
-            for name, asked in (("--print-alignment", self.options.alignment), ("--constraints", options.constraints)):
+            given = {"--print-alignment": self.options.alignment, "--constraints": options.constraints}
+            for name, asked in {**given, "--sampling": options.sampling}.items():
                 if asked:
                     raise UserError(f"{name} is for checkpoints, and {self.files[0]} was exported; give its checkpoint")
             longest, start, prefix = self._exported.longest[1], self._exported.start, [*self._exported.target_prefix]
@@ -307,3 +327,12 @@ class LoadedTranslator:
         positions = utils.resolve_max_positions(task.max_positions(), *(model.max_positions() for model in self.models))
         longest: int = positions[0] if isinstance(positions, tuple | list) else positions
         return longest - has_language_token(task)
+
+
+def _digest(model: str) -> str:
+    """Return the SHA-256 of a checkpoint, or of the digests of an exported folder's files."""
+    if not os.path.isdir(model):
+        return file_digest(model)
+    names = sorted(entry.name for entry in os.scandir(model) if entry.is_file())
+    digests = [f"{name} {file_digest(os.path.join(model, name))}" for name in names]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Callable
@@ -202,6 +203,41 @@ def test_output_is_written_whole(model: str, text: str, tmp_path: Path, capsys: 
     assert f"{tmp_path / 'latin'} is not UTF-8: line 3 has the byte 0xe4" in capsys.readouterr().err
     assert output.read_text(encoding="utf-8").split("\n")[:-1] == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latin", "out.tgt", "text.src"]
+
+
+def test_compressed_text_and_output(model: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = translated(capsys, model, text)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(Path(text).read_bytes()))
+    output = tmp_path / "out.gz"
+    assert translated(capsys, model, str(tmp_path / "text.gz"), "--output", str(output), "--buffer-lines", "2") == []
+    assert gzip.decompress(output.read_bytes()).decode().split("\n")[:-1] == expected
+
+
+def test_sampling(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Drawn anew for each seed, the same again with the same; from the most probable token it is greedy search."""
+    found = {seed: translated(capsys, model, text, "--sampling", "--seed", seed) for seed in "123"}
+    assert len({tuple(lines) for lines in found.values()}) == 3
+    assert all([bool(line) for line in lines] == [bool(line) for line in LINES] for lines in found.values())
+    assert translated(capsys, model, text, "--sampling", "--seed", "2") == found["2"]
+    assert cli.main(["translate", model, text, "--cpu", "--beam", "1", "--max-len-b", "8"]) == 0
+    greedy = capsys.readouterr().out.split("\n")[:-1]
+    assert cli.main(
+        ["translate", model, text, "--cpu", "--beam", "1", "--max-len-b", "8", "--sampling", "--sampling-topk", "1"]
+    ) == 0  # fmt: skip
+    assert capsys.readouterr().out.split("\n")[:-1] == greedy
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--sampling-topk", "3"], "--sampling-topk 3"),
+        (["--sampling", "--constraints"], "--sampling does not go with --constraints"),
+        (["--sampling", "--int8"], "--sampling does not go with --int8"),
+        (["--sampling", "--compile"], "--sampling does not go with --compile"),
+    ],
+)
+def test_no_sampling(options: list[str], named: str, model: str, text: str, refusal: Callable[..., str]) -> None:
+    assert named in refusal("translate", model, text, *options, *SEARCH)
 
 
 def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,123 @@
+"""back_translate.sh: from monolingual text to a mixture that train.sh trains on, and the pairs that are left out."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from back_translation import fault_of
+from corpus_mirror import OwnTexts
+from recipe_runs import Work, files_of, lines, small, times_of
+
+pytestmark = pytest.mark.xdist_group("recipes")
+
+_UPDATES = [*small(), "--max-update=2", "--save-interval-updates=2"]
+
+
+@pytest.fixture(scope="module")
+def reverse(prepared: Callable[[str], Work]) -> tuple[Work, Path]:
+    """A recipe's folder, and a model that goes from its target to its source language."""
+    work = prepared("multi30k")
+    work.train("transformer", "--source-lang=de", "--target-lang=en", *_UPDATES, RUN="reverse")
+    return work, work.folder / "systems" / "reverse" / "checkpoints" / "checkpoint_last.pt"
+
+
+def german(tmp_path: Path) -> list[str]:
+    """Two texts with 30 sentences, an empty line and one of too many words."""
+    sentences = [target for _, target in OwnTexts().pairs("en", "de", 700, 30)]
+    (tmp_path / "first.de").write_text("".join(f"{line}\n" for line in [*sentences[:20], "", "Hund " * 41]))
+    (tmp_path / "second.de.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in sentences[20:]).encode()))
+    return [str(tmp_path / "first.de"), str(tmp_path / "second.de.gz")]
+
+
+def back_translated(work: Work, tmp_path: Path, *arguments: object, status: int = 0, **environment: object) -> str:
+    loose = {"LONGEST": 40, "RATIO": 99, "COPIED": 1, "MIXED": tmp_path / "mixed", **environment}
+    return work.run("back_translate", *arguments, status=status, **loose).stderr
+
+
+@pytest.mark.parametrize("method", ["beam", "sampling"])
+def test_from_text_to_a_training(reverse: tuple[Work, Path], tmp_path: Path, method: str) -> None:
+    work, model = reverse
+    texts, mixed = german(tmp_path), tmp_path / "mixed"
+    given = [model, *texts, "--", "--cpu", "--max-len-b", "12", "--data", work.folder / "data-bin"]
+    before = files_of(work.folder / "data-bin")
+    said = back_translated(work, tmp_path, *given, METHOD=method, UPSAMPLE=2, BEAM=2)
+    assert "32 sentences read, 30 kept; 1 left out: empty; 1 left out: more than 40 words" in said
+    parallel = {language: lines(work.folder / "text" / f"bpe.train.{language}") for language in ("en", "de")}
+    count = len(parallel["en"])
+    found = {language: lines(mixed / "text" / f"bpe.train.{language}") for language in ("en", "de")}
+    for language in ("en", "de"):
+        assert found[language][: 2 * count] == [*parallel[language]] * 2
+    synthetic = list(zip(found["en"][2 * count :], found["de"][2 * count :], strict=True))
+    assert synthetic
+    assert all(source.startswith("<BT> ") and "<BT>" not in target for source, target in synthetic)
+    # The tag is a token of its own, and all others have the numbers that they had.
+    for language in ("en", "de"):
+        old, new = (lines(folder / "data-bin" / f"dict.{language}.txt") for folder in (work.folder, mixed))
+        assert [entry for entry in new if not entry.startswith("<BT> ")] == [
+            entry for place, entry in enumerate(old) if place >= len(new) or not new[place].startswith("<BT> ")
+        ]
+        assert sum(entry.startswith("<BT> ") for entry in new) == 1
+    after = files_of(mixed / "data-bin")
+    for name in ("valid.en-de.en.bin", "test.en-de.de.bin", "bpe.codes", "tests.txt"):
+        assert after[name] == before[name]
+    assert files_of(work.folder / "data-bin") == before
+    times = times_of(mixed)
+    assert back_translated(work, tmp_path, *given, METHOD=method, UPSAMPLE=2, BEAM=2) == ""
+    assert times_of(mixed) == times
+    message = back_translated(work, tmp_path, *given, METHOD=method, UPSAMPLE=3, BEAM=2, status=1)
+    assert "UPSAMPLE=3" in message
+    if method == "beam":
+        trained = Work("multi30k", mixed, work.environment)
+        trained.train("transformer", *_UPDATES)
+        assert "test_2016_flickr" in trained.run("evaluate", "transformer", MAX_TOKENS=600).stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "fault"),
+    [
+        ("a dog runs", "ein Hund rennt", None),
+        ("", "ein Hund rennt", "one side is empty"),
+        ("a b c d e f", "x y z u v w", "more than 5 subwords"),
+        ("a", "ein Hund", "one side is more than 1.5 times as long as the other"),
+        ("a Berlin dog", "ein Berlin Hund", None),
+        ("Der Hund rennt", "der hund rennt", "copied"),
+        ("a dog Hund rennt", "ein Hund rennt laut", "copied"),
+        ("a Hund is is", "ein Hund rennt laut", None),
+    ],
+)
+def test_pairs_that_are_left_out(source: str, target: str, fault: str | None) -> None:
+    assert fault_of((source, target), (source, target), 5, 1.5, 0.5) == fault
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "named"),
+    [
+        ("", {}, "give a model and at least one text"),
+        ("{model}", {}, "give a model and at least one text"),
+        ("{folder}/none.pt {text}", {}, "none.pt does not exist"),
+        ("{model} {text}", {"METHOD": "best"}, "METHOD=best"),
+        ("{model} {text}", {"UPSAMPLE": "0"}, "UPSAMPLE=0"),
+        ("{model} {text}", {"RATIO": "-1"}, "RATIO=-1"),
+        ("{model} {text}", {"TAG": "a b"}, "TAG=a b"),
+        ("{model} {text}", {"MIXED": "{work}/"}, "is WORK itself"),
+        ("{model} {folder}/none.de", {}, "none.de does not exist"),
+        ("{model} {folder}/empty", {}, "no sentence of"),
+        ("{model} {text} -- --cpu --data {work}/data-bin --source-lang en --target-lang en", {}, "--source-lang en"),
+    ],
+)
+def test_refused(
+    words: str, environment: dict[str, str], named: str, reverse: tuple[Work, Path], tmp_path: Path
+) -> None:
+    work, model = reverse
+    text, *_ = german(tmp_path)
+    (tmp_path / "empty").write_text("\n\n")
+    places = {"model": model, "text": text, "folder": tmp_path, "work": work.folder}
+    given = {name: value.format(**places) for name, value in environment.items()}
+    message = back_translated(work, tmp_path, *words.format(**places).split(), status=1, **given)
+    assert named in message
+    assert "Traceback" not in message
+    shutil.rmtree(tmp_path / "mixed", ignore_errors=True)
