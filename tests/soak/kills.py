@@ -15,6 +15,7 @@ from typing import Any
 import corpus_mirror
 import torch
 from attacks import PATIENCE, Finding, Outcome, Place, digests, killed_within, refusal
+from elastic_runs import GROWING, train_through_kills
 from mirror_server import MirrorServer
 from probe_checkpoints import checkpoint_of, data_in
 from recipe_runs import RECIPES, SMALL_TEXT, Work, small
@@ -336,3 +337,59 @@ def _killed_sweep(place: Place, sweep: _Sweep, expected: dict[str, Any]) -> Iter
         yield from [Finding("sweep", outcome, f"{about}: {found}" if found != expected else about)] * max(
             1, len(moments)
         )
+
+
+def ranks(place: Place) -> Iterator[Finding]:
+    """Kill ranks of elastic trainings that grow; they end by themselves, as if nothing had been."""
+    options = [
+        "--processes", 2, "--max-restarts", 20, _data(place), *GROWING, "--growth-stages", "1:10u,2:10u,3:20u", "--update-freq", 2,
+        "--save-interval-updates", 3, "--keep-interval-updates", 2,
+    ]  # fmt: skip
+    whole = place.new_folder("alone")
+    train_through_kills(place.python.python, whole, options, [])
+    while True:
+        moments = [place.chance.uniform(0.0, 8.0) for _ in range(3)]
+        folder, about = place.new_folder("killed"), f"killed after {moments} s"
+        try:
+            seconds = train_through_kills(place.python.python, folder, options, moments, after_update=False)
+        except AssertionError as error:
+            yield Finding("rank", Outcome.HUNG if "hangs" in str(error) else Outcome.LOST, f"{about}: {error}")
+            continue
+        difference = _difference(whole, folder)
+        for taken in seconds:
+            outcome = Outcome.DIFFERENT if difference else Outcome.HUNG if taken > 60 else Outcome.EQUAL
+            yield Finding("rank", outcome, f"{about}, the next update after {taken:.0f} s: {difference}")
+
+
+def clusters(place: Place) -> Iterator[Finding]:
+    """Kill commands that let Ray translate a text; started again, they write what one process writes."""
+    folder = place.new_folder("inputs")
+    model = checkpoint_of(folder, "sdt_transformer")
+    text = folder / "text"
+    text.write_text("".join(f"w{number % 8} w{number % 5} w3\n" for number in range(400)), encoding="utf-8")
+    options = [model, text, "--data", _data(place), "--cpu", "--tokenized", "--max-len-b", 9]
+    place.whole("fairseq-depthwise", "translate", *options, "--output", folder / "alone")
+    command = [
+        sys.executable, "-m", "fairseq_depthwise", "translate", *options, "--ray", "--ray-actors", 2, "--buffer-lines", 20,
+        "--output",
+    ]  # fmt: skip
+    while True:
+        output = place.new_folder("killed") / "result"
+        moment = place.chance.uniform(5.0, 40.0)
+        about = f"killed after {moment:.1f} s"
+        killed_within(_leader([*command, output]), moment)
+        process = _leader([*command, output])
+        if killed_within(process, PATIENCE):
+            yield Finding("driver", Outcome.HUNG, about)
+        elif output.exists() and output.read_bytes() == (folder / "alone").read_bytes():
+            yield Finding("driver", Outcome.EQUAL, about)
+        else:
+            yield Finding("driver", Outcome.LOST, about)
+
+
+def _leader(words: Sequence[object]) -> subprocess.Popen[str]:
+    """Start a program that leads a group, so that what it starts can be killed with it."""
+    return subprocess.Popen(
+        list(map(str, words)), text=True, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip

@@ -35,6 +35,8 @@ GROUPS = {
     "trainings killed": ("kills:trainings", 8),
     "commands killed": ("kills:commands", 4),
     "sweeps killed": ("kills:sweeps", 3),
+    "ranks killed": ("kills:ranks", 5),
+    "clusters killed": ("kills:clusters", 3),
     "full disks": ("kills:full_disks", 3),
     "damaged checkpoints": ("damage:checkpoints_", 2),
     "damaged entries of checkpoints": ("damage:entries", 4),
