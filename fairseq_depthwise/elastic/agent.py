@@ -37,11 +37,17 @@ class Interruption:
     def __init__(self) -> None:
         self.number: int | None = None
         self.impatient = False
+        self._ignored: set[signal.Signals] | None = None
 
     def listen(self) -> None:
-        """Handle the signals from now on; PyTorch sets its own handlers whenever it starts processes."""
+        """Handle the signals from now on, but for those that were ignored before, as with ``nohup``.
+
+        PyTorch sets its own handlers whenever it starts processes.
+        """
+        if self._ignored is None:
+            self._ignored = {number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN}
         for number in SIGNALS:
-            signal.signal(number, self._receive)
+            signal.signal(number, signal.SIG_IGN if number in self._ignored else self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:

@@ -112,7 +112,7 @@ def run(launch: Launch, arguments: list[str]) -> int:
         arguments: options of fairseq-train, with ``--user-dir``.
     """
     _check_options(arguments)
-    os.environ[ELASTIC] = "1"
+    os.environ[ELASTIC] = str(os.getpid())
     # Processes of gloo that share the launchers' store do not find each other after a restart (PyTorch's #135712).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
 

@@ -25,7 +25,7 @@ from fairseq_compat.explanations import explain
 
 logger = logging.getLogger(__name__)
 
-#: In the environment of a launcher's processes.
+#: In the environment of a launcher's processes: its process id.
 ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"
 
 #: Exit statuses: what argparse has for a wrong option, and sysexits' for "try again".
@@ -49,7 +49,7 @@ _LAST_UPDATE = "fairseq_depthwise/last_update"
 
 def is_rank() -> bool:
     """Return whether a launcher started this process."""
-    return os.environ.get(ELASTIC) == "1" and "RANK" in os.environ
+    return ELASTIC in os.environ and "RANK" in os.environ
 
 
 def train() -> int:
@@ -87,8 +87,19 @@ def _end_with_launcher() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (AttributeError, OSError, TypeError):
         return
-    if os.getppid() == 1:  # it has ended before
+    launcher = os.environ[ELASTIC]
+    if launcher.isdecimal() and not _runs(int(launcher)):  # it ended before
         sys.exit(TRY_AGAIN)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _report(sentence: str) -> None:
