@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -37,11 +37,17 @@ class Interruption:
     def __init__(self) -> None:
         self.number: int | None = None
         self.impatient = False
+        self._ignored: set[signal.Signals] | None = None
 
     def listen(self) -> None:
-        """Handle the signals from now on; PyTorch sets its own handlers whenever it starts processes."""
+        """Handle the signals from now on, but for those that were ignored before, as with ``nohup``.
+
+        PyTorch sets its own handlers whenever it starts processes.
+        """
+        if self._ignored is None:
+            self._ignored = {number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN}
         for number in SIGNALS:
-            signal.signal(number, self._receive)
+            signal.signal(number, signal.SIG_IGN if number in self._ignored else self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
@@ -56,7 +62,13 @@ interruption = Interruption()
 
 
 class Agent(LocalElasticAgent):
-    """Starts processes again after a failure that may pass, and lets them save before they end where they can."""
+    """Starts processes again after a failure that may pass, and lets them save before they end where they can.
+
+    Attributes:
+        first_failure: rank and status of the process that ended first; the others are ended because of it.
+    """
+
+    first_failure: ClassVar[tuple[int, int] | None] = None
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         # Ctrl-C reaches all processes of a terminal; what happens then is for the launcher to say.
@@ -69,11 +81,18 @@ class Agent(LocalElasticAgent):
         return workers
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        statuses = {local: process.poll() for local, process in self._processes().items()}
+        failed = {local: status for local, status in statuses.items() if status not in (None, 0, TRY_AGAIN)}
+        if failed:
+            local = min(failed, key=lambda local: failed[local])  # one that got a signal, before one that missed it
+            type(self).first_failure = worker_group.workers[local].global_rank, failed[local]
+            # The others wait for the one that is gone. Asked to end, as PyTorch does next, they may not hear it.
+            self._end_processes(grace=0)
         result = super()._monitor_workers(worker_group)
-        statuses = {failure.exitcode for failure in result.failures.values()}
-        if PERMANENT in statuses:
+        ends = {failure.exitcode for failure in result.failures.values()}
+        if PERMANENT in ends:
             self._remaining_restarts = 0
-        elif TRY_AGAIN in statuses:
+        elif TRY_AGAIN in ends:
             self._remaining_restarts += 1  # a machine that leaves is no failure of this one
         return result
 
@@ -83,9 +102,8 @@ class Agent(LocalElasticAgent):
         super()._restart_workers(worker_group)
 
     def _stop_workers(self, worker_group: WorkerGroup, *options: Any, **more: Any) -> None:
-        # After a failure the others wait for the process that is gone, and would hear a signal only when that ends.
-        failed = worker_group.state in (WorkerState.FAILED, WorkerState.UNHEALTHY)
-        self._end_processes(0 if failed else GRACE_FOR_ANOTHER)
+        if worker_group.state == WorkerState.HEALTHY:
+            self._end_processes(GRACE_FOR_ANOTHER)
         super()._stop_workers(worker_group, *options, **more)
 
     def _shutdown(self, *options: Any, **more: Any) -> None:
@@ -105,5 +123,9 @@ class Agent(LocalElasticAgent):
             process.kill()
 
     def _living(self) -> list[subprocess.Popen[bytes]]:
+        return [process for process in self._processes().values() if process.poll() is None]
+
+    def _processes(self) -> dict[int, subprocess.Popen[bytes]]:
+        """Return the processes of this machine by local rank."""
         handlers: dict[int, Any] = getattr(self._pcontext, "subprocess_handlers", {})
-        return [handler.proc for handler in handlers.values() if handler.proc.poll() is None]
+        return {local: handler.proc for local, handler in handlers.items()}

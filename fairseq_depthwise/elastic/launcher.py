@@ -112,7 +112,7 @@ def run(launch: Launch, arguments: list[str]) -> int:
         arguments: options of fairseq-train, with ``--user-dir``.
     """
     _check_options(arguments)
-    os.environ[ELASTIC] = "1"
+    os.environ[ELASTIC] = str(os.getpid())
     # Processes of gloo that share the launchers' store do not find each other after a restart (PyTorch's #135712).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
 
@@ -138,7 +138,7 @@ def run(launch: Launch, arguments: list[str]) -> int:
             _say(f"ended by {signal.Signals(number).name}; the same command goes on from the last checkpoint")
             return 128 + number
         except ChildFailedError as error:
-            return _explain_failures(launch, error)
+            return _explain_failures(launch, error, Agent.first_failure)
         except RendezvousError as error:
             place = f"--rendezvous {launch.rendezvous}" if launch.rendezvous else "the rendezvous on this machine"
             reason = str(error) or type(error).__name__
@@ -173,7 +173,7 @@ def _torchrun_options(launch: Launch, arguments: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _explain_failures(launch: Launch, error: Any) -> int:
+def _explain_failures(launch: Launch, error: Any, first_failure: tuple[int, int] | None) -> int:
     """Say why the processes failed once too often, and return the exit status.
 
     Raises:
@@ -185,13 +185,13 @@ def _explain_failures(launch: Launch, error: Any) -> int:
             raise UserError(sentence)
     if permanent:
         return 1  # the process has said why
-    rank, first = error.get_first_failure()
-    how = f"was ended by {signal.Signals(-first.exitcode).name}" if first.exitcode < 0 else "failed"
+    rank, status = first_failure or (error.get_first_failure()[0], error.get_first_failure()[1].exitcode)
+    how = f"was ended by {signal.Signals(-status).name}" if status < 0 else "failed"
     _say(
         f"error: process {rank} {how}, and --max-restarts {launch.max_restarts} allows no more; the same command goes "
         "on from the last checkpoint"
     )
-    return int(first.exitcode if first.exitcode > 0 else 128 - first.exitcode)
+    return status if status > 0 else 128 - status
 
 
 def _say(sentence: str) -> None:

@@ -7,6 +7,7 @@ checkpoint when it or another process of the training is asked to end.
 from __future__ import annotations
 
 import ctypes
+import datetime
 import functools
 import importlib
 import json
@@ -24,7 +25,7 @@ from fairseq_compat.explanations import explain
 
 logger = logging.getLogger(__name__)
 
-#: In the environment of a launcher's processes.
+#: In the environment of a launcher's processes: its process id.
 ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"
 
 #: Exit statuses: what argparse has for a wrong option, and sysexits' for "try again".
@@ -33,8 +34,11 @@ PERMANENT, TRY_AGAIN = 2, 75
 #: Seconds for which a file server may hold the lock of a process whose machine is lost.
 LOCK_PATIENCE = 120.0
 
+#: How long processes wait for one that neither answers nor is known to have ended, as when a network is cut.
+SILENCE = datetime.timedelta(minutes=10)
+
 #: How gloo says that the other end of a connection is gone.
-_ANOTHER_ENDED = re.compile("Connection (reset|closed) by peer|Broken pipe")
+_ANOTHER_ENDED = re.compile("Connection (reset|closed) by peer|Broken pipe|Timed out waiting")
 
 #: Of prctl, Linux.
 _PR_SET_PDEATHSIG = 1
@@ -45,15 +49,19 @@ _LAST_UPDATE = "fairseq_depthwise/last_update"
 
 def is_rank() -> bool:
     """Return whether a launcher started this process."""
-    return os.environ.get(ELASTIC) == "1" and "RANK" in os.environ
+    return ELASTIC in os.environ and "RANK" in os.environ
 
 
 def train() -> int:
     """Run ``fairseq-train`` with the options of ``sys.argv``; return the exit status."""
+    from torch import distributed
+
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
     _end_with_launcher()
     folder_lock.PATIENCE = LOCK_PATIENCE
+    for name in ("init_process_group", "new_group"):
+        setattr(distributed, name, functools.partial(getattr(distributed, name), timeout=SILENCE))
     command = importlib.import_module("fairseq_cli.train")
     ending = Ending()
     batches.share_updates(command)
@@ -64,7 +72,7 @@ def train() -> int:
     except Exception as error:
         sentence = explain(error)
         if sentence is None and not shown and _ANOTHER_ENDED.search(str(error)):
-            print("another process of the training is gone; this one ends, too", file=sys.stderr)
+            print("another process of the training is gone or silent; this one ends, too", file=sys.stderr)
             return 1
         if sentence is None or shown:
             raise
@@ -79,8 +87,19 @@ def _end_with_launcher() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (AttributeError, OSError, TypeError):
         return
-    if os.getppid() == 1:  # it has ended before
+    launcher = os.environ[ELASTIC]
+    if launcher.isdecimal() and not _runs(int(launcher)):  # it ended before
         sys.exit(TRY_AGAIN)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _report(sentence: str) -> None:
@@ -137,7 +156,8 @@ class Ending:
                 return losses, should_stop
             if not _was_just_saved(cfg, trainer.get_num_updates()):
                 command.checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-            logger.info("saved after %d updates, as a process was asked to end", trainer.get_num_updates())
+            what = "ends without saving (--no-save)" if cfg.checkpoint.no_save else "saved"
+            logger.info("%s after %d updates, as a process was asked to end", what, trainer.get_num_updates())
             self.ended = True
             return losses, True
 

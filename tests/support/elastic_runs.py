@@ -130,7 +130,13 @@ class ElasticRun:
 
 
 def train_through_kills(
-    python: Path, save_dir: Path, options: Sequence[object], moments: Sequence[float], *, after_update: bool = True
+    python: Path,
+    save_dir: Path,
+    options: Sequence[object],
+    moments: Sequence[float],
+    *,
+    first: int = 1,
+    after_update: bool = True,
 ) -> list[float]:
     """Train with ``--elastic`` to the end, and kill one of its ranks at each of the moments.
 
@@ -139,6 +145,7 @@ def train_through_kills(
         save_dir: of its checkpoints.
         options: of ``train``; they must allow as many restarts.
         moments: seconds after the processes started, or started again.
+        first: the rank that is killed first; then the others in turn.
         after_update: count the seconds from the first update that they take.
 
     Returns:
@@ -147,7 +154,7 @@ def train_through_kills(
     run = ElasticRun(python, save_dir, *options)
     seconds: list[float] = []
     try:
-        for number, moment in enumerate(moments):
+        for number, moment in enumerate(moments, start=first):
             seen = len(run.updates())
             run.wait_for(lambda seen=seen: len(run.updates()) > seen if after_update else run.ranks(), "a start")
             time.sleep(moment)

@@ -63,7 +63,7 @@ def test_a_killed_process_comes_back_while_the_model_grows(
 def test_other_numbers_of_processes_go_on_with_the_same_batches(
     forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    for processes, end in ((2, 10), (3, 19), (1, 30)):
+    for processes, end in ((2, 10), (3, 30)):
         run = ElasticRun(
             forked_python.python, tmp_path, "--processes", processes, copy_reverse_data, *OPTIONS, "--max-update", end
         )
@@ -124,6 +124,19 @@ def test_a_mistake_is_not_tried_again(refusal: Callable[..., str], copy_reverse_
         "--growth-stages=2:3u,1:3u", "--save-dir", tmp_path,
     )  # fmt: skip
     assert "--growth-stages 2:3u,1:3u" in sentence
+
+
+def test_one_failure_too_many_ends_the_training(
+    forked_python: ForkedPython, copy_reverse_data: Path, tmp_path: Path
+) -> None:
+    run = ElasticRun(forked_python.python, tmp_path, "--processes", 2, "--max-restarts=0", copy_reverse_data, *OPTIONS)
+    run.wait_for_update(2)
+    os.kill(run.ranks()[1], signal.SIGKILL)
+    assert run.status() == 128 + signal.SIGKILL
+    [sentence] = [line for line in run.errors.splitlines() if ": error: " in line]
+    assert "process 1" in sentence
+    assert "--max-restarts 0" in sentence
+    assert "Traceback" not in run.errors
 
 
 def test_a_wrong_option_starts_no_process(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
