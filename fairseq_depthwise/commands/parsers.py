@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from fairseq_compat import UserError
-from fairseq_compat.ranges import check_options
+from fairseq_compat.commands.ranges import check_options
 
 Report = TypeVar("Report")
 

@@ -1,6 +1,6 @@
 """Numbers that make no sense, such as ``--beam 0`` or ``--lr -1``, are computed with, or end in a page of traceback.
 
-Here every command checks the numbers of all its options after it has read them: :mod:`fairseq_compat.ranges`.
+Here every command checks the numbers of all its options after it has read them: :mod:`fairseq_compat.commands.ranges`.
 """
 
 import functools
@@ -10,8 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from fairseq_compat.commands.ranges import ANY, check_options, options_of, range_of
 from fairseq_compat.patching import check_before_training
-from fairseq_compat.ranges import ANY, check_options, options_of, range_of
 
 
 def adjust(module: Any) -> Iterator[None]:

@@ -16,8 +16,8 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq_cli import preprocess
 
 import fairseq_depthwise  # noqa: F401  # registers its options
+from fairseq_compat.commands.ranges import RANGES, check_number, check_options
 from fairseq_compat.errors import UserError
-from fairseq_compat.ranges import RANGES, check_number, check_options
 
 PARSERS = {
     "train": fairseq_options.get_training_parser,
