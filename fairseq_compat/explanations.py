@@ -93,6 +93,10 @@ def explain(error: BaseException) -> str | None:
             f"{option} is not given (null), and this --{missing['group'].replace('_', '-')} needs it; give it a value, "
             f"such as {option} {'en' if option.endswith('-lang') else 'VALUE'}"
         )
+    if isinstance(error, RuntimeError) and message.startswith("Error(s) in loading state_dict for "):
+        path = _local_of(error, "load_model_ensemble_and_task", "filename") or "the checkpoint"
+        reasons = "; ".join(line.strip()[:200].rstrip(". ") for line in message.splitlines()[1:4])
+        return f"{path} does not fit its own options: {reasons}"
     if isinstance(error, FloatingPointError):
         return (
             f"training stopped: {message.splitlines()[0].rstrip('.') if message else 'a value is not a number'}; the "
@@ -177,6 +181,14 @@ def _raised_in(error: BaseException) -> str | None:
     """Return the name of the function that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].name if frames else None
+
+
+def _local_of(error: BaseException, function: str, name: str) -> str | None:
+    """Return a local variable of a function that an exception has gone through, as text."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == function and name in frame.f_locals:
+            return str(frame.f_locals[name])
+    return None
 
 
 def _is_constrained(error: BaseException) -> bool:

@@ -90,7 +90,7 @@ applied: list[tuple[str, str]] = []
 
 
 def shorten_interrupts() -> None:
-    """Let Ctrl-C be one word in a command that is still being imported; then ``fairseq_compat.commands.run`` takes over."""
+    """Let Ctrl-C be one word in a command that is still being imported, before ``commands/run.py`` has begun."""
     program = (sys.argv[0] if getattr(sys, "argv", None) else "").rpartition("/")[2]
     if not program.startswith("fairseq-"):
         return
