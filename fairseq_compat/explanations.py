@@ -112,6 +112,11 @@ def explain(error: BaseException) -> str | None:
                 "or translate with fairseq-depthwise translate --constraints, which goes on without them"
             )
         return "the model's scores are NaN; if it computes with --fp16, leave that out, or give another checkpoint"
+    if isinstance(error, AssertionError) and (sizes := re.match(r"world size is (\d+) but have (\d+) avail", message)):
+        return (
+            f"--distributed-world-size {sizes[1]} needs as many GPUs, and there are {sizes[2]}; several processes on "
+            "CPUs are started with torchrun"
+        )
     if (sentence := _sizes_that_fit_nothing(error, message)) is not None:
         return sentence
     if isinstance(error, NotImplementedError) and message.startswith("Unknown post_process option: "):

@@ -34,6 +34,7 @@ from fairseq_compat.explanations import explain
         (ImportError("Please install editdistance to use WER scorer"), ["Please install editdistance"]),
         (AssertionError("--sampling requires --nbest to be equal to --beam"), ["--nbest to be equal to --beam"]),
         (KeyError("steps"), ["--print-step"]),
+        (AssertionError("world size is 2 but have 0 available devices"), ["--distributed-world-size 2", "are 0"]),
         (AssertionError("--sampling-topk requires --sampling"), ["--sampling-topk"]),
         (AssertionError("Sentences lengths should not exceed max_tokens=7"), ["--max-tokens 7"]),
         (AssertionError("min_len cannot be larger than max_len, please adjust these!"), ["--min-len"]),

@@ -30,6 +30,17 @@ def adjust(module: Any) -> Iterator[None]:
 
         module.main = main
         return
+    if module.__name__ == "fairseq_cli.score":
+        get_parser = module.get_parser
+
+        @functools.wraps(get_parser)
+        def get_checked_parser() -> ArgumentParser:
+            parser: ArgumentParser = get_parser()
+            parser.__class__ = _CheckedParser
+            return parser
+
+        module.get_parser = get_checked_parser
+        return
     original = module.parse_args_and_arch
 
     @functools.wraps(original)
@@ -40,6 +51,15 @@ def adjust(module: Any) -> Iterator[None]:
         return result
 
     module.parse_args_and_arch = parse_args_and_arch
+
+
+class _CheckedParser(ArgumentParser):
+    """A parser that checks numbers after it has read them."""
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
+        options = super().parse_args(*args, **kwargs)
+        check_options(vars(options))
+        return options
 
 
 def _describe(parser: ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
-from fairseq_cli import preprocess
+from fairseq_cli import preprocess, score
 
 import fairseq_depthwise  # noqa: F401  # registers its options
 from fairseq_compat.commands.ranges import RANGES, check_number, check_options
@@ -116,8 +116,10 @@ def test_what_is_no_number_is_left_alone() -> None:
         check_number("unknown", math.nan)
 
 
-def test_preprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its options are read in a way of their own."""
+def test_preprocessing_and_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their options are read in ways of their own."""
+    with pytest.raises(UserError, match="--order 0 "):
+        score.get_parser().parse_args(["--ref", "a", "--order", "0"])
     monkeypatch.setattr("sys.argv", ["fairseq-preprocess", "--workers", "0"])
     with pytest.raises(UserError, match="--workers 0 "):
         preprocess.main(fairseq_options.get_preprocessing_parser().parse_args())
