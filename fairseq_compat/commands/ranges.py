@@ -170,7 +170,7 @@ def _are_betas(betas: Any) -> bool:
         try:
             betas = evaluate(betas)
         except UserError:
-            return False
+            return True  # no literal, about which the optimizer says more
     return (
         isinstance(betas, (list, tuple))
         and len(betas) == 2

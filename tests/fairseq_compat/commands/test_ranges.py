@@ -50,7 +50,6 @@ def parse(command: str, *given: str) -> Any:
         ("train", "--criterion=label_smoothed_cross_entropy --label-smoothing=2", "--label-smoothing 2 "),
         ("train", "--optimizer=adam --adam-betas=(1,2,3)", "--adam-betas (1,2,3) "),
         ("train", "--optimizer=adam --adam-betas=(0.9,1)", "--adam-betas (0.9,1) "),
-        ("train", "--optimizer=adam --adam-betas=x", "--adam-betas x "),
         ("train", "--save-interval-updates=-1", "--save-interval-updates -1 "),
         ("train", "--encoder-layers=1000000000", "--encoder-layers 1000000000 "),
         ("train", "--patience=-7", "--patience -7 "),
