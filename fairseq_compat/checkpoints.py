@@ -116,7 +116,30 @@ def require_checkpoint(state: Any, name: str) -> None:
             raise UserError(
                 f"{name} is not a fairseq checkpoint: its entry {entry} is {_shown(value)}; it must be {kind.words}"
             )
+    _require_plain(state["model"], name)
     _require_small(options_in(state), state["model"], name)
+
+
+def _require_plain(values: Mapping[str, torch.Tensor], name: str) -> None:
+    """Raise UserError for a tensor that is no array of real numbers, or one of few numbers that are repeated.
+
+    A file of kilobytes can hold a tensor of terabytes in the latter way.
+    """
+    for key, tensor in values.items():
+        kinds = {"sparse": tensor.layout is not torch.strided, "complex": tensor.is_complex(), "empty": tensor.is_meta}
+        if kind := next((kind for kind, found in kinds.items() if found), None):
+            raise UserError(f"{name} cannot be loaded: its tensor {key} is {kind}; it must be dense, of real numbers")
+        if tensor.numel() > _MOST_REPEATED:
+            stored = tensor.untyped_storage().nbytes() // tensor.element_size()
+            if stored < tensor.numel():
+                raise UserError(
+                    f"{name} cannot be loaded: its tensor {key} has {tensor.numel():,} values, of which the file holds "
+                    f"{stored:,}"
+                )
+
+
+#: Values of a tensor that may be views of fewer; small ones cost nothing.
+_MOST_REPEATED = 2**20
 
 
 class _Kind(NamedTuple):

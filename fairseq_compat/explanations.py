@@ -93,6 +93,10 @@ def explain(error: BaseException) -> str | None:
             f"{option} is not given (null), and this --{missing['group'].replace('_', '-')} needs it; give it a value, "
             f"such as {option} {'en' if option.endswith('-lang') else 'VALUE'}"
         )
+    if isinstance(error, RuntimeError) and message.startswith("Error(s) in loading state_dict for "):
+        path = _local_of(error, "load_model_ensemble_and_task", "filename") or "the checkpoint"
+        reasons = "; ".join(line.strip()[:200].rstrip(". ") for line in message.splitlines()[1:4])
+        return f"{path} does not fit its own options: {reasons}"
     if isinstance(error, FloatingPointError):
         return (
             f"training stopped: {message.splitlines()[0].rstrip('.') if message else 'a value is not a number'}; the "
@@ -108,6 +112,11 @@ def explain(error: BaseException) -> str | None:
                 "or translate with fairseq-depthwise translate --constraints, which goes on without them"
             )
         return "the model's scores are NaN; if it computes with --fp16, leave that out, or give another checkpoint"
+    if isinstance(error, AssertionError) and (sizes := re.match(r"world size is (\d+) but have (\d+) avail", message)):
+        return (
+            f"--distributed-world-size {sizes[1]} needs as many GPUs, and there are {sizes[2]}; several processes on "
+            "CPUs are started with torchrun"
+        )
     if (sentence := _sizes_that_fit_nothing(error, message)) is not None:
         return sentence
     if isinstance(error, NotImplementedError) and message.startswith("Unknown post_process option: "):
@@ -177,6 +186,14 @@ def _raised_in(error: BaseException) -> str | None:
     """Return the name of the function that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].name if frames else None
+
+
+def _local_of(error: BaseException, function: str, name: str) -> str | None:
+    """Return a local variable of a function that an exception has gone through, as text."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == function and name in frame.f_locals:
+            return str(frame.f_locals[name])
+    return None
 
 
 def _is_constrained(error: BaseException) -> bool:

@@ -63,7 +63,12 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.data.token_block_dataset": ("options.numpy_aliases",),
     "fairseq.data.encoders.subword_nmt_bpe": ("data.subword_codes",),
     "fairseq.modules.dynamic_crf_layer": ("options.numpy_aliases",),
-    "fairseq_cli.score": ("data.sacrebleu_files", "data.sentence_bleu", "options.readable_errors"),
+    "fairseq_cli.score": (
+        "data.sacrebleu_files",
+        "data.sentence_bleu",
+        "options.option_ranges",
+        "options.readable_errors",
+    ),
     **{f"fairseq_cli.{command}": ("options.readable_errors",) for command in ("eval_lm", "generate", "hydra_train")},
     "fairseq_cli.preprocess": ("options.option_ranges", "options.readable_errors"),
     "fairseq_cli.validate": ("options.readable_errors", "data.task_of_the_checkpoint"),
@@ -93,7 +98,7 @@ applied: list[tuple[str, str]] = []
 
 
 def shorten_interrupts() -> None:
-    """Let Ctrl-C be one word in a command that is still being imported; then ``fairseq_compat.command`` takes over."""
+    """Let Ctrl-C be one word in a command that is still being imported, before ``commands/run.py`` has begun."""
     program = (sys.argv[0] if getattr(sys, "argv", None) else "").rpartition("/")[2]
     if not program.startswith("fairseq-"):
         return

@@ -10,7 +10,7 @@ import argparse
 import io
 import sys
 
-from fairseq_compat.command import open_closed_streams, run_command
+from fairseq_compat.commands.run import open_closed_streams, run_command
 from fairseq_compat.process import keep_freed_memory
 from fairseq_depthwise.commands import (
     average,

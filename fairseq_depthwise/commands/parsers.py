@@ -7,8 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from fairseq_compat import UserError
-from fairseq_compat.ranges import check_options
+from fairseq_compat.commands.ranges import check_options
 
 Report = TypeVar("Report")
 
@@ -27,10 +26,7 @@ class SubcommandParser(argparse.ArgumentParser):
             options, rest = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
-        try:
-            check_options(vars(options))
-        except UserError as error:
-            self.error(str(error))
+        check_options(vars(options))
         return options, rest
 
 

@@ -7,8 +7,8 @@ import multiprocessing
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any
 
@@ -32,6 +32,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "sdt": ("sdt_transformer", {}),
     "mute, 4 units": ("mute_transformer", {}),
 }
+
+
+#: Seconds until a process counts as one that hangs.
+_LONGEST = 600
 
 
 @dataclass(frozen=True)
@@ -107,13 +111,45 @@ def check_device(
                 arguments = (row, device, size or Size())
                 row = _in_a_process(_measure, *arguments) if isolated else _measure(*arguments)
             except Exception as error:  # of the driver, a kernel, the process: many kinds
-                row.status, row.remark = "failed", f"{type(error).__name__}: {first_line(error)}"
+                known = isinstance(error, ChildProcessError)
+                row.status, row.remark = (
+                    "failed",
+                    str(error) if known else f"{type(error).__name__}: {first_line(error)}",
+                )
             yield row
 
 
 def _in_a_process(function: Callable[..., Row], *arguments: Any) -> Row:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+    """Return what a function returns in a process of its own.
+
+    Raises:
+        ChildProcessError: the process died, or took too long and was killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(sender, function, arguments))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(_LONGEST):
+            raise ChildProcessError(f"no result after {_LONGEST} seconds")
+        result = receiver.recv()
+    except EOFError:
+        process.join()
+        raise ChildProcessError(f"its process ended with status {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
+    if isinstance(result, Row):
+        return result
+    raise ChildProcessError(result)
+
+
+def _send(sender: Connection, function: Callable[..., Row], arguments: tuple[Any, ...]) -> None:
+    try:
+        sender.send(function(*arguments))
+    except Exception as error:  # many cannot be sent
+        sender.send(f"{type(error).__name__}: {first_line(error)}")
 
 
 def _measure(row: Row, device_name: str, size: Size) -> Row:

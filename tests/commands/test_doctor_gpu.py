@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -70,9 +71,16 @@ def test_json_and_status_where_all_is_right(
 def test_a_process_that_dies_is_a_failed_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_check, "MODELS", {"stock": MODELS["stock"]})
     real = device_check._in_a_process
-    monkeypatch.setattr(device_check, "_in_a_process", lambda function, *rest: real(os._exit, 3))
-    (row,) = check_device("cpu", TINY, precisions=("fp32",))
-    assert row.status == "failed"
-    assert "Broken" in row.remark
+    for work, seconds, remark in (
+        ((os._exit, 3), 60, "ended with status 3"),
+        ((os.listdir, "no such folder"), 60, "FileNotFoundError"),
+        ((time.sleep, 60), 1, "no result after 1 seconds"),
+    ):
+        monkeypatch.setattr(device_check, "_LONGEST", seconds)
+        monkeypatch.setattr(device_check, "_in_a_process", lambda *_, work=work: real(*work))
+        (row,) = check_device("cpu", TINY, precisions=("fp32",))
+        assert row.status == "failed"
+        assert remark in row.remark
+    monkeypatch.setattr(device_check, "_LONGEST", 120)
     monkeypatch.setattr(device_check, "_in_a_process", real)
     assert next(check_device("cpu", TINY, precisions=("fp32",))).status == "ok"

@@ -281,6 +281,22 @@ def test_entries_of_another_type(entry: dict[str, object]) -> None:
         checkpoints.require_checkpoint({**state, **entry}, "a.pt")
 
 
+@pytest.mark.parametrize(
+    ("tensor", "found"),
+    [
+        (torch.ones(2, 2).to_sparse(), "is sparse"),
+        (torch.ones(2, dtype=torch.complex64), "is complex"),
+        (torch.ones(2, device="meta"), "is empty"),
+        (torch.ones(1).expand(3 * 10**9), "has 3,000,000,000 values, of which the file holds 1"),
+    ],
+)
+def test_tensors_that_are_no_arrays_of_numbers(tensor: torch.Tensor, found: str) -> None:
+    values = {"w": torch.ones(3, 2).t(), "v": torch.ones(1).expand(5)}
+    checkpoints.require_checkpoint({"cfg": {}, "model": values}, "a.pt")
+    with pytest.raises(UserError, match=f"a.pt .* tensor x {found}"):
+        checkpoints.require_checkpoint({"cfg": {}, "model": {**values, "x": tensor}}, "a.pt")
+
+
 @pytest.mark.parametrize("depth", [10**9, 10**5000, float("inf")], ids=["whole", "long", "infinite"])
 @pytest.mark.parametrize(
     "options",

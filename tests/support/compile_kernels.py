@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from fairseq_depthwise.models.depthwise_lstm.kernels import triton_gate_update, triton_norm_activation
-from fairseq_depthwise.models.depthwise_lstm.kernels.triton_rows import warps_for
+from fairseq_depthwise.models.depthwise_lstm.kernels.triton_rows import launch_options
 
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.uint8: "*u8"}
 NUMBERS = {int: "i32", float: "fp32"}
@@ -77,7 +77,7 @@ def compile_for(arch: int, kernel: Any, arguments: tuple[Any, ...], columns: int
         constexprs={**none, **constants},
         attrs={(index,): [["tt.divisibility", 16]] for index in aligned},
     )
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": warps_for(columns)})
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=launch_options(columns))
 
 
 for turn, arch in enumerate(map(int, sys.argv[1:])):

@@ -1,6 +1,6 @@
 """Numbers that make no sense, such as ``--beam 0`` or ``--lr -1``, are computed with, or end in a page of traceback.
 
-Here every command checks the numbers of all its options after it has read them: :mod:`fairseq_compat.ranges`.
+Here every command checks the numbers of all its options after it has read them: :mod:`fairseq_compat.commands.ranges`.
 """
 
 import functools
@@ -10,8 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from fairseq_compat.commands.ranges import ANY, check_options, options_of, range_of
 from fairseq_compat.patching import check_before_training
-from fairseq_compat.ranges import ANY, check_options, options_of, range_of
 
 
 def adjust(module: Any) -> Iterator[None]:
@@ -30,6 +30,17 @@ def adjust(module: Any) -> Iterator[None]:
 
         module.main = main
         return
+    if module.__name__ == "fairseq_cli.score":
+        get_parser = module.get_parser
+
+        @functools.wraps(get_parser)
+        def get_checked_parser() -> ArgumentParser:
+            parser: ArgumentParser = get_parser()
+            parser.__class__ = _CheckedParser
+            return parser
+
+        module.get_parser = get_checked_parser
+        return
     original = module.parse_args_and_arch
 
     @functools.wraps(original)
@@ -40,6 +51,15 @@ def adjust(module: Any) -> Iterator[None]:
         return result
 
     module.parse_args_and_arch = parse_args_and_arch
+
+
+class _CheckedParser(ArgumentParser):
+    """A parser that checks numbers after it has read them."""
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
+        options = super().parse_args(*args, **kwargs)
+        check_options(vars(options))
+        return options
 
 
 def _describe(parser: ArgumentParser) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fairseq_compat.command import open_closed_streams, run_command
+from fairseq_compat.commands.run import open_closed_streams, run_command
 
 #: Modules of commands whose results are files.
 _WRITE_FILES = ("train", "hydra_train", "preprocess")

@@ -123,6 +123,10 @@ def _require_units(loaded: LoadedModel) -> None:
         raise UserError(f"{loaded.path} has one unit in each layer, and so no pairs to compare; give a model of 2 to 8")
 
 
+#: Tokens of a sentence whose attention is drawn; a cell for each pair takes matplotlib seconds here, hours with more.
+_LONGEST_DRAWN = 300
+
+
 def _attention_row(loaded: LoadedModel, title: str, options: argparse.Namespace) -> AttentionRow:
     from fairseq_depthwise.analysis.units.figures import AttentionRow
     from fairseq_depthwise.analysis.units.recorder import attention_maps
@@ -135,5 +139,11 @@ def _attention_row(loaded: LoadedModel, title: str, options: argparse.Namespace)
         tokens = loaded.encode(options.sentence)
     else:
         tokens = loaded.sentence(options.subset, options.sentence_index)
+    if (length := tokens.size(-1)) > _LONGEST_DRAWN:
+        option = "--sentence" if options.sentence is not None else f"--sentence-index {options.sentence_index}"
+        raise UserError(
+            f"{option} has {length} tokens, its end included, and a figure of the attention shows at most "
+            f"{_LONGEST_DRAWN}; give a shorter one"
+        )
     maps = attention_maps(loaded.model.encoder, tokens, layer - 1)
     return AttentionRow(f"{title}, layer {layer}", loaded.words(tokens), maps)

@@ -13,7 +13,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import register_model_architecture
 
 from fairseq_compat import UserError
-from fairseq_compat.ranges import check_number
+from fairseq_compat.commands.ranges import check_number
 
 Config = TypeVar("Config", bound="EncoderDecoderConfig")
 

@@ -175,6 +175,7 @@ def test_figures_without_matplotlib(
         ("{mute} --data {larger}", "--data {larger}: the source dictionary has 14"),
         ("{mute} --data {data} --layer 1", "--layer is for --attention-output"),
         ("{mute} --data {data} --sentence a", "--sentence is for --attention-output"),
+        ("{drawn} --sentence LONG", "--sentence has 302 tokens"),
         ("{mute} --data {data} --attention-output a.png", "--attention-output a.png"),
         ("{mute} --data {data} --output {folder}/figure.bmp", "--output {folder}/figure.bmp"),
         ("{drawn} --sentence-index 7", "--sentence-index 7 is out of range; --subset valid of {data}"),
@@ -193,6 +194,7 @@ def test_refused(words: str, named: str, mute: str, tmp_path: Path, data: str, r
         "single": unit_checkpoint(tmp_path, "single.pt", encoder_units=1),
         "drawn": f"{mute} --data {data} --attention-output {figure}",
     }  # fmt: skip
-    given = [" " if word == "SPACE" else word for word in words.format(**known).split()]
+    texts = {"SPACE": " ", "LONG": " ".join(["w1"] * 301)}
+    given = [texts.get(word, word) for word in words.format(**known).split()]
     assert refusal("units", *given).startswith(named.format(**known))
     assert not figure.exists()

@@ -80,8 +80,12 @@ def _checked_kernel(device: torch.device, gates: Gates, net: HiddenNet) -> str:
 
     case = (device, kind_of(gates, net, device))
     if case not in _first_uses:
-        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return "eager"  # a CUDA graph is being captured, which nothing else may disturb
+        # Nothing else may disturb a CUDA graph that is being captured; a backward pass that calls this, for a layer
+        # whose activations are recomputed, occupies the thread that another one would need.
+        if torch._C._current_graph_task_id() != -1 or (
+            device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        ):
+            return "eager"
         _first_uses[case] = find_problem(*case)
     if (problem := _first_uses[case]) is not None:
         _fall_back("triton", problem)

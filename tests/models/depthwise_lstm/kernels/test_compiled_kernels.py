@@ -29,10 +29,11 @@ def test_every_kernel_compiles_for_every_gpu(tmp_path: Path) -> None:
     """Forward and backward, in float32, bf16, fp16 and autocast, widths 192 to 1024."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     result = subprocess.run(
-        [sys.executable, SCRIPT, *map(str, ARCHES)], capture_output=True, text=True, timeout=300,
+        [sys.executable, SCRIPT, *map(str, ARCHES)], capture_output=True, text=True, timeout=600,
         env={**environment, "TRITON_CACHE_DIR": str(tmp_path)},  # nothing comes from an earlier run
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
+    assert "FP_FUSION" not in result.stderr  # what another version of Triton would decide otherwise
     programs = [json.loads(line) for line in result.stdout.splitlines()]
     sources = [file.read_text("utf-8") for file in Path(fairseq_depthwise.__file__).parent.rglob("triton_*.py")]
     kernels = {name for source in sources for name in re.findall(r"^def (_\w+_kernel)\(", source, re.M)}

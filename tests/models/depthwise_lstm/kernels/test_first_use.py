@@ -164,12 +164,17 @@ def test_a_check_disturbs_nothing(checks: list[Any]) -> None:
 def test_where_nothing_can_be_checked_now_the_readable_cell_is_used(
     monkeypatch: pytest.MonkeyPatch, checks: list[Any]
 ) -> None:
-    """While a whole model is compiled, or a CUDA graph captured; what is known by then counts."""
+    """While a model is compiled, a CUDA graph captured, or within a backward pass; what is known by then counts."""
     cell = build_cell(kernel="auto")
     arguments: dict[str, Any] = {"fusible": True, "gates": cell.gates, "net": cell.hidden_net}
     with monkeypatch.context() as patch:
         patch.setattr(torch.compiler, "is_compiling", lambda: True)
         assert kernel_of(cell) == "eager"
+    chosen = []
+    leaf = torch.ones(1, requires_grad=True)
+    leaf.register_hook(lambda grad: chosen.append(kernel_of(cell)))
+    leaf.sum().backward()
+    assert chosen == ["eager"]
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(fused_cell, "_missing_triton", lambda device: None)
     assert fused_cell.choose_kernel("auto", torch.device("cuda"), **arguments) == "eager"

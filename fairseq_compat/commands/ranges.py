@@ -104,6 +104,7 @@ _TABLE: dict[Range, str] = {
     SHARE: "ema_decay momentum unit_mask_rate unit_noise_rate final_lr_scale init_lr_scale",
     Range(at_least=0, at_most=1, off=-1): "sampling_topp",
     Range(at_least=1, at_most=10_000): "beam",
+    Range(at_least=1, at_most=4): "order",
     Range(at_least=0, at_most=2**24): "max_len_b",
     Range(at_least=1, off=-1): "sampling_topk diverse_beam_groups",
 }
@@ -169,7 +170,7 @@ def _are_betas(betas: Any) -> bool:
         try:
             betas = evaluate(betas)
         except UserError:
-            return False
+            return True  # no literal, about which the optimizer says more
     return (
         isinstance(betas, (list, tuple))
         and len(betas) == 2

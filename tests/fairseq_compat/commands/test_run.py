@@ -13,7 +13,7 @@ import pytest
 
 PROGRAM = """
 import logging, sys
-from fairseq_compat.command import open_closed_streams, run_command
+from fairseq_compat.commands.run import open_closed_streams, run_command
 open_closed_streams()
 logging.basicConfig(stream=sys.stdout)
 def results():
