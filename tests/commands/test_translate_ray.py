@@ -256,6 +256,12 @@ def test_refused(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_missing_model(text: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairseq_depthwise.serving.cluster.ray_blocks.importlib.util.find_spec", lambda name: name)
+    given = ["translate", tmp_path / "none.pt", text, "--cpu", "--ray", "--output", tmp_path / "out"]
+    assert "none.pt does not exist" in refusal(*given)
+
+
 def test_without_ray(
     model: str, text: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
