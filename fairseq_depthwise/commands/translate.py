@@ -215,7 +215,8 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
         translate_large_text(text, options.ray or None, demand, functools.partial(_load_actor, sent, precision))
     except (KeyboardInterrupt, SystemExit) as error:
         # Ray's library, interrupted, sometimes crashes when Python takes it down: this process ends before that.
-        atexit.register(os._exit, error.code if isinstance(error, SystemExit) else 130)
+        status = error.code if isinstance(error, SystemExit) else 130
+        atexit.register(os._exit, status if isinstance(status, int) else 1)
         raise
     return 0
 
