@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import functools
 import hashlib
 import json
@@ -19,6 +20,7 @@ from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise import tables
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
 from fairseq_depthwise.commands.translator_options import (
     add_search_options,
@@ -190,6 +192,7 @@ _FREE = {
 def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: str | None) -> int:
     from fairseq_depthwise.serving.cluster.large_text import LargeText, require_folder, translate_large_text
     from fairseq_depthwise.serving.cluster.ray_blocks import Demand, require_ray
+    from fairseq_depthwise.serving.exported_folder import is_exported
 
     require_ray(options.ray or None)
     if options.reference:
@@ -199,6 +202,8 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
         raise UserError(f"--ray reads files, so that a second start can go on, and {name} is none; write it to one")
     if (options.output is None) == (options.output_folder is None):
         raise UserError("--ray writes to --output FILE or to --output-folder FOLDER; give one of them")
+    if not is_exported(options.model):
+        checkpoint_files(options.model)  # which says what is missing, before Ray is started
     option, output = "--output", output_path
     if output is None:
         option, output = "--output-folder", require_folder(options.output_folder, options.files, force=options.force)
@@ -206,7 +211,13 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
     text = LargeText(options.files, option, output, options.buffer_lines, depends_on, options.force)
     demand = Demand(options.ray_actors, options.threads or 1, gpu=not options.cpu)
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
-    translate_large_text(text, options.ray or None, demand, functools.partial(_load_actor, sent, precision))
+    try:
+        translate_large_text(text, options.ray or None, demand, functools.partial(_load_actor, sent, precision))
+    except (KeyboardInterrupt, SystemExit) as error:
+        # Ray's library, interrupted, sometimes crashes when Python takes it down: this process ends before that.
+        status = error.code if isinstance(error, SystemExit) else 130
+        atexit.register(os._exit, status if isinstance(status, int) else 1)
+        raise
     return 0
 
 
@@ -260,6 +271,8 @@ def _translate(translator: LoadedTranslator, output: IO[bytes], options: argpars
         if not at_once and time.monotonic() - last_report > _EVERY:
             last_report = time.monotonic()
             print(f"  {_lines(done)}, {done / (last_report - started):,.1f} a second", file=sys.stderr)
+    if not done:
+        output.write(compressed(options.output or "", b""))
     if not at_once:
         print(f"{_lines(done)} translated in {time.monotonic() - started:,.1f} s", file=sys.stderr)
 

@@ -211,6 +211,9 @@ def test_compressed_text_and_output(model: str, text: str, tmp_path: Path, capsy
     output = tmp_path / "out.gz"
     assert translated(capsys, model, str(tmp_path / "text.gz"), "--output", str(output), "--buffer-lines", "2") == []
     assert gzip.decompress(output.read_bytes()).decode().split("\n")[:-1] == expected
+    (tmp_path / "empty").touch()
+    translated(capsys, model, str(tmp_path / "empty"), "--output", str(output), "--force")
+    assert (bool(output.read_bytes()), gzip.decompress(output.read_bytes())) == (True, b"")
 
 
 def test_sampling(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,10 +129,10 @@ def test_killed_and_then_a_node_is_lost(
     model: str, cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The second start has the blocks of the first; the whole is what is translated without Ray."""
-    lines = [" ".join(f"w{(number * step) % 8}" for step in range(1, 7)) for number in range(600)]
+    lines = [" ".join(f"w{(number * step) % 8}" for step in range(1, 7)) for number in range(360)]
     first, second = tmp_path / "first", tmp_path / "second.gz"
-    first.write_text("".join(f"{line}\n" for line in lines[:310]), encoding="utf-8")
-    second.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines[310:]).encode()))
+    first.write_text("".join(f"{line}\n" for line in lines[:190]), encoding="utf-8")
+    second.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines[190:]).encode()))
     output, blocks = tmp_path / "out", tmp_path / "out.blocks"
     given = [model, first, second, *SEARCH, *SLOW, "--output-folder", output, "--ray", cluster.address]
 
@@ -254,6 +254,12 @@ def test_refused(
             answer.start()
         assert named.format(**places) in refusal("translate", model, *words.format(**places).split(), "--cpu")
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_missing_model(text: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairseq_depthwise.serving.cluster.ray_blocks.importlib.util.find_spec", lambda name: name)
+    given = ["translate", tmp_path / "none.pt", text, "--cpu", "--ray", "--output", tmp_path / "out"]
+    assert "none.pt does not exist" in refusal(*given)
 
 
 def test_without_ray(

@@ -15,7 +15,7 @@ from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_depthwise.serving.cluster.block_folder import BlockFolder, block_folder
 from fairseq_depthwise.serving.cluster.ray_blocks import ActorPool, Demand, Loaded, ray_cluster
-from fairseq_depthwise.text_files import Block, blocks_of, file_digest
+from fairseq_depthwise.text_files import Block, blocks_of, compressed, file_digest
 
 #: As the marker of an output folder names it.
 KIND = "folder of translations"
@@ -48,10 +48,6 @@ class LargeText:
     def is_folder(self) -> bool:
         """Whether there is an output for each file."""
         return self.option == "--output-folder"
-
-    def name_of(self, file: int) -> str:
-        """Return the name of the output that has a file's translations."""
-        return os.path.basename(self.files[file]) if self.is_folder else self.output
 
 
 def require_folder(path: str, files: Sequence[str], *, force: bool) -> str:
@@ -129,11 +125,16 @@ def _write(text: LargeText, folder: BlockFolder, counts: Sequence[int]) -> None:
         with atomic_write(text.output) as output:
             for file, count in enumerate(counts):
                 folder.copy(file, count, output)
+            if not any(counts):
+                output.write(compressed(text.output, b""))
         return
     with folder_written_whole(text.output, KIND, replace=text.force) as place:
         for file, count in enumerate(counts):
-            with atomic_write(os.path.join(place, text.name_of(file))) as output:
+            name = os.path.basename(text.files[file])
+            with atomic_write(os.path.join(place, name)) as output:
                 folder.copy(file, count, output)
+                if not count:
+                    output.write(compressed(name, b""))
 
 
 def _say(sentence: str) -> None:

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
@@ -191,7 +191,8 @@ def _start_or_connect(ray: Any, address: str | None, demand: Demand) -> None:
         cpus = max(cores, (demand.actors or 1) * demand.threads)
         here = {"num_cpus": cpus, "num_gpus": None if demand.gpu else 0, "object_store_memory": _STORE}
     try:
-        with _limited(_CONNECT):
+        # Interrupted while it starts, Ray would leave processes behind for a minute.
+        with _limited(_CONNECT), _interrupted_later() if here else nullcontext():
             ray.init(address or "local", include_dashboard=False if here else None, **here, **settings)
     except (_TooLong, OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -238,6 +239,16 @@ def _limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of what is done here."""
+    interrupts: list[int] = []
+    with _handling({signal.SIGINT: lambda number, frame: interrupts.append(number)}):
+        yield
+    if interrupts:
+        raise KeyboardInterrupt
 
 
 @contextmanager
