@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from second_reading import read_activation, read_attention, read_embedding, read_linear, read_norm
+from second_reading_connections import READINGS
 from tiny_models import FAMILIES
 from torch import Tensor, nn
 
@@ -71,7 +72,10 @@ def read_encoder(
 
     layers = len(encoder.layers)
     p = (FAMILIES["sdt_transformer"] | options)["encoder_block_size"]
-    if p == 0:
+    kind = options.get("encoder_connection", "blocks")
+    if kind != "blocks":
+        x = READINGS[kind](encoder.connection, lambda number, h: run(h, [number]), x, layers, p)
+    elif p == 0:
         x = run(x, range(layers))
     else:
         y = [x]
@@ -87,8 +91,12 @@ def read_features(model: nn.Module, source: Tensor, target: Tensor, options: dic
     encoded = read_encoder(model, source, options).output
     decoder = model.decoder
     x = read_embedding(decoder.embedding.tokens.weight, target)
-    for layer in decoder.layers:
-        x = read_decoder_layer(layer, x, encoded, *read_options(options))
+    kind, given = options.get("decoder_connection", "residual"), read_options(options)
+
+    def run(number: int, h: Tensor) -> Tensor:
+        return read_decoder_layer(decoder.layers[number], h, encoded, *given)
+
+    x = READINGS[kind](decoder.connection, run, x, len(decoder.layers), 0)
     return read_norm(decoder.connection.final_norm, x)
 
 
