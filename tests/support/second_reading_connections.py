@@ -1,39 +1,51 @@
-"""A second reading of the connections over depth, position by position, from their parameters.
-
-``run(number, x)`` gives what layer ``number`` makes of T x C; what it adds is that without x.
-"""
+"""A second reading of the connections over depth, position by position, from their parameters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
+from second_reading import read_linear, read_norm
 from torch import Tensor, nn
 
-RunLayer = Callable[[int, Tensor], Tensor]
+#: V_1 (T x C), its weight, and that of the layer's own values.
+Blend = tuple[Tensor, float, float]
 
 
-def read_residual(_: nn.Module, run: RunLayer, x: Tensor, layers: int, p: int) -> Tensor:
-    for number in range(layers):
-        x = run(number, x)
+class Connected(NamedTuple):
+    """A stack: its connection, its layers, the size of its blocks, and what a layer makes of T x C."""
+
+    connection: nn.Module
+    layers: list[nn.Module]
+    p: int
+    read_layer: Callable[[nn.Module, Tensor, Blend | None], Tensor]
+
+    def run(self, number: int, x: Tensor, blend: Blend | None = None) -> Tensor:
+        return self.read_layer(self.layers[number], x, blend)
+
+
+def read_residual(stack: Connected, x: Tensor) -> Tensor:
+    for number in range(len(stack.layers)):
+        x = stack.run(number, x)
     return x
 
 
-def read_average(connection: nn.Module, run: RunLayer, x: Tensor, layers: int, p: int) -> Tensor:
+def read_average(stack: Connected, x: Tensor) -> Tensor:
     """DenseFormer: X_i = layer i of Y_{i-1}, and Y_i the sum over j of a_ij X_j."""
     inputs = [x]
-    for number in range(layers):
-        inputs.append(run(number, x))
-        weights = connection.rows[number].tolist()
+    for number in range(len(stack.layers)):
+        inputs.append(stack.run(number, x))
+        weights = stack.connection.rows[number].tolist()
         assert len(weights) == len(inputs)
         x = torch.stack([w * y for w, y in zip(weights, inputs, strict=True)]).sum(0)
     return x
 
 
-def read_attention_residuals(connection: nn.Module, run: RunLayer, x: Tensor, layers: int, p: int) -> Tensor:
+def read_attention_residuals(stack: Connected, x: Tensor) -> Tensor:
     """Attention Residuals; with p > 1 over the sums of blocks, and the sum so far of the block that a layer is in."""
-    p = max(p, 1)
+    p = max(stack.p, 1)
     added: list[Tensor] = []
 
     def sources(reader: int) -> list[Tensor]:
@@ -45,7 +57,7 @@ def read_attention_residuals(connection: nn.Module, run: RunLayer, x: Tensor, la
     def read(reader: int) -> Tensor:
         if reader == 0:
             return x
-        query = connection.rows[reader - 1]
+        query = stack.connection.rows[reader - 1]
         result = torch.zeros_like(x)
         for t in range(len(x)):
             scores = []
@@ -58,24 +70,24 @@ def read_attention_residuals(connection: nn.Module, run: RunLayer, x: Tensor, la
                 result[t] += share / sum(exponents) * source[t]
         return result
 
-    for number in range(layers):
+    for number in range(len(stack.layers)):
         h = read(number)
-        added.append(run(number, h) - h)
-    return read(layers)
+        added.append(stack.run(number, h) - h)
+    return read(len(stack.layers))
 
 
-def read_hyper(connection: nn.Module, run: RunLayer, x: Tensor, layers: int, p: int) -> Tensor:
+def read_hyper(stack: Connected, x: Tensor) -> Tensor:
     """Hyper-connections, and mHC where there is a bias for the logits."""
-    n = connection.streams
+    n = stack.connection.streams
     streams = [[x[t].clone() for _ in range(n)] for t in range(len(x))]
-    for number in range(layers):
-        mixing = connection.mixings[number]
+    for number in range(len(stack.layers)):
+        mixing = stack.connection.mixings[number]
         weights = _manifold if hasattr(mixing, "bias") else _plain
         matrices = [weights(mixing, streams[t], n) for t in range(len(x))]
         h = torch.stack(
             [torch.stack([pre[i] * streams[t][i] for i in range(n)]).sum(0) for t, (pre, _, _) in enumerate(matrices)]
         )
-        added = run(number, h) - h
+        added = stack.run(number, h) - h
         for t, (_, post, residual) in enumerate(matrices):
             old = streams[t]
             streams[t] = [
@@ -117,9 +129,20 @@ def _manifold(mixing: nn.Module, own: list[Tensor], n: int) -> tuple[list[float]
     return pre, post, matrix
 
 
+def read_value_residual(stack: Connected, x: Tensor) -> Tensor:
+    """ResFormer: from the second layer on, two scalars mix the first layer's values with the layer's own."""
+    layer = stack.layers[0]
+    first = read_linear(layer.self_attention.value_projection, read_norm(layer.self_attention_norm, x))
+    for number in range(len(stack.layers)):
+        weights = stack.connection.rows[number - 1].tolist() if number else None
+        x = stack.run(number, x, None if weights is None else (first, weights[0], weights[1]))
+    return x
+
+
 READINGS: dict[str, Callable[..., Tensor]] = {
     "residual": read_residual,
     "average": read_average,
     "attention": read_attention_residuals,
     "hyper": read_hyper,
+    "value-residual": read_value_residual,
 }

@@ -98,9 +98,10 @@ SDT_VARIANTS: dict[str, dict[str, Any]] = {
         "sdt, adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
         **{
             f"sdt, {name}": {"encoder_block_size": 0, "encoder_connection": name, "decoder_connection": name}
-            for name in ("average", "attention", "hyper")
+            for name in ("average", "attention", "hyper", "value-residual")
         },
         "sdt, attention by blocks": {"encoder_connection": "attention"},
+        "sdt, scaled norms": {"norm_scaling": True, "encoder_block_size": 0},
         "sdt, streams on a manifold": {
             "encoder_block_size": 0,
             "encoder_connection": "hyper",

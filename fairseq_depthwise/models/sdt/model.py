@@ -35,6 +35,7 @@ class SDTTransformerConfig(ResidualConfig):
     )
     encoder_connection: str = option("blocks", "what connects the encoder's layers", one_of=tuple(CONNECTIONS))
     decoder_connection: str = option("residual", "what connects the decoder's layers", one_of=tuple(CONNECTIONS))
+    norm_scaling: bool = option(False, "divide what the layer norms of layer l give by sqrt(l)")
     hyper_streams: int = option(4, "residual streams of the connection hyper", at_least=1)
     hyper_manifold: bool = option(False, "mix these streams by doubly stochastic matrices")
     max_relative_positions: int = option(
@@ -98,6 +99,12 @@ class BlockStacks(ResidualStacks):
     """Residual stacks with the connections that the options name."""
 
     config: SDTTransformerConfig
+
+    def __init__(self, config: SDTTransformerConfig) -> None:
+        super().__init__(config)
+        self.norm_scaling = config.norm_scaling
+        self.encoder_layer = CONNECTIONS[config.encoder_connection].encoder_layer
+        self.decoder_layer = CONNECTIONS[config.decoder_connection].decoder_layer
 
     def encoder_connection(self) -> Connection:
         name, block_size = self.config.encoder_connection, self.config.encoder_block_size

@@ -11,6 +11,7 @@ from fairseq_depthwise.modules.connections.average import AverageConnection
 from fairseq_depthwise.modules.connections.blocks import BlockConnection
 from fairseq_depthwise.modules.connections.hyper import HyperConnection
 from fairseq_depthwise.modules.connections.shape import ResidualConnection, ShapedConnection
+from fairseq_depthwise.modules.connections.value_residual import ValueResidualConnection
 
 #: Name on the command line -> class.
 CONNECTIONS: dict[str, type[ShapedConnection]] = {
@@ -19,4 +20,5 @@ CONNECTIONS: dict[str, type[ShapedConnection]] = {
     "average": AverageConnection,
     "attention": AttentionConnection,
     "hyper": HyperConnection,
+    "value-residual": ValueResidualConnection,
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
 from fairseq_depthwise.modules.stack import Connection
 
 
@@ -35,9 +36,12 @@ class ShapedConnection(Connection):
 
     Attributes:
         has_blocks: whether it reads ``StackShape.block_size``.
+        encoder_layer, decoder_layer: the layers that it connects.
     """
 
     has_blocks = False
+    encoder_layer: type[ResidualEncoderLayer] = ResidualEncoderLayer
+    decoder_layer: type[ResidualDecoderLayer] = ResidualDecoderLayer
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__(embed_dim=shape.embed_dim)
