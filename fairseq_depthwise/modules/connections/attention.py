@@ -64,7 +64,8 @@ class AttentionConnection(ShapedConnection):
         block = added if state.block is None else state.block + added
         scores = _scores(block, state.queries)
         sources, all_scores = (*state.sources, block), (*state.scores, scores)
-        shares = torch.stack([score[..., index] for score in all_scores], dim=-1).float().softmax(dim=-1)
+        precise = torch.promote_types(output.dtype, torch.float32)
+        shares = torch.stack([score[..., index] for score in all_scores], dim=-1).softmax(dim=-1, dtype=precise)
         stream = weighted_sum(sources, shares.to(output.dtype).unsqueeze(-2).unbind(dim=-1))
         if (index + 1) % self.block_size == 0:
             return AttentionState(stream, sources, all_scores, None, state.queries)

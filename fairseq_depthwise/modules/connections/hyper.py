@@ -108,7 +108,8 @@ class ManifoldMixing(nn.Module):
         """Return what :meth:`Mixing.forward` does."""
         count = streams.size(-2)
         flat = streams.flatten(-2)
-        dynamic = F.linear(F.rms_norm(flat, flat.shape[-1:]), self.weight).float()
+        dynamic = F.linear(F.rms_norm(flat, flat.shape[-1:]), self.weight)
+        dynamic = dynamic.to(torch.promote_types(dynamic.dtype, torch.float32))
         scale = self.scales.repeat_interleave(torch.tensor([count, count, count**2], device=flat.device))
         read, write, mix = (dynamic * scale + self.bias).split([count, count, count**2], dim=-1)
         matrix = doubly_stochastic(mix.unflatten(-1, (count, count)), self.ROUNDS)
