@@ -66,6 +66,7 @@ class MultiheadAttention(nn.Module):
         causal: bool = False,
         cache: StepCache | None = None,
         need_weights: bool = False,
+        blend: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from every position of ``query`` to the positions of ``source``.
 
@@ -76,19 +77,20 @@ class MultiheadAttention(nn.Module):
             causal: position t sees positions up to t only.
             cache: what the earlier steps of a beam search left, in place of source, padding and causal: :meth:`step`.
             need_weights: also return the attention weights, which the fused kernel does not give.
+            blend: for self-attention, other values (S x B x C), and two weights: theirs, and that of the own values.
 
         Returns:
             T x B x C, and the weights (heads x B x T x S) or None.
         """
         if cache is not None:
-            return self.step(query, cache, need_weights)
+            return self.step(query, cache, need_weights, blend)
 
         # 1. Project and split into heads: T x B x C -> B x heads x T x head_dim.
         if self.attend_encoder:
             queries = self._split(self.query_projection(query))
             keys, values = self.encoder_keys(source)
         else:
-            queries, keys, values = (self._split(part) for part in self._project_all(source))
+            queries, keys, values = (self._split(part) for part in self._project_all(source, blend))
 
         # 2. Attend. Without padding the kernel makes the causal mask itself and skips what it hides.
         rows = None
@@ -111,13 +113,20 @@ class MultiheadAttention(nn.Module):
         joined = attended.permute(2, 0, 1, 3).reshape(query.size(0), query.size(1), -1)
         return self.output_projection(joined), None if weights is None else weights.transpose(0, 1)
 
-    def step(self, query: Tensor, cache: StepCache, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+    def step(
+        self,
+        query: Tensor,
+        cache: StepCache,
+        need_weights: bool = False,
+        blend: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend from the newest target position: one step of a beam search.
 
         Args:
             query: 1 x N x C, with one row for each hypothesis of the search.
             cache: keys and values so far; self-attention adds its newest.
             need_weights: also return the attention weights.
+            blend: as in :meth:`forward`, for the newest position.
 
         Returns:
             1 x N x C, and the weights (heads x N x 1 x S) or None.
@@ -128,7 +137,7 @@ class MultiheadAttention(nn.Module):
             parts: Sequence[KeysValues] = (cache.encoder(self, self.encoder_keys),)
             mask = cache.source_mask
         else:
-            queries, *newest = (cache.group(part, self.heads) for part in self._project_all(query))
+            queries, *newest = (cache.group(part, self.heads) for part in self._project_all(query, blend))
             parts = cache.append(self, KeysValues(*newest))
             mask = cache.ancestor_mask
             if (tables := self.relative_positions) is not None:
@@ -160,11 +169,22 @@ class MultiheadAttention(nn.Module):
         else:
             self._joined = join(self.query_projection, self.key_projection, self.value_projection)
 
-    def _project_all(self, source: Tensor) -> tuple[Tensor, ...]:
+    def values_of(self, source: Tensor) -> Tensor:
+        """Return the values of self-attention before they are split into heads, T x B x C."""
+        return self.value_projection(source) if self._joined is None else self._joined(source).chunk(3, dim=-1)[2]
+
+    def _project_all(self, source: Tensor, blend: tuple[Tensor, Tensor] | None) -> tuple[Tensor, ...]:
         """Return queries, keys and values of self-attention, T x B x C each."""
         if self._joined is None:
-            return self.query_projection(source), self.key_projection(source), self.value_projection(source)
-        return self._joined(source).chunk(3, dim=-1)
+            queries, keys, values = (
+                project(source) for project in (self.query_projection, self.key_projection, self.value_projection)
+            )
+        else:
+            queries, keys, values = self._joined(source).chunk(3, dim=-1)
+        if blend is not None:
+            others, weights = blend
+            values = weights[0] * others + weights[1] * values
+        return queries, keys, values
 
     def encoder_keys(self, source: Tensor) -> KeysValues:
         """Return keys and values of the encoder's output (S x B x C), B x heads x S x head_dim each."""

@@ -15,6 +15,27 @@ from fairseq_depthwise.modules.feed_forward import FeedForward
 from fairseq_depthwise.modules.stack import EncoderLayer
 
 
+class ScaledNorm(nn.LayerNorm):
+    """A layer norm divided by ``sqrt(layer)``, with layers counted from 1.
+
+    Source: "The Curse of Depth in Large Language Models" (Sun et al. 2025, arXiv 2502.05795), LayerNorm Scaling: the
+    variance of what deep pre-norm layers add no longer grows with depth.
+    """
+
+    def __init__(self, embed_dim: int, *, layer: int) -> None:
+        super().__init__(embed_dim)
+        self.scale = layer**-0.5
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Compute ``LN(x) / sqrt(layer)``."""
+        return super().forward(values) * self.scale
+
+
+def build_norm(embed_dim: int, scaled_for: int | None) -> nn.LayerNorm:
+    """Return the norm of a layer's input; ``scaled_for``: the layer, counted from 1, or None for the ordinary norm."""
+    return nn.LayerNorm(embed_dim) if scaled_for is None else ScaledNorm(embed_dim, layer=scaled_for)
+
+
 class ResidualEncoderLayer(EncoderLayer):
     """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``."""
 
@@ -22,19 +43,31 @@ class ResidualEncoderLayer(EncoderLayer):
     branch_ends = ("self_attention.output_projection", "feed_forward.second")
 
     def __init__(
-        self, *, embed_dim: int, self_attention: MultiheadAttention, feed_forward: FeedForward, dropout: float = 0.0
+        self,
+        *,
+        embed_dim: int,
+        self_attention: MultiheadAttention,
+        feed_forward: FeedForward,
+        dropout: float = 0.0,
+        scaled_for: int | None = None,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
-        self.self_attention_norm = nn.LayerNorm(embed_dim)
+        self.self_attention_norm = build_norm(embed_dim, scaled_for)
         self.feed_forward = feed_forward
-        self.feed_forward_norm = nn.LayerNorm(embed_dim)
+        self.feed_forward_norm = build_norm(embed_dim, scaled_for)
         self.dropout = Dropout(dropout)
 
-    def forward(self, stream: Tensor, padding: Tensor | None) -> Tensor:
-        """Compute T x B x d from ``stream``, T x B x d; ``padding``: B x T, True at padding."""
+    def forward(self, stream: Tensor, padding: Tensor | None, *, blend: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Compute T x B x d from ``stream``, T x B x d.
+
+        Args:
+            stream: T x B x d.
+            padding: B x T, True at padding.
+            blend: of self-attention's values, see :class:`~fairseq_depthwise.modules.attention.MultiheadAttention`.
+        """
         normalized = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(normalized, normalized, padding=padding)
+        attended, _ = self.self_attention(normalized, normalized, padding=padding, blend=blend)
         stream = stream + self.dropout(attended)
         output: Tensor = stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream)))
         return output
@@ -54,14 +87,15 @@ class ResidualDecoderLayer(nn.Module):
         cross_attention: MultiheadAttention,
         feed_forward: FeedForward,
         dropout: float = 0.0,
+        scaled_for: int | None = None,
     ) -> None:
         super().__init__()
         self.self_attention = self_attention
-        self.self_attention_norm = nn.LayerNorm(embed_dim)
+        self.self_attention_norm = build_norm(embed_dim, scaled_for)
         self.cross_attention = cross_attention
-        self.cross_attention_norm = nn.LayerNorm(embed_dim)
+        self.cross_attention_norm = build_norm(embed_dim, scaled_for)
         self.feed_forward = feed_forward
-        self.feed_forward_norm = nn.LayerNorm(embed_dim)
+        self.feed_forward_norm = build_norm(embed_dim, scaled_for)
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -74,6 +108,7 @@ class ResidualDecoderLayer(nn.Module):
         causal: bool = True,
         cache: StepCache | None = None,
         need_weights: bool = False,
+        blend: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute T x B x d from T x B x d, and the cross-attention's weights (heads x B x T x S) where asked for.
 
@@ -86,10 +121,13 @@ class ResidualDecoderLayer(nn.Module):
             cache: in a step of a beam search, what the earlier steps left; T is 1 then, and the encoder's output is
                 read from there.
             need_weights: whether to return weights.
+            blend: of self-attention's values, see :class:`~fairseq_depthwise.modules.attention.MultiheadAttention`.
         """
         # 1. Self-attention.
         normalized = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(normalized, normalized, padding=self_padding, causal=causal, cache=cache)
+        attended, _ = self.self_attention(
+            normalized, normalized, padding=self_padding, causal=causal, cache=cache, blend=blend
+        )
         stream = stream + self.dropout(attended)
 
         # 2. Cross-attention.

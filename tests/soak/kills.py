@@ -342,8 +342,8 @@ def _killed_sweep(place: Place, sweep: _Sweep, expected: dict[str, Any]) -> Iter
 def ranks(place: Place) -> Iterator[Finding]:
     """Kill ranks of elastic trainings that grow; they end by themselves, as if nothing had been."""
     options = [
-        "--processes", 2, "--max-restarts", 20, _data(place), *GROWING, "--growth-stages", "1:10u,2:10u,3:20u", "--update-freq", 2,
-        "--save-interval-updates", 3, "--keep-interval-updates", 2,
+        "--processes", 2, "--max-restarts", 20, _data(place), *GROWING, "--growth-stages", "1:10u,2:10u,3:20u",
+        "--update-freq", 2, "--save-interval-updates", 3, "--keep-interval-updates", 2,
     ]  # fmt: skip
     whole = place.new_folder("alone")
     train_through_kills(place.python.python, whole, options, [])
@@ -370,8 +370,8 @@ def clusters(place: Place) -> Iterator[Finding]:
     options = [model, text, "--data", _data(place), "--cpu", "--tokenized", "--max-len-b", 9]
     place.whole("fairseq-depthwise", "translate", *options, "--output", folder / "alone")
     command = [
-        sys.executable, "-m", "fairseq_depthwise", "translate", *options, "--ray", "--ray-actors", 2, "--buffer-lines", 20,
-        "--output",
+        sys.executable, "-m", "fairseq_depthwise", "translate", *options, "--ray", "--ray-actors", 2,
+        "--buffer-lines", 20, "--output",
     ]  # fmt: skip
     while True:
         output = place.new_folder("killed") / "result"

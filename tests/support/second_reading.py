@@ -79,17 +79,19 @@ def read_gate(cell: nn.Module, index: int, joined: Tensor) -> Tensor:
 
 
 def read_attention(
-    attention: nn.Module, query: Tensor, source: Tensor, hidden: Tensor, max_distance: int = 0, on_values: bool = False
-) -> Tensor:
-    return read_attention_and_weights(attention, query, source, hidden, max_distance, on_values)[0]
+    attention: nn.Module, query: Tensor, source: Tensor, hidden: Tensor, max_distance: int = 0, on_values: bool = False,
+    values: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    return read_attention_and_weights(attention, query, source, hidden, max_distance, on_values, values)[0]
 
 
 def read_attention_and_weights(
-    attention: nn.Module, query: Tensor, source: Tensor, hidden: Tensor, max_distance: int = 0, on_values: bool = False
-) -> tuple[Tensor, Tensor]:
+    attention: nn.Module, query: Tensor, source: Tensor, hidden: Tensor, max_distance: int = 0, on_values: bool = False,
+    given: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """``hidden`` (T x S, True where not to look) for one sentence: query T x C, source S x C; weights heads x T x S.
 
-    With ``max_distance``, Shaw et al.'s Eqs 3 and 4 pair by pair.
+    With ``max_distance``, Shaw et al.'s Eqs 3 and 4 pair by pair. ``given``: values in place of its own, S x C.
     """
     heads, width = attention.heads, query.size(-1)
 
@@ -98,6 +100,8 @@ def read_attention_and_weights(
 
     queries, keys = split(attention.query_projection, query), split(attention.key_projection, source)
     values = split(attention.value_projection, source)
+    if given is not None:
+        values = given.view(source.size(0), heads, width // heads).transpose(0, 1)
     scores = queries @ keys.transpose(1, 2)
     tables = attention.relative_positions
     row = {

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from second_reading import read_activation, read_attention, read_embedding, read_linear, read_norm
+from second_reading_connections import READINGS, Blend, Connected
 from tiny_models import FAMILIES
 from torch import Tensor, nn
 
@@ -27,22 +28,48 @@ def read_feed_forward(net: nn.Module, x: Tensor, activation: str = "relu") -> Te
     return read_linear(net.second, read_activation(activation, read_linear(net.first, x)))
 
 
-def read_encoder_layer(layer: nn.Module, x: Tensor, max_distance: int, on_values: bool, activation: str) -> Tensor:
+def read_scaled_norm(norm: nn.Module, x: Tensor) -> Tensor:
+    """Layer norm, with ``--norm-scaling`` over the root of the layer's number, which a reader gave the norm before."""
+    return read_norm(norm, x) / getattr(norm, "number_read", 1) ** 0.5
+
+
+def number_norms(stack: nn.Module, options: dict[str, Any]) -> None:
+    """Write the number of each layer, from 1, onto its norms, if they are scaled."""
+    for number, layer in enumerate(stack.layers, start=1):
+        for name, norm in layer.named_children():
+            if name.endswith("_norm") and options.get("norm_scaling"):
+                norm.number_read = number
+
+
+def read_blend(layer: nn.Module, n: Tensor, blend: Blend | None) -> Tensor | None:
+    """``l_1 V_1 + l_2 V_n`` of ResFormer; None: the layer's own values."""
+    if blend is None:
+        return None
+    first, mine, own = blend
+    return mine * first + own * read_linear(layer.self_attention.value_projection, n)
+
+
+def read_encoder_layer(
+    layer: nn.Module, x: Tensor, max_distance: int, on_values: bool, activation: str, blend: Blend | None = None
+) -> Tensor:
     everywhere = torch.zeros(len(x), len(x), dtype=torch.bool)
-    n = read_norm(layer.self_attention_norm, x)
-    x = x + read_attention(layer.self_attention, n, n, everywhere, max_distance, on_values)
-    return x + read_feed_forward(layer.feed_forward, read_norm(layer.feed_forward_norm, x), activation)
+    n = read_scaled_norm(layer.self_attention_norm, x)
+    values = read_blend(layer, n, blend)
+    x = x + read_attention(layer.self_attention, n, n, everywhere, max_distance, on_values, values)
+    return x + read_feed_forward(layer.feed_forward, read_scaled_norm(layer.feed_forward_norm, x), activation)
 
 
 def read_decoder_layer(
-    layer: nn.Module, x: Tensor, encoded: Tensor, max_distance: int, on_values: bool, activation: str
-) -> Tensor:
+    layer: nn.Module, x: Tensor, encoded: Tensor, max_distance: int, on_values: bool, activation: str,
+    blend: Blend | None = None,
+) -> Tensor:  # fmt: skip
     future = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
-    n = read_norm(layer.self_attention_norm, x)
-    x = x + read_attention(layer.self_attention, n, n, future, max_distance, on_values)
-    n = read_norm(layer.cross_attention_norm, x)
+    n = read_scaled_norm(layer.self_attention_norm, x)
+    values = read_blend(layer, n, blend)
+    x = x + read_attention(layer.self_attention, n, n, future, max_distance, on_values, values)
+    n = read_scaled_norm(layer.cross_attention_norm, x)
     x = x + read_attention(layer.cross_attention, n, encoded, torch.zeros(len(x), len(encoded), dtype=torch.bool))
-    return x + read_feed_forward(layer.feed_forward, read_norm(layer.feed_forward_norm, x), activation)
+    return x + read_feed_forward(layer.feed_forward, read_scaled_norm(layer.feed_forward_norm, x), activation)
 
 
 def read_sum(weights: Tensor, outputs: list[Tensor]) -> Tensor:
@@ -59,6 +86,7 @@ def read_encoder(
 ) -> ReadEncoder:
     """Sections 2 and 4.2. ``skipped``: layers, counted from 0, that LayerDrop passes by."""
     encoder = model.encoder
+    number_norms(encoder, options)
     x = read_embedding(encoder.embedding.tokens.weight, source)
     states = [x]
     given = read_options(options)
@@ -71,7 +99,14 @@ def read_encoder(
 
     layers = len(encoder.layers)
     p = (FAMILIES["sdt_transformer"] | options)["encoder_block_size"]
-    if p == 0:
+    kind = options.get("encoder_connection", "blocks")
+    if kind != "blocks":
+        connected = Connected(
+            encoder.connection, list(encoder.layers), p,
+            lambda layer, h, blend: read_encoder_layer(layer, h, *given, blend),
+        )  # fmt: skip
+        x = READINGS[kind](connected, x)
+    elif p == 0:
         x = run(x, range(layers))
     else:
         y = [x]
@@ -86,9 +121,14 @@ def read_features(model: nn.Module, source: Tensor, target: Tensor, options: dic
     """The decoder's output (T x C) of one sentence."""
     encoded = read_encoder(model, source, options).output
     decoder = model.decoder
+    number_norms(decoder, options)
     x = read_embedding(decoder.embedding.tokens.weight, target)
-    for layer in decoder.layers:
-        x = read_decoder_layer(layer, x, encoded, *read_options(options))
+    kind, given = options.get("decoder_connection", "residual"), read_options(options)
+    connected = Connected(
+        decoder.connection, list(decoder.layers), 0,
+        lambda layer, h, blend: read_decoder_layer(layer, h, encoded, *given, blend),
+    )  # fmt: skip
+    x = READINGS[kind](connected, x)
     return read_norm(decoder.connection.final_norm, x)
 
 

@@ -96,6 +96,19 @@ SDT_VARIANTS: dict[str, dict[str, Any]] = {
         "sdt, relative keys and values": {"relative_position_terms": "key-value"},
         "sdt, gelu, one table": {"activation_fn": "gelu", "share_all_embeddings": True},
         "sdt, adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
+        **{
+            f"sdt, {name}": {"encoder_block_size": 0, "encoder_connection": name, "decoder_connection": name}
+            for name in ("average", "attention", "hyper", "value-residual")
+        },
+        "sdt, attention by blocks": {"encoder_connection": "attention"},
+        "sdt, scaled norms": {"norm_scaling": True, "encoder_block_size": 0},
+        "sdt, streams on a manifold": {
+            "encoder_block_size": 0,
+            "encoder_connection": "hyper",
+            "decoder_connection": "hyper",
+            "hyper_streams": 3,
+            "hyper_manifold": True,
+        },
     }.items()
 }
 
@@ -147,7 +160,9 @@ def build_tiny(name: str = "depthwise_lstm_transformer", **options: Any) -> Fair
     torch.manual_seed(1)
     model = MODEL_REGISTRY[name].build_model(SimpleNamespace(**(FAMILIES[name] | options)), task_of())
     for parameter_name, parameter in model.named_parameters():
-        if "norm" in parameter_name:
+        if "connection.mixings" in parameter_name:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+        elif "norm" in parameter_name:
             torch.nn.init.normal_(parameter, mean=1.0, std=0.3)
         elif parameter_name.endswith("order.raw"):
             torch.nn.init.uniform_(parameter, -0.1, 1.0)

@@ -30,6 +30,13 @@ class ResidualStacks:
     #: Whether relative positions have one table for keys and values.
     one_position_table = False
 
+    #: Whether the norms of layer l are divided by sqrt(l).
+    norm_scaling = False
+
+    #: Classes of the layers.
+    encoder_layer: type[ResidualEncoderLayer] = ResidualEncoderLayer
+    decoder_layer: type[ResidualDecoderLayer] = ResidualDecoderLayer
+
     def __init__(self, config: ResidualConfig) -> None:
         self.config = config
         self.width = config.encoder_embed_dim
@@ -37,26 +44,28 @@ class ResidualStacks:
     def encoder_layers(self) -> list[nn.Module]:
         config = self.config
         return [
-            ResidualEncoderLayer(
+            self.encoder_layer(
                 embed_dim=self.width,
                 self_attention=self._attention(config.encoder_attention_heads),
                 feed_forward=self._feed_forward(config.encoder_ffn_embed_dim),
                 dropout=config.dropout,
+                scaled_for=layer if self.norm_scaling else None,
             )
-            for _ in range(config.encoder_layers)
+            for layer in range(1, config.encoder_layers + 1)
         ]
 
     def decoder_layers(self) -> list[nn.Module]:
         config = self.config
         return [
-            ResidualDecoderLayer(
+            self.decoder_layer(
                 embed_dim=self.width,
                 self_attention=self._attention(config.decoder_attention_heads),
                 cross_attention=self._attention(config.decoder_attention_heads, attend_encoder=True),
                 feed_forward=self._feed_forward(config.decoder_ffn_embed_dim),
                 dropout=config.dropout,
+                scaled_for=layer if self.norm_scaling else None,
             )
-            for _ in range(config.decoder_layers)
+            for layer in range(1, config.decoder_layers + 1)
         ]
 
     def encoder_connection(self) -> Connection:

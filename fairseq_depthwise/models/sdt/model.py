@@ -1,8 +1,8 @@
 """The deep pre-norm Transformer that shallow-to-deep training grows: blocks of layers, sparsely connected.
 
 Source: "Shallow-to-Deep Training for Neural Machine Translation". The encoder's layers form blocks that read a learned
-sum over all blocks below (``connection.py``), self-attention has relative positions on its keys, and the
-decoder is the ordinary one. Growing it: the task ``translation_layer_growth``. See ``docs/shallow_to_deep.md``.
+sum over all blocks below (``modules/connections/blocks.py``), self-attention has relative positions on its keys, and
+the decoder is the ordinary one. Growing it: the task ``translation_layer_growth``. See ``docs/shallow_to_deep.md``.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ from fairseq_depthwise.models.base.assembly import assemble
 from fairseq_depthwise.models.base.config import option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
-from fairseq_depthwise.models.sdt.connection import BlockConnection
 from fairseq_depthwise.models.sdt.presets import PRESETS
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
+from fairseq_depthwise.modules.connections import CONNECTIONS
+from fairseq_depthwise.modules.connections.shape import StackShape
 from fairseq_depthwise.modules.stack import Connection
 
 
@@ -32,6 +33,11 @@ class SDTTransformerConfig(ResidualConfig):
     encoder_block_size: int = option(
         6, "layers of each connected block p; 1 = dense connections, 0 = no connections", at_least=0, addable=True
     )
+    encoder_connection: str = option("blocks", "what connects the encoder's layers", one_of=tuple(CONNECTIONS))
+    decoder_connection: str = option("residual", "what connects the decoder's layers", one_of=tuple(CONNECTIONS))
+    norm_scaling: bool = option(False, "divide what the layer norms of layer l give by sqrt(l)")
+    hyper_streams: int = option(4, "residual streams of the connection hyper", at_least=1)
+    hyper_manifold: bool = option(False, "mix these streams by doubly stochastic matrices")
     max_relative_positions: int = option(
         8, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
     )
@@ -51,6 +57,15 @@ class SDTTransformerConfig(ResidualConfig):
             raise UserError(
                 f"--encoder-layers {layers} is not a multiple of --encoder-block-size {block}; block sizes that fit "
                 f"are {possible}, or 0 for no connections"
+            )
+        if block and not CONNECTIONS[self.encoder_connection].has_blocks:
+            raise UserError(
+                f"--encoder-connection {self.encoder_connection} has no blocks; it needs --encoder-block-size 0, not "
+                f"{block}"
+            )
+        if self.decoder_connection == "blocks":
+            raise UserError(
+                "--decoder-connection blocks: the paper connects blocks of the encoder only; choose another"
             )
 
 
@@ -81,16 +96,27 @@ class SDTTransformer(StackModel):
 
 
 class BlockStacks(ResidualStacks):
-    """Residual stacks whose encoder has block connections."""
+    """Residual stacks with the connections that the options name."""
+
+    config: SDTTransformerConfig
 
     def __init__(self, config: SDTTransformerConfig) -> None:
         super().__init__(config)
-        self.block_size = config.encoder_block_size
+        self.norm_scaling = config.norm_scaling
+        self.encoder_layer = CONNECTIONS[config.encoder_connection].encoder_layer
+        self.decoder_layer = CONNECTIONS[config.decoder_connection].decoder_layer
 
     def encoder_connection(self) -> Connection:
-        if not self.block_size:
-            return super().encoder_connection()
-        return BlockConnection(embed_dim=self.width, layers=self.config.encoder_layers, block_size=self.block_size)
+        name, block_size = self.config.encoder_connection, self.config.encoder_block_size
+        if name == "blocks" and not block_size:
+            name = "residual"
+        return CONNECTIONS[name](self._shape(self.config.encoder_layers, block_size))
+
+    def decoder_connection(self) -> Connection:
+        return CONNECTIONS[self.config.decoder_connection](self._shape(self.config.decoder_layers))
+
+    def _shape(self, layers: int, block_size: int = 0) -> StackShape:
+        return StackShape(self.width, layers, block_size, self.config.hyper_streams, self.config.hyper_manifold)
 
 
 register_presets("sdt_transformer", PRESETS)

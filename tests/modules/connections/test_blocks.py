@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_depthwise.models.sdt.connection import BlockConnection
+from fairseq_depthwise.modules.connections.blocks import BlockConnection
+from fairseq_depthwise.modules.connections.shape import StackShape
 
 WIDTH, LAYERS = 4, 6
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3, LAYERS])
 def test_weights_start_as_means_and_have_no_upper_triangle(block_size: int) -> None:
-    connection = BlockConnection(embed_dim=WIDTH, layers=LAYERS, block_size=block_size)
+    connection = BlockConnection(StackShape(WIDTH, LAYERS, block_size))
     blocks = LAYERS // block_size
     assert [row.tolist() for row in connection.rows] == [
         pytest.approx([1 / (b + 1)] * (b + 1)) for b in range(blocks + 1)
@@ -24,4 +25,4 @@ def test_weights_start_as_means_and_have_no_upper_triangle(block_size: int) -> N
 
 def test_layers_must_fill_blocks() -> None:
     with pytest.raises(ValueError, match=r"6 layers .* blocks of 4"):
-        BlockConnection(embed_dim=WIDTH, layers=6, block_size=4)
+        BlockConnection(StackShape(WIDTH, 6, 4))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.stack import Connection
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, weighted_sum
 
 
 class BlockState(NamedTuple):
@@ -17,7 +17,7 @@ class BlockState(NamedTuple):
     outputs: tuple[Tensor, ...]
 
 
-class BlockConnection(Connection):
+class BlockConnection(ShapedConnection):
     """Sparse connections between blocks of ``block_size`` layers.
 
     Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.2. With y_0 the embedding and
@@ -26,13 +26,14 @@ class BlockConnection(Connection):
     connections of Wang et al. 2019 (DLCL). The weights are free scalars, 1/(b+1) at first.
 
     Args:
-        embed_dim: d.
-        layers: number of layers; a multiple of ``block_size``.
-        block_size: p.
+        shape: with ``block_size`` p, of which the layers are a multiple.
     """
 
-    def __init__(self, *, embed_dim: int, layers: int, block_size: int) -> None:
-        super().__init__(embed_dim=embed_dim)
+    has_blocks = True
+
+    def __init__(self, shape: StackShape) -> None:
+        super().__init__(shape)
+        layers, block_size, embed_dim = shape.layers, shape.block_size, shape.embed_dim
         if layers % block_size:
             raise ValueError(f"{layers} layers are not a number of whole blocks of {block_size}")
         blocks = layers // block_size
@@ -47,7 +48,7 @@ class BlockConnection(Connection):
 
     def layer_input(self, state: BlockState, index: int) -> Tensor:
         starts_block = index % self.block_size == 0
-        return self._weighted_sum(state.outputs) if starts_block else state.stream
+        return self._sum(state.outputs) if starts_block else state.stream
 
     def update(self, state: BlockState, index: int, output: Tensor) -> BlockState:
         block, place = divmod(index, self.block_size)
@@ -59,13 +60,9 @@ class BlockConnection(Connection):
         return state.stream
 
     def output(self, state: BlockState) -> Tensor:
-        output: Tensor = self.final_norm(self._weighted_sum(state.outputs))
+        output: Tensor = self.final_norm(self._sum(state.outputs))
         return output
 
-    def _weighted_sum(self, outputs: tuple[Tensor, ...]) -> Tensor:
+    def _sum(self, outputs: tuple[Tensor, ...]) -> Tensor:
         """Compute ``sum_j W[b, j] y_j`` for y_0 to y_b."""
-        weights = self.rows[len(outputs) - 1].unbind()
-        total = outputs[0] * weights[0]
-        for output, weight in zip(outputs[1:], weights[1:], strict=True):
-            total = torch.addcmul(total, output, weight)
-        return total
+        return weighted_sum(outputs, self.rows[len(outputs) - 1].unbind())

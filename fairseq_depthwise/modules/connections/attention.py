@@ -1,0 +1,80 @@
+"""Attention over depth: each layer chooses by content which of the layers below it reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, weighted_sum
+
+
+class AttentionState(NamedTuple):
+    """What the layers below have left.
+
+    Attributes:
+        stream: what the next layer reads, T x B x d.
+        sources: the embedding, and the sum of each block that is complete; T x B x d each.
+        scores: of each source for all readers, T x B x L each.
+        block: the sum of the block that is not complete, T x B x d; None at its start.
+        queries: of all readers, L x d.
+    """
+
+    stream: Tensor
+    sources: tuple[Tensor, ...]
+    scores: tuple[Tensor, ...]
+    block: Tensor | None
+    queries: Tensor
+
+
+class AttentionConnection(ShapedConnection):
+    """Attention residuals: layer l reads ``h_l = sum_i softmax_i(q_l . RMSNorm(s_i)) s_i``.
+
+    Source: "Attention Residuals" (arXiv 2603.15031). s_0 is the embedding, and s_i what layer i adds to what it reads:
+    there is no other residual connection between layers. In the form by blocks, s_i is what block i adds, and a layer
+    within a block reads the sum of its block so far as one more source. The stack's output is what one more reader
+    reads, through a layer norm. Queries are free vectors, 0 at first, so that all sources count alike.
+
+    A layer is a whole one, with its residual connections inside (attention and feed-forward net together), where the
+    paper's are its sub-layers.
+
+    Args:
+        shape: with ``block_size`` p; 0 or 1 is the full form.
+    """
+
+    has_blocks = True
+
+    def __init__(self, shape: StackShape) -> None:
+        super().__init__(shape)
+        self.block_size = max(1, shape.block_size)
+        #: q_1 to q_L; the first layer, 0, has nothing to choose.
+        self.rows = nn.ParameterList(torch.zeros(shape.embed_dim) for _ in range(shape.layers))
+
+    def initial_state(self, embedded: Tensor) -> AttentionState:
+        queries = torch.stack(list(self.rows))
+        return AttentionState(embedded, (embedded,), (_scores(embedded, queries),), None, queries)
+
+    def layer_input(self, state: AttentionState, index: int) -> Tensor:
+        return state.stream
+
+    def update(self, state: AttentionState, index: int, output: Tensor) -> AttentionState:
+        added = output - state.stream
+        block = added if state.block is None else state.block + added
+        scores = _scores(block, state.queries)
+        sources, all_scores = (*state.sources, block), (*state.scores, scores)
+        precise = torch.promote_types(output.dtype, torch.float32)
+        shares = torch.stack([score[..., index] for score in all_scores], dim=-1).softmax(dim=-1, dtype=precise)
+        stream = weighted_sum(sources, shares.to(output.dtype).unsqueeze(-2).unbind(dim=-1))
+        if (index + 1) % self.block_size == 0:
+            return AttentionState(stream, sources, all_scores, None, state.queries)
+        return AttentionState(stream, state.sources, state.scores, block, state.queries)
+
+    def representation(self, state: AttentionState) -> Tensor:
+        return state.stream
+
+
+def _scores(source: Tensor, queries: Tensor) -> Tensor:
+    """Compute ``q_l . RMSNorm(s)`` for all readers: T x B x L."""
+    return F.linear(F.rms_norm(source, source.shape[-1:]), queries)

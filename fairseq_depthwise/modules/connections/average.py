@@ -1,0 +1,51 @@
+"""Averages over depth with learned weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, weighted_sum
+
+
+class AverageState(NamedTuple):
+    """``stream``: what the next layer reads; ``outputs``: the embedding and each layer's output; T x B x d each."""
+
+    stream: Tensor
+    outputs: tuple[Tensor, ...]
+
+
+class AverageConnection(ShapedConnection):
+    """Depth-weighted averages: after layer i the stream is ``sum_{j=0..i} a_ij X_j``.
+
+    Source: "DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted Averaging" (Pagliardini et al.
+    2024), Equations 1 and 2, without dilation and with period 1. X_0 is the embedding and X_j the output of layer j,
+    counted from 1, before averaging. The weights are free scalars; at first a_ii is 1 and the others are 0, which is
+    the plain pre-norm Transformer.
+    """
+
+    def __init__(self, shape: StackShape) -> None:
+        super().__init__(shape)
+        #: Row i of a, counted from 0, with i + 2 weights.
+        self.rows = nn.ParameterList(_last_one(row + 2) for row in range(shape.layers))
+
+    def initial_state(self, embedded: Tensor) -> AverageState:
+        return AverageState(embedded, (embedded,))
+
+    def layer_input(self, state: AverageState, index: int) -> Tensor:
+        return state.stream
+
+    def update(self, state: AverageState, index: int, output: Tensor) -> AverageState:
+        outputs = (*state.outputs, output)
+        return AverageState(weighted_sum(outputs, self.rows[index].unbind()), outputs)
+
+    def representation(self, state: AverageState) -> Tensor:
+        return state.stream
+
+
+def _last_one(count: int) -> Tensor:
+    weights = torch.zeros(count)
+    weights[-1] = 1.0
+    return weights

@@ -1,0 +1,125 @@
+"""Several residual streams, which each layer reads, writes and mixes."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape
+
+
+class HyperState(NamedTuple):
+    """``streams``: T x B x n x d; ``stream``, ``write``, ``mixed``: what the next layer reads (T x B x d), how its
+    result is written (T x B x n), and what the streams are without it (T x B x n x d); None above the last layer."""
+
+    streams: Tensor
+    stream: Tensor
+    write: Tensor
+    mixed: Tensor
+
+
+class HyperConnection(ShapedConnection):
+    """Hyper-connections: of n streams X, layer F makes ``H_res X + H_post F(H_pre X)``.
+
+    Source: "Hyper-Connections" (Zhu et al. 2024, arXiv 2409.19606), Equations 2 to 13, with dynamic weights; with
+    ``shape.manifold`` "mHC: Manifold-Constrained Hyper-Connections" (arXiv 2512.24880), where H_res is doubly
+    stochastic. F is what a whole layer adds to what it reads. Every stream starts as the embedding, and the output is
+    the layer norm of their mean. At first the streams are equal and stay so, which is the plain pre-norm Transformer.
+
+    Args:
+        shape: with n in ``streams``.
+    """
+
+    def __init__(self, shape: StackShape) -> None:
+        super().__init__(shape)
+        self.streams = shape.streams
+        kind = ManifoldMixing if shape.manifold else Mixing
+        self.mixings = nn.ModuleList(kind(shape.embed_dim, shape.streams, index) for index in range(shape.layers))
+
+    def initial_state(self, embedded: Tensor) -> HyperState:
+        return self._read(embedded.unsqueeze(-2).expand(*embedded.shape[:-1], self.streams, -1), 0)
+
+    def layer_input(self, state: HyperState, index: int) -> Tensor:
+        return state.stream
+
+    def update(self, state: HyperState, index: int, output: Tensor) -> HyperState:
+        added = (output - state.stream).unsqueeze(-2)
+        return self._read(torch.addcmul(state.mixed, state.write.unsqueeze(-1), added), index + 1)
+
+    def representation(self, state: HyperState) -> Tensor:
+        return state.streams.mean(dim=-2)
+
+    def _read(self, streams: Tensor, index: int) -> HyperState:
+        if index == len(self.mixings):
+            return HyperState(streams, streams[..., 0, :], streams[..., 0], streams)
+        read, write, mix = self.mixings[index](streams)
+        return HyperState(streams, (read.unsqueeze(-2) @ streams).squeeze(-2), write, mix @ streams)
+
+
+class Mixing(nn.Module):
+    """H_pre, H_post and H_res of a layer: static, and ``s * tanh(LN(X) W)`` on top, with W 0 and s 0.01 at first.
+
+    Args:
+        embed_dim: d.
+        streams: n.
+        index: of the layer; it reads stream ``index mod n`` at first, and writes to all.
+    """
+
+    def __init__(self, embed_dim: int, streams: int, index: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(embed_dim)
+        #: Columns: read, write, and n of the matrix; a row for each stream.
+        self.weight = nn.Parameter(torch.zeros(streams + 2, embed_dim))
+        self.scales = nn.Parameter(torch.full((2,), 0.01))
+        read = F.one_hot(torch.tensor(index % streams), streams).float()
+        self.static = nn.Parameter(torch.cat([read[:, None], torch.ones(streams, 1), torch.eye(streams)], dim=1))
+
+    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return H_pre and H_post, T x B x n each, and H_res, T x B x n x n, for streams T x B x n x d."""
+        dynamic = F.linear(self.norm(streams), self.weight).tanh()  # T x B x n x (n + 2)
+        reading, writing = self.scales.unbind()
+        scale = torch.cat([reading[None], writing[None], reading.expand(streams.size(-2))])
+        weights = self.static + dynamic * scale
+        # Row i of the static matrix says where stream i goes.
+        return weights[..., 0], weights[..., 1], weights[..., 2:].transpose(-1, -2)
+
+
+class ManifoldMixing(nn.Module):
+    """The same of mHC: H_pre between 0 and 1, H_post between 0 and 2, H_res doubly stochastic.
+
+    All are made of ``a * RMSNorm(vec X) W + b``, with W 0 and a 0.01 at first; b is such that H_pre is 1/n, H_post 1
+    and H_res close to the identity. H_res goes through twenty rounds of Sinkhorn's normalization.
+    """
+
+    ROUNDS = 20
+
+    def __init__(self, embed_dim: int, streams: int, index: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(streams * (streams + 2), streams * embed_dim))
+        self.scales = nn.Parameter(torch.full((3,), 0.01))
+        read = torch.full((streams,), -math.log(max(streams - 1, 1e-4)))
+        self.bias = nn.Parameter(torch.cat([read, torch.zeros(streams), 8 * torch.eye(streams).flatten()]))
+
+    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what :meth:`Mixing.forward` does."""
+        count = streams.size(-2)
+        flat = streams.flatten(-2)
+        dynamic = F.linear(F.rms_norm(flat, flat.shape[-1:]), self.weight)
+        dynamic = dynamic.to(torch.promote_types(dynamic.dtype, torch.float32))
+        scale = self.scales.repeat_interleave(torch.tensor([count, count, count**2], device=flat.device))
+        read, write, mix = (dynamic * scale + self.bias).split([count, count, count**2], dim=-1)
+        matrix = doubly_stochastic(mix.unflatten(-1, (count, count)), self.ROUNDS)
+        dtype = streams.dtype
+        return read.sigmoid().to(dtype), (2 * write.sigmoid()).to(dtype), matrix.to(dtype)
+
+
+def doubly_stochastic(logits: Tensor, rounds: int) -> Tensor:
+    """Return matrices (... x n x n) whose rows and columns sum to 1: Sinkhorn's rounds over ``exp(logits)``."""
+    for _ in range(rounds):
+        logits = logits - logits.logsumexp(dim=-1, keepdim=True)
+        logits = logits - logits.logsumexp(dim=-2, keepdim=True)
+    return logits.exp()

@@ -1,0 +1,82 @@
+"""Values of the first layer's attention in all the others."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.modules.attention import MultiheadAttention
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape
+from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
+
+
+class ValueStream(NamedTuple):
+    """What runs up the stack.
+
+    Attributes:
+        stream: T x B x d.
+        first: V_1, values of the first layer's self-attention before they are split into heads, T x B x d; None below
+            that layer.
+        weights: what the next layer mixes them with: l_1 and l_2; None as well.
+    """
+
+    stream: Tensor
+    first: Tensor | None = None
+    weights: Tensor | None = None
+
+
+class ValueResidualEncoderLayer(ResidualEncoderLayer):
+    """A residual layer that reads and passes on the first layer's values."""
+
+    def forward(self, read: ValueStream, padding: Tensor | None) -> ValueStream:  # type: ignore[override]
+        """Compute both from both; ``padding``: B x T, True at padding."""
+        first = _first_values(self.self_attention, self.self_attention_norm, read)
+        return ValueStream(super().forward(read.stream, padding, blend=_blend(read)), first)
+
+
+class ValueResidualDecoderLayer(ResidualDecoderLayer):
+    """The same of the decoder; its cross-attention is as ever."""
+
+    def forward(  # type: ignore[override]
+        self, read: ValueStream, encoder_output: Tensor, **attend: Any
+    ) -> tuple[ValueStream, Tensor | None]:
+        """Compute both from both, and what :class:`ResidualDecoderLayer` returns besides."""
+        first = _first_values(self.self_attention, self.self_attention_norm, read)
+        stream, weights = super().forward(read.stream, encoder_output, blend=_blend(read), **attend)
+        return ValueStream(stream, first), weights
+
+
+class ValueResidualConnection(ShapedConnection):
+    """Value residuals: the values of layer n's self-attention are ``l_1 V_1 + l_2 V_n``.
+
+    Source: "Value Residual Learning" (Zhou et al. 2024, arXiv 2410.17897), ResFormer with learned weights: two scalars
+    for each layer but the first, 0.5 at first. V_1 and V_n are of the same position, so a step of a search needs
+    nothing of earlier steps.
+    """
+
+    encoder_layer = ValueResidualEncoderLayer
+    decoder_layer = ValueResidualDecoderLayer
+
+    def __init__(self, shape: StackShape) -> None:
+        super().__init__(shape)
+        #: l_1 and l_2 of the second layer, the third and so on.
+        self.rows = nn.ParameterList(torch.full((2,), 0.5) for _ in range(shape.layers - 1))
+
+    def initial_state(self, embedded: Tensor) -> ValueStream:
+        return ValueStream(embedded)
+
+    def layer_input(self, state: ValueStream, index: int) -> ValueStream:
+        return state if state.first is None else ValueStream(state.stream, state.first, self.rows[index - 1])
+
+    def representation(self, state: ValueStream) -> Tensor:
+        return state.stream
+
+
+def _first_values(attention: MultiheadAttention, norm: nn.Module, read: ValueStream) -> Tensor:
+    return attention.values_of(norm(read.stream)) if read.first is None else read.first
+
+
+def _blend(read: ValueStream) -> tuple[Tensor, Tensor] | None:
+    return None if read.first is None or read.weights is None else (read.first, read.weights)
