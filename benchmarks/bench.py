@@ -7,6 +7,7 @@ batches, through fairseq's own trainer and beam search. Writes the record ``benc
     python benchmarks/bench.py --rows "depth-wise,mute 4" --rounds 9
     python benchmarks/bench.py --size base --rows units --together 12 --name units_cpu
     python benchmarks/bench.py --size base --rows int8 --together 7 --parts decoding --name int8_cpu
+    python benchmarks/bench.py --size middle --rows connections --together 8 --name connections_cpu
     python benchmarks/bench.py --size base --rows large --together 1 --batches 1 --train-tokens 3000 --name large_cpu
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from bench_ctranslate2 import is_installed as has_ctranslate2
 from bench_rows import (
+    CONNECTED,
     CTRANSLATE2,
     DECODING,
     FAMILIES,
@@ -55,7 +57,10 @@ from workloads import TYPES, Side
 
 from fairseq_compat import UserError
 
-CHOICES = {"quick": QUICK, "all": FAMILIES, "units": UNITS, "int8": INT8, "graphs": GRAPHS, "large": LARGE}
+CHOICES = {
+    "quick": QUICK, "all": FAMILIES, "units": UNITS, "connections": CONNECTED, "int8": INT8, "graphs": GRAPHS,
+    "large": LARGE,
+}  # fmt: skip
 
 
 class Benchmark:

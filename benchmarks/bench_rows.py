@@ -39,6 +39,7 @@ class Size:
 SIZES = {
     "tiny": Size(width=16, hidden=32, heads=2, vocabulary=64),
     "narrow": Size(width=128, hidden=512, heads=4, vocabulary=8000),
+    "middle": Size(width=256, hidden=1024, heads=4, vocabulary=8000),
     "base": Size(width=512, hidden=2048, heads=8, vocabulary=32768),
 }
 
@@ -64,6 +65,21 @@ _MEMORY_MEASURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("fused", "bf16", ("--optimizer", "fused_adam")),
 )
 
+#: What the rows of connections over depth are compared with.
+PLAIN = "12 layers, residual"
+
+#: Row -> its connection on both sides, and further options.
+_CONNECTIONS = {
+    PLAIN: ("residual",),
+    "12 layers, average": ("average",),
+    "12 layers, attention": ("attention",),
+    "12 layers, attention by 3": ("attention", "--encoder-block-size", "3"),
+    "12 layers, hyper": ("hyper",),
+    "12 layers, hyper on a manifold": ("hyper", "--hyper-manifold"),
+    "12 layers, value-residual": ("value-residual",),
+    "12 layers, scaled norms": ("residual", "--norm-scaling"),
+}
+
 _ARCHITECTURES = {
     STOCK: "transformer",
     STOCK_PRE_NORM: "transformer",
@@ -88,6 +104,7 @@ class Row:
         loop: its units are computed one after the other, see ``unit_loop.py``.
         precision: its own; else it is the run's.
         preset: an architecture with its own widths; else it has the run's.
+        compared: the row that it is compared with, where that is not stock fairseq's.
     """
 
     name: str
@@ -99,6 +116,7 @@ class Row:
     loop: bool = False
     precision: str = ""
     preset: str = ""
+    compared: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -106,7 +124,9 @@ class Row:
 
     @property
     def beside(self) -> str:
-        """The row that this row is compared with: stock fairseq's, or the preset's in float32."""
+        """The row that this row is compared with: stock fairseq's, the preset's in float32, or the one it names."""
+        if self.compared:
+            return self.compared
         if self.preset:
             return f"{self.name.split(',')[0]}, fp32"
         return f"stock {self.layers}" + (" pre-norm" if self.family in (STOCK_PRE_NORM, MUTE, SDT) else "")
@@ -160,12 +180,16 @@ def _rows() -> Iterator[Row]:
         yield Row(f"sdt {layers}, no blocks", SDT, layers, no_blocks)
         yield Row(f"sdt {layers}, no relative positions", SDT, layers, absolute)
         yield Row(f"sdt {layers}, neither", SDT, layers, (*no_blocks, *absolute))
+    for name, words in _CONNECTIONS.items():
+        both = [f"--{side}-connection={words[0]}" for side in ("encoder", "decoder")]
+        extra = ("--encoder-block-size", "0", *both, *words[1:])
+        yield Row(name, SDT, 12, extra, compared=PLAIN)
     for name, family, preset in (
         ("base", SDT, "sdt_transformer"),
         ("48 layers", SDT, "sdt_transformer_wmt_en_de_48l"),
         ("big", DEPTHWISE, "depthwise_lstm_transformer_wmt_en_de_big"),
     ):
-        extra: tuple[str, ...] = ()
+        extra = ()
         for measure, precision, further in _MEMORY_MEASURES:
             extra = (*extra, *further)
             yield Row(f"{name}, {measure}", family, preset=preset, precision=precision, extra=extra)
@@ -181,10 +205,13 @@ QUICK = (
 )  # fmt: skip
 
 #: The families in all their forms.
-FAMILIES = tuple(name for name, row in ROWS.items() if not (row.loop or row.precision))
+FAMILIES = tuple(name for name, row in ROWS.items() if not (row.loop or row.precision or row.compared))
 
 #: Numbers of units, each with the loop that its batched computation is compared with.
 UNITS = tuple(name for name, row in ROWS.items() if row.family == MUTE and not row.precision)
+
+#: Connections over depth, on both sides.
+CONNECTED = tuple(_CONNECTIONS)
 
 #: Large models, and what saves memory in training them.
 LARGE = tuple(name for name, row in ROWS.items() if row.preset)

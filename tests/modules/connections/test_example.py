@@ -1,0 +1,71 @@
+"""The connection that docs/connections.md adds works as those that are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from graph_checks import EagerGraphs
+from growth_by_hand import build, scores, trained
+from tiny_models import SOURCE, TARGET, build_tiny
+
+from fairseq_depthwise.growth.grown_model import grow_model
+from fairseq_depthwise.models.sdt.model import SDTTransformerConfig
+from fairseq_depthwise.modules.connections import CONNECTIONS
+
+PAGE = Path(__file__).parents[3] / "docs" / "connections.md"
+OPTIONS = {"encoder_connection": "highway", "decoder_connection": "highway", "encoder_block_size": 0}
+
+
+@pytest.fixture(autouse=True)
+def highway(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert code.count("\n") <= 60
+    names: dict[str, type] = {}
+    exec(compile(code.replace("from __future__ import annotations\n", ""), str(PAGE), "exec"), names)
+    monkeypatch.setitem(CONNECTIONS, "highway", names["HighwayConnection"])
+    fields = SDTTransformerConfig.__dataclass_fields__
+    for side in ("encoder", "decoder"):
+        metadata = fields[f"{side}_connection"].metadata
+        monkeypatch.setattr(fields[f"{side}_connection"], "metadata", {**metadata, "one_of": tuple(CONNECTIONS)})
+    yield
+
+
+def test_it_trains() -> None:
+    model = build_tiny("sdt_transformer", **OPTIONS).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(20):
+        logits = model(SOURCE, None, TARGET)[0]
+        losses.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), TARGET.roll(-1, 1).flatten()))
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(parameter.grad.abs().max() > 0 for name, parameter in model.named_parameters() if "gates" in name)
+
+
+def test_it_decodes_step_by_step_and_as_graphs() -> None:
+    model = build_tiny("sdt_transformer", **OPTIONS)
+    with torch.no_grad():
+        encoded = model.encoder(SOURCE)
+        whole = model.decoder(TARGET[1:2], model.encoder(SOURCE[1:2]))[0]
+        state: dict[str, object] = {}
+        encoded = model.encoder(SOURCE[1:2])
+        steps = [
+            model.decoder(TARGET[1:2, : end + 1], encoded, incremental_state=state)[0] for end in range(TARGET.size(1))
+        ]
+        torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=1e-5, atol=1e-5)
+        torch.export.export(EagerGraphs([model], in_place=False).encode, (SOURCE,))
+
+
+def test_it_grows() -> None:
+    options = {**OPTIONS, "encoder_layers": 2, "decoder_layers": 2}
+    shallow, deep = trained("sdt_transformer", **options), trained("sdt_transformer", **options)
+    sources: dict[str, list[int | None]] = {"encoder": [0, 1, 0, 1], "decoder": [0, 1]}
+    grow_model(deep, lambda: build("sdt_transformer", **{**options, "encoder_layers": 4}), sources, init="zero")
+    # New layers add nothing, and their gates pass on what they read.
+    torch.testing.assert_close(scores(deep), scores(shallow), rtol=1e-4, atol=1e-4)
