@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ OPTIONS = {"encoder_connection": "highway", "decoder_connection": "highway", "en
 
 
 @pytest.fixture(autouse=True)
-def highway(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def highway(monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert code.count("\n") <= 60
     names: dict[str, type] = {}
@@ -31,7 +30,6 @@ def highway(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for side in ("encoder", "decoder"):
         metadata = fields[f"{side}_connection"].metadata
         monkeypatch.setattr(fields[f"{side}_connection"], "metadata", {**metadata, "one_of": tuple(CONNECTIONS)})
-    yield
 
 
 def test_it_trains() -> None:
