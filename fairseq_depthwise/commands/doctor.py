@@ -29,7 +29,7 @@ def add_to(subcommands: Any) -> None:
     )
     parser.add_argument(
         "--gpu", action="store_true",
-        help="check and time every family and precision on the GPU beside stock fairseq; a few minutes",
+        help="check and time every family and precision on the GPU, and stock fairseq; a few minutes",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
