@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 _EVERY = 10.0
 
 
+#: What ``--ray`` without an address is.
+_HERE = "here"
+
+
 def add_to(subcommands: Any) -> None:
     parser = add_parser(
         subcommands,
@@ -113,7 +117,7 @@ def add_to(subcommands: Any) -> None:
     )
     group = parser.add_argument_group("large texts")
     group.add_argument(
-        "--ray", nargs="?", const="", metavar="ADDRESS",
+        "--ray", nargs="?", const=_HERE, metavar="ADDRESS",
         help="let actors of Ray translate blocks of --buffer-lines (the extra ray): HOST:PORT of a cluster, auto for "
         "the one that this machine belongs to, nothing to start Ray here; what is done when it ends early is in "
         "OUTPUT.blocks, and the same command goes on",
@@ -194,7 +198,8 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
     from fairseq_depthwise.serving.cluster.ray_blocks import Demand, require_ray
     from fairseq_depthwise.serving.exported_folder import is_exported
 
-    require_ray(options.ray or None)
+    address = None if options.ray == _HERE else options.ray
+    require_ray(address)
     if options.reference:
         raise UserError("--reference compares on this machine; leave --ray out")
     if streams := [path for path in options.files if not os.path.isfile(path)]:
@@ -212,7 +217,7 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
     demand = Demand(options.ray_actors, options.threads or 1, gpu=not options.cpu)
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
     try:
-        translate_large_text(text, options.ray or None, demand, functools.partial(_load_actor, sent, precision))
+        translate_large_text(text, address, demand, functools.partial(_load_actor, sent, precision))
     except (KeyboardInterrupt, SystemExit) as error:
         # Ray's library, interrupted, sometimes crashes when Python takes it down: this process ends before that.
         status = error.code if isinstance(error, SystemExit) else 130

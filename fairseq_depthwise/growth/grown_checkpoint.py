@@ -178,9 +178,8 @@ def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
     count = len(groups[0]["params"])
     is_flat = count < before  # fp16 keeps all parameters in one vector
     numbers = list(range(count if is_flat else count + after - before))
-    state["last_optimizer_state"] = {
-        **optimizer, "state": {}, "param_groups": [{**groups[0], "params": numbers}], "master_weights": None,
-    }  # fmt: skip
+    kept = {name: value for name, value in optimizer.items() if name != "master_weights"}
+    state["last_optimizer_state"] = {**kept, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
 
 
 def _read_back(path: str, output: str, grown: nn.Module) -> None:

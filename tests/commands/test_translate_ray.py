@@ -61,7 +61,7 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
         "cluster.shutdown()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program], env={**os.environ, **ENVIRONMENT}, stdin=subprocess.PIPE,
+        [sys.executable, "-c", program], env={**os.environ, **ENVIRONMENT, "TMPDIR": "/tmp"}, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         assert process.stdin is not None
@@ -260,6 +260,13 @@ def test_missing_model(text: str, tmp_path: Path, refusal: Callable[..., str], m
     monkeypatch.setattr("fairseq_depthwise.serving.cluster.ray_blocks.importlib.util.find_spec", lambda name: name)
     given = ["translate", tmp_path / "none.pt", text, "--cpu", "--ray", "--output", tmp_path / "out"]
     assert "none.pt does not exist" in refusal(*given)
+
+
+def test_an_empty_address(model: str, text: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
+    """As of a variable that is not set."""
+    assert "--ray  is no address" in refusal(
+        "translate", model, text, "--cpu", "--output", tmp_path / "out", "--ray", ""
+    )
 
 
 def test_without_ray(

@@ -12,6 +12,7 @@ import secrets
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -43,6 +44,9 @@ _TERMINATED = 128 + signal.SIGTERM
 
 #: Bytes of the memory in which a Ray that is started here has what actors return; more goes to the disk.
 _STORE = 256 << 20
+
+#: Bytes of the name of a folder in which Ray's sockets still have names that the system takes: 107 bytes with theirs.
+_LONGEST_PLACE = 107 - len("/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
 
 #: Seconds between looks at the cluster's size, and at the signals.
 _LOOK, _WAIT = 5.0, 1.0
@@ -189,7 +193,12 @@ def _start_or_connect(ray: Any, address: str | None, demand: Demand) -> None:
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         cpus = max(cores, (demand.actors or 1) * demand.threads)
-        here = {"num_cpus": cpus, "num_gpus": None if demand.gpu else 0, "object_store_memory": _STORE}
+        here = {
+            "num_cpus": cpus,
+            "num_gpus": None if demand.gpu else 0,
+            "object_store_memory": _STORE,
+            **_short_place(),
+        }
     try:
         # Interrupted while it starts, Ray would leave processes behind for a minute.
         with _limited(_CONNECT), _interrupted_later() if here else nullcontext():
@@ -198,6 +207,12 @@ def _start_or_connect(ray: Any, address: str | None, demand: Demand) -> None:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         what = f"--ray {address}: no connection to a Ray cluster" if address else "--ray: Ray does not start here"
         raise UserError(f"{what}: {reason}") from error
+
+
+def _short_place() -> dict[str, str]:
+    """Return where Ray is to have its sockets, if their names would be too long for the system in ``TMPDIR``."""
+    place = os.path.join(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray")
+    return {} if len(os.fsencode(place)) <= _LONGEST_PLACE else {"_temp_dir": "/tmp/ray"}
 
 
 def _require_listener(address: str) -> None:
