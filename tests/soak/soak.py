@@ -54,6 +54,7 @@ def run_group(name: str, seconds: float, seed: str) -> list[Finding]:
     module, function = GROUPS[name][0].split(":")
     attack = getattr(importlib.import_module(module), function)
     findings: list[Finding] = []
+    parent = os.getppid()
     python = ForkedPython()
     try:
         with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as folder:
@@ -65,7 +66,7 @@ def run_group(name: str, seconds: float, seed: str) -> list[Finding]:
                     findings.append(finding)
                     if not finding.outcome.is_promised:
                         print(f"{name}: {finding.kind}: {finding.outcome.value}: {finding.detail}", flush=True)
-                    if time.monotonic() > end:
+                    if time.monotonic() > end or os.getppid() != parent:  # which was killed
                         break
     finally:
         python.stop()
