@@ -112,6 +112,11 @@ class ElasticRun:
         """Wait until an update was logged since the start of the last command."""
         self.wait_for(lambda: number <= max(self.updates(), default=0), f"update {number}")
 
+    def has_begun_again(self, updates: int, after_update: bool) -> bool:
+        """Whether it has taken more updates, or has processes, or has ended."""
+        begun = len(self.updates()) > updates if after_update else bool(self.ranks())
+        return begun or self.process.poll() is not None
+
     def status(self, timeout: float = TIMEOUT) -> int:
         """Wait for the end and return the exit status, negative for a signal; what runs too long is killed."""
         try:
@@ -156,7 +161,7 @@ def train_through_kills(
     try:
         for number, moment in enumerate(moments, start=first):
             seen = len(run.updates())
-            run.wait_for(lambda seen=seen: len(run.updates()) > seen if after_update else run.ranks(), "a start")
+            run.wait_for(lambda seen=seen: run.has_begun_again(seen, after_update), "a start")
             time.sleep(moment)
             ranks = run.ranks()
             if run.process.poll() is not None or not ranks:
