@@ -185,7 +185,7 @@ def _commands(place: Place) -> tuple[str, list[Path], dict[str, Callable[[Path],
             "--max-len-b", "9",
         ],
         "similarity": lambda out: [
-            "fairseq-depthwise", "similarity", models[0], "--data", data, "--cpu", "--json", "--output", f"{out}.svg",
+            "fairseq-depthwise", "similarity", models[0], "--data", data, "--json", "--output", f"{out}.svg",
         ],
     }  # fmt: skip
 

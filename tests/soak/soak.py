@@ -97,7 +97,11 @@ def main() -> int:
             for name in names
         }
         for name, task in tasks.items():
-            findings = task.result()
+            try:
+                findings = task.result()
+            except Exception as error:  # of the attack itself; the others' findings are not lost
+                findings = [Finding("the attack", Outcome.SURPRISED, repr(error))]
+                print(f"{name}: {error!r}", flush=True)
             counts[name] = dict(Counter(finding.outcome.value for finding in findings))
             kinds[name] = sorted({finding.kind for finding in findings})
     from record import finish, setup_of  # imports PyTorch
