@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     summary = summarize(checkpoints.load_checkpoint(path, mapped=True), path)
     size = os.path.getsize(path)
     if options.json:
-        print(json.dumps({"file": path, "bytes": size, **asdict(summary)}, indent=2))
+        print(json.dumps({"file": path, "bytes": size, **asdict(summary)}, indent=2, default=str))
         return 0
     lines = [("file", f"{path}, {size / 1e6:,.1f} MB"), *describe(summary)]
     width = max(len(name) for name, _ in lines)
