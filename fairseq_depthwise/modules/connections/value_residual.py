@@ -30,7 +30,7 @@ class ValueStream(NamedTuple):
 class ValueResidualEncoderLayer(ResidualEncoderLayer):
     """A residual layer that reads and passes on the first layer's values."""
 
-    def forward(self, read: ValueStream, padding: Tensor | None) -> ValueStream:  # type: ignore[override]
+    def forward(self, read: ValueStream, padding: Tensor | None) -> ValueStream:  # type: ignore[override]  # reads a pair
         """Compute both from both; ``padding``: B x T, True at padding."""
         first = _first_values(self.self_attention, self.self_attention_norm, read)
         return ValueStream(super().forward(read.stream, padding, blend=_blend(read)), first)
@@ -39,7 +39,7 @@ class ValueResidualEncoderLayer(ResidualEncoderLayer):
 class ValueResidualDecoderLayer(ResidualDecoderLayer):
     """The same of the decoder; its cross-attention is as ever."""
 
-    def forward(  # type: ignore[override]
+    def forward(  # type: ignore[override]  # as above
         self, read: ValueStream, encoder_output: Tensor, **attend: Any
     ) -> tuple[ValueStream, Tensor | None]:
         """Compute both from both, and what :class:`ResidualDecoderLayer` returns besides."""
