@@ -147,7 +147,7 @@ def commands(place: Place) -> Iterator[Finding]:
                 if not replaced:
                     _remove(output)
                 moment = place.chance.uniform(0.0, 1.0) * seconds
-                again = [*made(output), *(["--force"] if replaced and name in FORCED else [])]
+                again = [*made(output), *(["--force"] if replaced else [])]
                 if not killed_within(place.start(*again), moment):
                     continue
                 about = f"killed after {moment:.2f} s, {'replacing' if replaced else 'new'}"
@@ -155,19 +155,15 @@ def commands(place: Place) -> Iterator[Finding]:
                     yield Finding(name, Outcome.LOST, f"{about}: an input changed")
                 if replaced and _content(output) != expected:
                     yield Finding(name, Outcome.LOST, f"{about}: the output before is gone")
-                if not replaced and output.exists() and _content(output) != expected:
+                if not replaced and _content(output) not in (None, expected):
                     yield Finding(name, Outcome.DIFFERENT, f"{about}: half an output")
-                result = place.run(*made(output), *(["--force"] if output.exists() and name in FORCED else []))
+                result = place.run(*made(output), *(["--force"] if _content(output) is not None else []))
                 if result.returncode:
                     yield Finding(name, Outcome.SURPRISED, f"{about}: {result.stderr[-600:]}")
                 else:
                     equal = _content(output) == expected
                     yield Finding(name, Outcome.EQUAL if equal else Outcome.DIFFERENT, about)
             shutil.rmtree(output.parent)
-
-
-#: Commands that replace a result only when they are asked to.
-FORCED = ("average", "grow", "export")
 
 
 def _commands(place: Place) -> tuple[str, list[Path], dict[str, Callable[[Path], list[object]]]]:
@@ -181,29 +177,13 @@ def _commands(place: Place) -> tuple[str, list[Path], dict[str, Callable[[Path],
         "grow": lambda out: ["fairseq-depthwise", "grow", models[0], out, "--layers", "8"],
         "export": lambda out: ["fairseq-depthwise", "export", models[0], out, "--data", data],
         "translate": lambda out: [
-            "python", "-c", _TO_FILE, out, "translate", models[0], text, "--data", data, "--cpu", "--tokenized",
-            "--max-len-b", "9",
+            "fairseq-depthwise", "translate", models[0], text, "--data", data, "--cpu", "--tokenized",
+            "--max-len-b", "9", "--output", out,
         ],
         "similarity": lambda out: [
             "fairseq-depthwise", "similarity", models[0], "--data", data, "--json", "--output", f"{out}.svg",
         ],
     }  # fmt: skip
-
-
-#: Runs a command with its stdout in a file, which is there when it is whole, as a user of a shell does with mv.
-_TO_FILE = """
-import os, sys
-output = sys.argv[1]
-file = os.open(output + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-os.dup2(file, 1)
-sys.argv[1:] = sys.argv[2:]
-sys.argv[0] = "fairseq-depthwise"
-from fairseq_depthwise import cli
-status = cli.main()
-sys.stdout.flush()
-os.replace(output + ".part", output)
-sys.exit(status)
-"""
 
 
 def _content(output: Path) -> Any:
@@ -263,13 +243,12 @@ def full_disks(place: Place) -> Iterator[Finding]:
             expected, before = _content(output), digests([*inputs, output])
             size = max(path.stat().st_size for path in [output, *output.parent.rglob("*")] if path.is_file())
             limit = place.chance.randrange(1, size)
-            given = made(output)
-            if given[0] == "fairseq-depthwise":
-                given = ["python", "-c", _LIMITED, limit, *given[1:], *(["--force"] if name in FORCED else [])]
-                finding = refusal(place.run(*given), f"{name}", f"at {limit} of {size} bytes")
-                if digests([*inputs, output]) != before and _content(output) != expected:
-                    finding = Finding(name, Outcome.LOST, f"at {limit} of {size} bytes")
-                yield finding
+            _, *given = made(output)
+            result = place.run("python", "-c", _LIMITED, limit, *given, "--force")
+            finding = refusal(result, name, f"at {limit} of {size} bytes")
+            if digests([*inputs, output]) != before and _content(output) != expected:
+                finding = Finding(name, Outcome.LOST, f"at {limit} of {size} bytes")
+            yield finding
             shutil.rmtree(output.parent)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from attacks import PATIENCE, Finding, Outcome, Place
 from probe_checkpoints import checkpoint_of, data_in
-from served import Client
+from served import Client, damaged_body
 
 #: A request that every change starts from.
 _GOOD = b'{"lines": ["w1 w2", "\xc3\xa9"], "nbest": 2, "stream": false}'
@@ -62,21 +62,11 @@ def _ready(client: Client, process: subprocess.Popen[str]) -> bool:
 def _asked(client: Client, chance: random.Random) -> Finding:
     """Send one request, changed or raw, and see that the next good one is answered."""
     kind = chance.choice(["body", "body", "body", "header", "raw", "left"])
-    body = bytearray(_GOOD)
-    for _ in range(chance.randint(1, 6)):
-        at = chance.randrange(len(body))
-        change = chance.randrange(3)
-        if change == 0:
-            body[at] = chance.randrange(256)
-        elif change == 1:
-            del body[at : at + chance.randint(1, 9)]
-            body = body or bytearray(b"x")
-        else:
-            body[at:at] = chance.choice([b"[", b"{", b'"', b"\\", b"null", b"1e9", b"\x00", b"\xf0\x9f", b"w " * 5000])
+    body = damaged_body(_GOOD, chance)
     status, outcome = 0, Outcome.REFUSED
     try:
         if kind == "body":
-            status = client.send(bytes(body))[0]
+            status = client.send(body)[0]
             outcome = _of_status(status)
         elif kind == "header":
             name = chance.choice(["Content_Type", "Host", "Accept", "Transfer_Encoding", "Connection"])
@@ -98,7 +88,7 @@ def _asked(client: Client, chance: random.Random) -> Finding:
             return Finding(kind, Outcome.LOST, f"the next request was not answered; status {status}")
     except (OSError, http.client.HTTPException) as error:
         return Finding(kind, Outcome.LOST, f"the next request was not answered: {error!r}")
-    return Finding(kind, outcome, f"status {status}: {bytes(body)!r}")
+    return Finding(kind, outcome, f"status {status}: {body!r}")
 
 
 def _of_status(status: int) -> Outcome:

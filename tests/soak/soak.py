@@ -32,8 +32,8 @@ from forked_python import ForkedPython  # noqa: E402  # as above
 
 #: Group of attacks -> where it is, and its share of the time.
 GROUPS = {
-    "trainings killed": ("kills:trainings", 8),
-    "commands killed": ("kills:commands", 4),
+    "trainings killed": ("kills:trainings", 10),
+    "commands killed": ("kills:commands", 6),
     "sweeps killed": ("kills:sweeps", 3),
     "ranks killed": ("kills:ranks", 5),
     "clusters killed": ("kills:clusters", 3),

@@ -1,10 +1,11 @@
 """A damaged data file is ``AssertionError``, ``KeyError: 77`` or ``struct.error``, or is read beyond its end later on.
 
-Here opening it is a sentence that names the file; the places of all its sentences must lie within it, and what is to be
-translated must have a token, if only the end of the sentence.
+Here opening it is a sentence that names the file; the places of all its sentences must lie within it, both sides must
+have as many sentences, and each a token, if only the end of the sentence.
 """
 
 import functools
+import inspect
 import os
 import struct
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ def adjust(module: Any) -> Iterator[None]:
     yield
 
     if hasattr(module, "LanguagePairDataset"):
-        _refuse_sentences_without_tokens(module.LanguagePairDataset)
+        _refuse_pairs_that_are_none(module.LanguagePairDataset)
         return
     original = module.make_dataset
 
@@ -40,13 +41,21 @@ def adjust(module: Any) -> Iterator[None]:
     module.make_dataset = make_dataset
 
 
-def _refuse_sentences_without_tokens(dataset: Any) -> None:
+def _refuse_pairs_that_are_none(dataset: Any) -> None:
     import numpy
 
     original = dataset.__init__
+    parameters = inspect.signature(original)
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = parameters.bind(self, *args, **kwargs).arguments
+        source, target = given["src"], given.get("tgt")
+        if target is not None and len(source) != len(target):
+            raise UserError(
+                f"the data has {len(source)} source sentences and {len(target)} target sentences: one side is damaged, "
+                "or the two do not belong together; make the data anew from two texts with as many lines"
+            )
         original(self, *args, **kwargs)
         for sizes, side in ((self.src_sizes, "source"), (self.tgt_sizes, "target")):
             if sizes is not None and len(sizes) and numpy.min(sizes) < 1:

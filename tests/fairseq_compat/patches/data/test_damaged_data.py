@@ -63,6 +63,14 @@ def test_a_source_without_a_token(prefix: str) -> None:
         LanguagePairDataset(source, source.sizes, dictionary)
 
 
+def test_sides_of_different_lengths(prefix: str, tmp_path: Path) -> None:
+    data_in(tmp_path / "shorter", valid=["w1 w2"])
+    source = load_indexed_dataset(prefix, dictionary_of(12))
+    target = load_indexed_dataset(str(tmp_path / "shorter" / "valid.src-tgt.tgt"), dictionary_of(12))
+    with pytest.raises(UserError, match=rf"{len(source)} source sentences and 1 target sentences"):
+        LanguagePairDataset(source, source.sizes, dictionary_of(12), target, target.sizes, dictionary_of(12))
+
+
 @pytest.mark.parametrize("content", [b"w0 1\n\xff\xfe 1\n", b"w0\n", b"w0 x\n", b"w0 1\nw0 1\n"])
 def test_a_dictionary(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "dict.src.txt"
