@@ -50,7 +50,21 @@ SDT_VARIANTS = {
     "sdt with dense connections": [
         *TIED, "--encoder-block-size", "1", "--checkpoint-activations", "--encoder-layerdrop", "0.3",
     ],
+    **{
+        f"sdt, {name}": [
+            *TIED, "--encoder-connection", name, "--decoder-connection", name, "--encoder-block-size", "0", *more,
+        ]
+        for name, more in {
+            "average": ["--checkpoint-activations"],
+            "attention": ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3", "--norm-scaling"],
+            "hyper": ["--hyper-manifold", "--hyper-streams", "2"],
+            "value-residual": ["--checkpoint-activations"],
+        }.items()
+    },
 }  # fmt: skip
+
+#: Those that are stopped and resumed: connections, and what draws random numbers in the backward pass or skips layers.
+RESUMED = ("concat", "sdt, average", "sdt, attention", "sdt, hyper", "sdt, value-residual")
 
 
 class Run(NamedTuple):
@@ -153,17 +167,15 @@ def test_retained_dropout_and_alignments(trained: Callable[[str], Run], generate
     assert all(re.fullmatch(r"(\d+-\d+ ?)+", alignment) for alignment in alignments)
 
 
-@pytest.mark.xdist_group("concat")
+@pytest.mark.parametrize("name", [grouped(name) for name in RESUMED])
 def test_stopped_and_resumed_is_never_stopped(
-    train_variant: Callable[..., Run], trained: Callable[[str], Run], tmp_path: Path
+    name: str, train_variant: Callable[..., Run], trained: Callable[[str], Run], tmp_path: Path
 ) -> None:
-    """With skipped layers and recomputed activations, both of which draw random numbers."""
-    for updates in (2, 4):
-        parts = train_variant(
-            tmp_path, "concat", "--max-update", updates, "--dropout", 0.2, "--save-interval-updates", 2
-        )
+    """What the stopped training would save at its second update, the whole one has saved there."""
+    shutil.copy(trained(name).folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
+    parts = train_variant(tmp_path, name, "--max-update", 4, "--dropout", 0.2, "--save-interval-updates", 2)
     assert "Loaded checkpoint" in parts.log
-    assert_same_state(trained("concat").checkpoint, parts.checkpoint)
+    assert_same_state(trained(name).checkpoint, parts.checkpoint)
 
 
 @pytest.mark.xdist_group("share all")

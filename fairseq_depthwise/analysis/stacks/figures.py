@@ -1,13 +1,14 @@
-"""Figures over the layers of stacks: similarities, and the gates and norms of depth-wise LSTM cells."""
+"""Figures over the layers of stacks: similarities, gates and norms of depth-wise LSTM cells, weights of connections."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairseq_depthwise.analysis.stacks.connection_weights import SourceWeight
 from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics, MeanDeviation
 from fairseq_depthwise.analysis.stacks.layer_similarity import LayerSimilarity
-from fairseq_depthwise.analysis.stacks.report import StackReport
+from fairseq_depthwise.analysis.stacks.report import StackReport, weights_matrix
 from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 
 if TYPE_CHECKING:
@@ -74,6 +75,39 @@ def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport[
             _draw_legend(band, lines, [*_GATES.values(), *_NORMS.values()], len(lines))
 
     write_figure(path, (max(1.0 + 4.5 * len(sides), 7.5), 5.4 * len(reports)), draw)
+
+
+def write_source_weights(path: str, titles: Sequence[str], reports: Sequence[StackReport[SourceWeight]]) -> None:
+    """Draw a heat map of sources and readers for each side that has weights, one checkpoint below another."""
+    shown = [
+        (title, side, weights_matrix(rows))
+        for title, report in zip(titles, reports, strict=True)
+        for side, rows in report.rows.items()
+        if rows
+    ]
+    largest = max(abs(weight or 0.0) for *_, (_, _, rows) in shown for row in rows for weight in row) or 1.0
+    columns = max(len([side for of, side, _ in shown if of == title]) for title in titles)
+
+    def draw(figure: Figure) -> None:
+        bands = figure.subfigures(len(reports), 1, squeeze=False)[:, 0]
+        for band, title in zip(bands, titles, strict=True):
+            band.suptitle(title, parse_math=False)
+            panels = band.subplots(1, columns, squeeze=False)[0]
+            of_this = [(side, matrix) for of, side, matrix in shown if of == title]
+            for axes in panels[len(of_this) :]:
+                axes.set_axis_off()
+            for axes, (side, (readers, sources, rows)) in zip(panels, of_this, strict=False):
+                values = [[float("nan") if weight is None else weight for weight in row] for row in rows]
+                image = axes.imshow(values, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto")
+                axes.set_title(side)
+                axes.set_ylabel("layer that reads")
+                axes.set_yticks(range(len(readers)), readers)
+                axes.set_xticks(range(len(sources)), sources, rotation=90)
+            band.colorbar(image, ax=list(panels), label="mean weight")
+
+    sizes = [(len(sources), len(readers)) for *_, (readers, sources, _) in shown]
+    width, height = (max(size[place] for size in sizes) for place in (0, 1))
+    write_figure(path, (2.0 + columns * (1.2 + 0.3 * width), len(reports) * (2.4 + 0.25 * height)), draw)
 
 
 def _draw_band(axes: Axes, rows: Sequence[CellStatistics], field: str, number: int) -> Line2D:

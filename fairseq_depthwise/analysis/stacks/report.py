@@ -12,6 +12,7 @@ from tqdm import tqdm
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.analysis.stacks.batches import StackBatch, stack_batches
+from fairseq_depthwise.analysis.stacks.connection_weights import SourceWeight
 from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics
 from fairseq_depthwise.analysis.stacks.layer_similarity import LayerSimilarity
 from fairseq_depthwise.tables import aligned, csv_text
@@ -144,12 +145,46 @@ def gates_table(report: StackReport[CellStatistics]) -> str:
     return _tables(report, [*columns, "cell norm", "output norm"], cells, legend)
 
 
+def weights_table(report: StackReport[SourceWeight]) -> str:
+    """Return a table for each side: a line for each layer that reads, a column for each source."""
+    legend = "mean weight of what is on top in what is read by the layer at the left\n"
+    text = _heading(report, legend)
+    for side, rows in report.rows.items():
+        text += f"{side}: {report.tokens[side]:,} tokens\n"
+        if not rows:
+            text += "each layer reads what the one below passes on\n"
+            continue
+        readers, sources, weights = weights_matrix(rows)
+        lines = [
+            [reader, *("" if weight is None else f"{weight:.3f}" for weight in of_reader)]
+            for reader, of_reader in zip(readers, weights, strict=True)
+        ]
+        text += aligned([["layer", *sources], *lines])
+    return text
+
+
+def weights_matrix(rows: Sequence[SourceWeight]) -> tuple[list[str], list[str], list[list[float | None]]]:
+    """Return names of readers and sources, and a row of mean weights for each reader; None where it reads nothing."""
+    numbers = list(dict.fromkeys(row.layer for row in rows))
+    sources = list(dict.fromkeys(row.source for row in rows))
+    found = {(row.layer, row.source): row.weight.mean for row in rows}
+    return (
+        [str(number) for number in numbers],
+        sources,
+        [[found.get((number, source)) for source in sources] for number in numbers],
+    )
+
+
 def _tables(
     report: StackReport[Row], columns: list[str], cells: Callable[[Row], Iterable[str]], legend: str = ""
 ) -> str:
     """Return a heading, and a table for each side."""
-    text = f"{report.checkpoint}: {report.architecture}\n{report.subset}: {report.sentences:,} sentences\n{legend}"
+    text = _heading(report, legend)
     for side, rows in report.rows.items():
         text += f"{side}: {report.tokens[side]:,} tokens\n"
         text += aligned([columns, *(list(cells(row)) for row in rows)])
     return text
+
+
+def _heading(report: StackReport[Row], legend: str) -> str:
+    return f"{report.checkpoint}: {report.architecture}\n{report.subset}: {report.sentences:,} sentences\n{legend}"

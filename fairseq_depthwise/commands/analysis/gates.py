@@ -1,4 +1,4 @@
-"""``gates``: gates and state norms of depth-wise LSTM models."""
+"""``gates``: what layers take from below, by a depth-wise LSTM or by the other connections over depth."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.analysis.stack_reports import Measure, add_stack_options, write_stack_reports
+from fairseq_depthwise.commands.analysis.stack_reports import StackAnalysis, add_stack_options, write_stack_reports
 from fairseq_depthwise.commands.parsers import add_parser
 
 if TYPE_CHECKING:
     from fairseq_depthwise.analysis.loaded_model import LoadedModel
-    from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics
 
 
 def add_to(subcommands: Any) -> None:
@@ -21,25 +20,48 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "gates",
         run=run,
-        help="measure the gates of depthwise_lstm_transformer models and the norms of their states",
+        help="measure what layers take from below: the gates of depthwise_lstm_transformer models and the norms of "
+        "their states, or the weights of what connects the layers of sdt_transformer models",
         example="fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png\n"
         "  fairseq-depthwise gates 6l.pt 12l.pt --data data-bin --side encoder --json",
     )
-    models = "checkpoints of depthwise_lstm_transformer models"
-    add_stack_options(parser, models=models, side="both", drawn="gates and norms over the layers")
+    models = "checkpoints of depthwise_lstm_transformer models, or of sdt_transformer models"
+    add_stack_options(parser, models=models, side="both", drawn="gates and norms over the layers, or weights")
 
 
 def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis.loaded_model import load_model
+    from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
+
+    def load(path: str, sides: Sequence[str]) -> tuple[LoadedModel, StackAnalysis[Any]]:
+        loaded = load_model(path, options.data)
+        cell = getattr(loaded.model.encoder.layers[0], "cell", None)
+        if cell is None:
+            return loaded, _weights_of(loaded, sides)
+        if not isinstance(cell, DepthwiseLSTMCell):
+            raise UserError(f"{path} has the cells of --depthwise-cell rnn, which have no gates; give one with lstm")
+        return loaded, _gates_of(loaded, sides)
+
+    return write_stack_reports(options, load)
+
+
+def _gates_of(loaded: LoadedModel, sides: Sequence[str]) -> StackAnalysis[Any]:
     from fairseq_depthwise.analysis.stacks.figures import write_gates
     from fairseq_depthwise.analysis.stacks.gate_statistics import measure_gates
     from fairseq_depthwise.analysis.stacks.report import gates_table
-    from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 
-    def load(path: str, sides: Sequence[str]) -> tuple[LoadedModel, Measure[CellStatistics]]:
-        loaded = load_model(path, options.data, family="depthwise_lstm_transformer")
-        if not isinstance(loaded.model.encoder.layers[0].cell, DepthwiseLSTMCell):
-            raise UserError(f"{path} has the cells of --depthwise-cell rnn, which have no gates; give one with lstm")
-        return loaded, functools.partial(measure_gates, loaded.model, sides)
+    return StackAnalysis(functools.partial(measure_gates, loaded.model, sides), gates_table, write_gates)
 
-    return write_stack_reports(options, load, as_text=gates_table, draw=write_gates)
+
+def _weights_of(loaded: LoadedModel, sides: Sequence[str]) -> StackAnalysis[Any]:
+    from fairseq_depthwise.analysis.stacks.connection_weights import has_weights, measure_weights
+    from fairseq_depthwise.analysis.stacks.figures import write_source_weights
+    from fairseq_depthwise.analysis.stacks.report import weights_table
+
+    if not any(has_weights(getattr(loaded.model, side)) for side in sides):
+        raise UserError(
+            f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
+            f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
+        )
+    measure = functools.partial(measure_weights, loaded.model, sides)
+    return StackAnalysis(measure, weights_table, write_source_weights)

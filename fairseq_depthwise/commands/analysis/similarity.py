@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fairseq_depthwise.commands.analysis.stack_reports import add_stack_options, write_stack_reports
+from fairseq_depthwise.commands.analysis.stack_reports import StackAnalysis, add_stack_options, write_stack_reports
 from fairseq_depthwise.commands.parsers import add_parser
 
 
@@ -29,9 +29,5 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis.stacks.layer_similarity import measure_similarity
     from fairseq_depthwise.analysis.stacks.report import similarity_table
 
-    return write_stack_reports(
-        options,
-        lambda path, sides: (load_model(path, options.data), measure_similarity),
-        as_text=similarity_table,
-        draw=write_similarity,
-    )
+    analysis = StackAnalysis(measure_similarity, similarity_table, write_similarity)
+    return write_stack_reports(options, lambda path, sides: (load_model(path, options.data), analysis))

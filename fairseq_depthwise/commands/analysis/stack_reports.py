@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_data_options, add_forms, add_side, print_reports
 
 if TYPE_CHECKING:
@@ -16,8 +18,20 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-#: Runs batches through a model and returns the rows of each side.
-Measure = Callable[[Iterator["StackBatch"]], Mapping[str, Sequence[Row]]]
+
+@dataclass(frozen=True)
+class StackAnalysis(Generic[Row]):
+    """What is done with one kind of models.
+
+    Attributes:
+        measure: runs batches through a model and returns the rows of each side.
+        as_text: returns a report as a table.
+        draw: writes the figure, from its path, a title for each checkpoint, and the reports.
+    """
+
+    measure: Callable[[Iterator[StackBatch]], Mapping[str, Sequence[Row]]]
+    as_text: Callable[[StackReport[Row]], str]
+    draw: Callable[[str, Sequence[str], Sequence[StackReport[Row]]], None]
 
 
 def add_stack_options(parser: argparse.ArgumentParser, *, models: str, side: str, drawn: str) -> None:
@@ -32,24 +46,19 @@ def add_stack_options(parser: argparse.ArgumentParser, *, models: str, side: str
 
 def write_stack_reports(
     options: argparse.Namespace,
-    load: Callable[[str, Sequence[str]], tuple[LoadedModel, Measure[Row]]],
-    *,
-    as_text: Callable[[StackReport[Row]], str],
-    draw: Callable[[str, Sequence[str], Sequence[StackReport[Row]]], None],
+    load: Callable[[str, Sequence[str]], tuple[LoadedModel, StackAnalysis[Row]]],
 ) -> int:
     """Measure one checkpoint after the other, so that one model is in memory; print all reports, and draw them.
 
     Args:
         options: of :func:`add_stack_options`.
-        load: returns the model of a checkpoint and the function that measures it, from the path and the sides.
-        as_text: returns a report as a table.
-        draw: writes the figure, from its path, a title for each checkpoint, and the reports.
+        load: returns the model of a checkpoint and what is done with it, from the path and the sides.
 
     Returns:
         the command's exit status.
 
     Raises:
-        UserError: the figure cannot be written, or a checkpoint cannot be loaded or measured.
+        UserError: the figure cannot be written, a checkpoint cannot be loaded or measured, or the kinds differ.
     """
     from fairseq_depthwise import figures
     from fairseq_depthwise.analysis.stacks import batches as stack_batches
@@ -60,15 +69,23 @@ def write_stack_reports(
     output = options.output
     if output is not None:
         output = figures.figure_path("--output", output, force=options.force, inputs=options.checkpoints)
-    sizes = {"max_sentences": options.max_sentences, "max_tokens": options.max_tokens}
-    reports = []
+    read = {"subset": options.subset, "max_sentences": options.max_sentences, "max_tokens": options.max_tokens}
+    reports: list[StackReport[Row]] = []
+    first: StackAnalysis[Row] | None = None
     with fairseq_warnings_only():
         for path in options.checkpoints:
             print(f"reading {path}", file=sys.stderr)
-            loaded, measure = load(path, sides)
-            reports.append(stack_report.report_on(loaded, measure, sides=sides, subset=options.subset, **sizes))
-    print_reports(options, reports, as_json=stack_report.as_json, as_csv=stack_report.as_csv, as_text=as_text)
+            loaded, analysis = load(path, sides)
+            first = first or analysis
+            if analysis.draw is not first.draw:
+                raise UserError(
+                    f"{path} is of the architecture {loaded.architecture}, of which other things are measured than of "
+                    f"{options.checkpoints[0]}; give them in two commands"
+                )
+            reports.append(stack_report.report_on(loaded, analysis.measure, sides=sides, **read))
+    assert first is not None
+    print_reports(options, reports, as_json=stack_report.as_json, as_csv=stack_report.as_csv, as_text=first.as_text)
     if output is not None:
-        draw(output, figures.titles_of(options.checkpoints), reports)
+        first.draw(output, figures.titles_of(options.checkpoints), reports)
         print(f"{output} written", file=sys.stderr)
     return 0

@@ -5,7 +5,8 @@ Depth-Wise LSTMs"), Section 4: what a layer's non-linearity is worth is measured
 place of ``y = F(x)`` (Eq 11), where x is the layer's input and y its output.
 
 What layers pass on is one tensor (T x B x d), or in the depth-wise LSTM model the pair (Out, Cell), about which the
-paper says nothing. A pair is either one vector of 2d, or only Out is mapped and Cell is passed on as it is.
+paper says nothing. A pair is either one vector of 2d, or only Out is mapped and Cell is passed on as it is. Where more
+goes past a layer than its ``stream`` (value residuals), that is left as it was trained.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LayerObserver = Callable[[Tensor, Tensor], None]
 def mapped_part(state: Any, which: str = "pair") -> Tensor:
     """Return what the linear layer reads of a layer's state: T x B x d, or T x B x 2d for a pair as a whole."""
     if not isinstance(state, DepthwiseState):
-        tensor: Tensor = state
+        tensor: Tensor = getattr(state, "stream", state)
         return tensor
     return torch.cat(state, dim=-1) if which == "pair" else state.output
 
@@ -37,7 +38,7 @@ def mapped_part(state: Any, which: str = "pair") -> Tensor:
 def with_mapped_part(state: Any, mapped: Tensor, which: str = "pair") -> Any:
     """Return ``state`` from below with ``mapped`` in place of what :func:`mapped_part` took."""
     if not isinstance(state, DepthwiseState):
-        return mapped
+        return state._replace(stream=mapped) if hasattr(state, "stream") else mapped
     if which == "pair":
         return DepthwiseState(*mapped.chunk(2, dim=-1))
     return DepthwiseState(output=mapped, cell=state.cell)
@@ -73,7 +74,9 @@ class LinearizedLayer(nn.Module):
     def forward(self, state: Any, *args: Any, **kwargs: Any) -> Any:
         """Compute what the layer returns from the state below."""
         if self.observer is None and self.replaced:
-            output = with_mapped_part(state, self.linear(mapped_part(state, self.which)), self.which)
+            carried = getattr(self.intact, "carried", None)
+            past = state if carried is None else carried(state)
+            output = with_mapped_part(past, self.linear(mapped_part(state, self.which)), self.which)
             return (output, *[None] * self.returned_besides) if self.returned_besides else output
         returned = self.intact(state, *args, **kwargs)
         if self.observer is not None:

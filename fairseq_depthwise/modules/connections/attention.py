@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, weighted_sum
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
 
 
 class AttentionState(NamedTuple):
@@ -64,15 +65,30 @@ class AttentionConnection(ShapedConnection):
         block = added if state.block is None else state.block + added
         scores = _scores(block, state.queries)
         sources, all_scores = (*state.sources, block), (*state.scores, scores)
-        precise = torch.promote_types(output.dtype, torch.float32)
-        shares = torch.stack([score[..., index] for score in all_scores], dim=-1).softmax(dim=-1, dtype=precise)
-        stream = weighted_sum(sources, shares.to(output.dtype).unsqueeze(-2).unbind(dim=-1))
+        shares = _shares(all_scores, index).to(output.dtype)
+        stream = weighted_sum(sources, shares.unsqueeze(-2).unbind(dim=-1))
         if (index + 1) % self.block_size == 0:
             return AttentionState(stream, sources, all_scores, None, state.queries)
         return AttentionState(stream, state.sources, state.scores, block, state.queries)
 
     def representation(self, state: AttentionState) -> Tensor:
         return state.stream
+
+    def source_weights(self, states: Sequence[AttentionState]) -> dict[str, Tensor]:
+        """Return the softmax of q_l, l the layers below: T x B each of what the embedding, layers or blocks added."""
+        state, below = states[-1], len(states) - 1
+        if not below:  # the first layer reads the embedding
+            return {}
+        unfinished = () if state.block is None else (_scores(state.block, state.queries),)
+        shares = _shares((*state.scores, *unfinished), below - 1)
+        part = "layer" if self.block_size == 1 else "block"
+        return dict(zip(source_names(shares.size(-1), part), shares.unbind(dim=-1), strict=True))
+
+
+def _shares(scores: Sequence[Tensor], index: int) -> Tensor:
+    """Compute ``softmax_i(q_l . RMSNorm(s_i))`` of reader ``index``, counted from 0: T x B x sources."""
+    precise = torch.promote_types(scores[0].dtype, torch.float32)
+    return torch.stack([score[..., index] for score in scores], dim=-1).softmax(dim=-1, dtype=precise)
 
 
 def _scores(source: Tensor, queries: Tensor) -> Tensor:

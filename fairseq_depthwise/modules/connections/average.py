@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, weighted_sum
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
 
 
 class AverageState(NamedTuple):
@@ -43,6 +44,13 @@ class AverageConnection(ShapedConnection):
 
     def representation(self, state: AverageState) -> Tensor:
         return state.stream
+
+    def source_weights(self, states: Sequence[AverageState]) -> dict[str, Tensor]:
+        """Return row i of a, above layer i: the weights of X_0 to X_i."""
+        outputs = len(states[-1].outputs)
+        if outputs == 1:  # the first layer reads the embedding
+            return {}
+        return dict(zip(source_names(outputs), self.rows[outputs - 2].unbind(), strict=True))
 
 
 def _last_one(count: int) -> Tensor:

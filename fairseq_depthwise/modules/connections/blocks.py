@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, weighted_sum
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
 
 
 class BlockState(NamedTuple):
@@ -62,6 +63,13 @@ class BlockConnection(ShapedConnection):
     def output(self, state: BlockState) -> Tensor:
         output: Tensor = self.final_norm(self._sum(state.outputs))
         return output
+
+    def source_weights(self, states: Sequence[BlockState]) -> dict[str, Tensor]:
+        """Return row b of W where block b + 1 starts, and above the last block: the weights of y_0 to y_b."""
+        if (len(states) - 1) % self.block_size:
+            return {}
+        row = self.rows[len(states[-1].outputs) - 1]
+        return dict(zip(source_names(len(row), "block"), row.unbind(), strict=True))
 
     def _sum(self, outputs: tuple[Tensor, ...]) -> Tensor:
         """Compute ``sum_j W[b, j] y_j`` for y_0 to y_b."""

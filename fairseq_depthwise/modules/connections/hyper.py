@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names
 
 
 class HyperState(NamedTuple):
@@ -52,6 +53,19 @@ class HyperConnection(ShapedConnection):
 
     def representation(self, state: HyperState) -> Tensor:
         return state.streams.mean(dim=-2)
+
+    def source_weights(self, states: Sequence[HyperState]) -> dict[str, Tensor]:
+        """Return the weight of the embedding and of what each layer below has added, T x B each, over all streams."""
+        held = [torch.ones_like(states[0].streams[..., 0])]  # of each source in each stream: T x B x n
+        for mixing, state in zip(self.mixings, states[:-1], strict=False):
+            _, write, mix = mixing(state.streams)
+            held = [*((mix @ part.unsqueeze(-1)).squeeze(-1) for part in held), write]
+        below, streams = len(states) - 1, states[-1].streams
+        if below < len(self.mixings):
+            read, _, _ = self.mixings[below](streams)
+        else:
+            read = torch.full_like(held[0], 1 / self.streams)
+        return {name: (read * part).sum(dim=-1) for name, part in zip(source_names(len(held)), held, strict=True)}
 
     def _read(self, streams: Tensor, index: int) -> HyperState:
         if index == len(self.mixings):

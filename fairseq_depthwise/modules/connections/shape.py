@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,9 +47,25 @@ class ShapedConnection(Connection):
     def __init__(self, shape: StackShape) -> None:
         super().__init__(embed_dim=shape.embed_dim)
 
+    def source_weights(self, states: Sequence[Any]) -> dict[str, Tensor]:
+        """Return the weight of each source in what is read of the last of ``states``; nothing where all is read alike.
+
+        Args:
+            states: below the first layer, the second, and so on; below the last comes that of the stack's output.
+
+        Returns:
+            name of a source -> its weight, T x B or a scalar.
+        """
+        return {}
+
 
 class ResidualConnection(ShapedConnection):
     """Each layer reads the output of the one before: with residual layers the pre-norm Transformer."""
+
+
+def source_names(count: int, part: str = "layer") -> list[str]:
+    """Return the names of ``count`` sources, of which the embedding is the first: "embedding", "layer 1", ..."""
+    return ["embedding", *(f"{part} {number}" for number in range(1, count))]
 
 
 def weighted_sum(outputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,8 +33,11 @@ class ValueResidualEncoderLayer(ResidualEncoderLayer):
 
     def forward(self, read: ValueStream, padding: Tensor | None) -> ValueStream:  # type: ignore[override]  # reads a pair
         """Compute both from both; ``padding``: B x T, True at padding."""
-        first = _first_values(self.self_attention, self.self_attention_norm, read)
-        return ValueStream(super().forward(read.stream, padding, blend=_blend(read)), first)
+        return self.carried(read)._replace(stream=super().forward(read.stream, padding, blend=_blend(read)))
+
+    def carried(self, read: ValueStream) -> ValueStream:
+        """Return what goes past the layer: the stream as it came, and the first layer's values."""
+        return _with_values(read, self.self_attention, self.self_attention_norm)
 
 
 class ValueResidualDecoderLayer(ResidualDecoderLayer):
@@ -43,9 +47,12 @@ class ValueResidualDecoderLayer(ResidualDecoderLayer):
         self, read: ValueStream, encoder_output: Tensor, **attend: Any
     ) -> tuple[ValueStream, Tensor | None]:
         """Compute both from both, and what :class:`ResidualDecoderLayer` returns besides."""
-        first = _first_values(self.self_attention, self.self_attention_norm, read)
         stream, weights = super().forward(read.stream, encoder_output, blend=_blend(read), **attend)
-        return ValueStream(stream, first), weights
+        return self.carried(read)._replace(stream=stream), weights
+
+    def carried(self, read: ValueStream) -> ValueStream:
+        """Return what :meth:`ValueResidualEncoderLayer.carried` does."""
+        return _with_values(read, self.self_attention, self.self_attention_norm)
 
 
 class ValueResidualConnection(ShapedConnection):
@@ -73,9 +80,17 @@ class ValueResidualConnection(ShapedConnection):
     def representation(self, state: ValueStream) -> Tensor:
         return state.stream
 
+    def source_weights(self, states: Sequence[ValueStream]) -> dict[str, Tensor]:
+        """Return l_1 and l_2, which the layer that reads the last state mixes its values with."""
+        below = len(states) - 1
+        if not 0 < below <= len(self.rows):
+            return {}
+        return dict(zip(("values of layer 1", "its own values"), self.rows[below - 1].unbind(), strict=True))
 
-def _first_values(attention: MultiheadAttention, norm: nn.Module, read: ValueStream) -> Tensor:
-    return attention.values_of(norm(read.stream)) if read.first is None else read.first
+
+def _with_values(read: ValueStream, attention: MultiheadAttention, norm: nn.Module) -> ValueStream:
+    first = attention.values_of(norm(read.stream)) if read.first is None else read.first
+    return ValueStream(read.stream, first)
 
 
 def _blend(read: ValueStream) -> tuple[Tensor, Tensor] | None:

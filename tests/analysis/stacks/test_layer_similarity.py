@@ -24,6 +24,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "depth-wise, two cells": ("depthwise_lstm_transformer", {"decoder_merge": "two-cells"}),
     "depth-wise rnn": ("depthwise_lstm_transformer", {"depthwise_cell": "rnn"}),
     "blocks": ("sdt_transformer", {}),
+    **{
+        name: ("sdt_transformer", {"encoder_connection": name, "decoder_connection": name, "encoder_block_size": 0})
+        for name in ("average", "attention", "hyper", "value-residual")
+    },
     "units": ("mute_transformer", {}),
     "stock": ("transformer", {}),
     "stock, post-norm": ("transformer", {"encoder_normalize_before": False, "decoder_normalize_before": False}),

@@ -1,4 +1,4 @@
-"""``fairseq-depthwise gates``: three forms of one result, and models that have no gates."""
+"""``fairseq-depthwise gates``: three forms of one result for both kinds, and models that have nothing to show."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "two": checkpoint_of(folder, FAMILY, "two.pt", decoder_merge="two-cells", decoder_layers=2),
         "rnn": checkpoint_of(folder, FAMILY, "rnn.pt", depthwise_cell="rnn"),
         "sdt": checkpoint_of(folder, "sdt_transformer", "sdt.pt"),
+        "residual": checkpoint_of(
+            folder, "sdt_transformer", "residual.pt", encoder_connection="residual", encoder_block_size=0
+        ),
     }
 
 
@@ -101,7 +104,40 @@ def test_the_order_of_the_gates(tmp_path: Path, data: str, document: Callable[..
         assert cell["output_norm"]["mean"] == pytest.approx(0.95257 * cell["cell_norm"]["mean"], rel=1e-4)
 
 
-@pytest.mark.parametrize(("model", "named"), [("sdt", "sdt_transformer"), ("rnn", "--depthwise-cell rnn")])
+@pytest.mark.parametrize(
+    ("connection", "block"), [("average", "0"), ("attention", "0"), ("hyper", "0"), ("blocks", "2")]
+)
+def test_weights_of_connections(
+    connection: str, block: str, tmp_path: Path, data: str, printed: Callable[..., str], document: Callable[..., Any]
+) -> None:
+    options = {"encoder_connection": connection, "encoder_block_size": int(block), "encoder_layers": 4}
+    path = checkpoint_of(tmp_path, "sdt_transformer", "connected.pt", **options)
+    figure = tmp_path / "weights.svg"
+    (found,) = document("gates", path, "--data", data, "--output", figure)["checkpoints"]
+    assert found["decoder"]["layers"] == []
+    lines = list(csv.DictReader(io.StringIO(printed("gates", path, "--data", data, "--csv"))))
+    text = printed("gates", path, "--data", data)
+    assert "each layer reads what the one below passes on" in text
+    shown = {line.split()[0]: line.split()[1:] for line in text.splitlines()[4:]}
+    for row, line in zip(found["encoder"]["layers"], lines, strict=True):
+        assert (line["layer"], line["source"], line["weight_mean"]) == (
+            str(row["layer"]), row["source"], str(row["weight"]["mean"])
+        )  # fmt: skip
+        assert f"{row['weight']['mean']:.3f}" in shown[str(row["layer"])]
+    top = [row["weight"]["mean"] for row in found["encoder"]["layers"] if row["layer"] == 5]
+    if row_of := {"average": 3, "blocks": 2}.get(connection):
+        free = checkpoints.load_checkpoint(path)["model"][f"encoder.connection.rows.{row_of}"]
+        assert top == pytest.approx(free.tolist(), abs=1e-5)
+    else:
+        assert len(top) == 5
+        assert connection == "hyper" or sum(top) == pytest.approx(1, abs=1e-5)
+    for name in ("embedding", "block 1" if connection == "blocks" else "layer 1", "encoder", "connected.pt"):
+        assert f">{name}<" in figure.read_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "named"), [("sdt", "two commands"), ("rnn", "--depthwise-cell rnn"), ("residual", "sdt_transformer")]
+)
 def test_models_without_gates_are_refused(
     model: str, named: str, models: dict[str, str], data: str, refusal: Callable[..., str]
 ) -> None:

@@ -100,6 +100,34 @@ def test_maps_stand_where_the_layers_stood(kind: str, which: str) -> None:
     torch.testing.assert_close(model(SOURCE, None, TARGET)[0], trained(SOURCE, None, TARGET)[0])
 
 
+@pytest.mark.parametrize("connection", ["average", "attention", "hyper", "value-residual"])
+@pytest.mark.parametrize("name", ["encoder.1", "encoder.2", "decoder.1", "decoder.2"])
+def test_maps_under_each_connection(name: str, connection: str) -> None:
+    """Values that go past a layer (value residuals) are those of the trained layer, also of the first."""
+    options = {"encoder_connection": connection, "decoder_connection": connection, "encoder_block_size": 0}
+    model = linearized("sdt_transformer", name, **options)
+    trained = model_and_options("sdt_transformer", **options)[0].double()
+    side, number = name.split(".")
+    linear = model.linearized[name].linear
+
+    def put(_: nn.Module, inputs: tuple[Any, ...], returned: Any) -> Any:
+        state = returned[0] if side == "decoder" else returned
+        if connection == "value-residual":
+            above: Any = state._replace(stream=inputs[0].stream @ linear.weight.t() + linear.bias)
+        else:
+            above = inputs[0] @ linear.weight.t() + linear.bias
+        return (above, returned[1]) if side == "decoder" else above
+
+    getattr(trained, side).layers[int(number) - 1].register_forward_hook(put)
+    with torch.no_grad():
+        found = model(SOURCE, None, TARGET)[0]
+        torch.testing.assert_close(found, trained(SOURCE, None, TARGET)[0])
+        encoded, state = model.encoder(SOURCE, src_lengths=SOURCE.ne(PAD).sum(1)), {}
+        for t in range(2):  # as many as all sentences have
+            step = model.decoder(TARGET[:, : t + 1], encoded, incremental_state=state)[0]
+            torch.testing.assert_close(step[:, 0], found[:, t])
+
+
 @every_case
 @pytest.mark.parametrize("layers", ["decoder.1", "decoder.2", "all"])
 def test_step_by_step_is_all_at_once(kind: str, which: str, layers: str) -> None:

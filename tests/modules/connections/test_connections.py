@@ -88,6 +88,70 @@ def test_gradients_are_those_of_differences(form: str) -> None:
     assert torch.autograd.gradcheck(output, (embedded, *parameters), atol=1e-6)
 
 
+def sources_of(form: str, embedded: Tensor, read: list[Tensor], outputs: list[Tensor], norms: Any) -> list[Tensor]:
+    """What the weights of the next reader weigh, of a stack with blocks of two layers where there are blocks."""
+    added = [above - below for above, below in zip(outputs, read, strict=True)]
+    if form == "blocks":
+        return [embedded, *(norm(output) for norm, output in zip(norms, outputs[1::2], strict=False))]
+    if form == "attention by 2":
+        return [embedded, *(sum(added[start : start + 2][1:], added[start]) for start in range(0, len(added), 2))]
+    return [embedded, *(outputs if form == "average" else added)]
+
+
+@pytest.mark.parametrize(
+    "form", ["average", "attention", "attention by 2", "hyper", "hyper on a manifold", "blocks", "residual"]
+)
+def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
+    shape = StackShape(WIDTH, 4, block_size=2 * (form[-1] in "2s"), streams=3, manifold=form.endswith("manifold"))
+    torch.manual_seed(8)
+    connection = CONNECTIONS[form.partition(" ")[0]](shape).double()
+    for parameter in connection.parameters():
+        nn.init.normal_(parameter, std=0.7)
+    embedded = torch.randn(2, 3, WIDTH, dtype=torch.float64)
+    states, read, outputs = [connection.initial_state(embedded)], [], []
+    chosen = []
+    for index, layer in enumerate([*branches()[:4], None]):
+        weights = connection.source_weights(states)
+        chosen.append(len(weights))
+        if layer is None:
+            found = connection.output(states[-1])
+        else:
+            found = connection.layer_input(states[-1], index)
+        if weights:
+            sources = sources_of(form, embedded, read, outputs, getattr(connection, "norms", ()))
+            assert list(weights)[:2] == ["embedding", *sources_names(form)[: len(sources) - 1][:1]]
+            terms = [
+                weight.expand(2, 3).unsqueeze(-1) * source
+                for weight, source in zip(weights.values(), sources, strict=True)
+            ]
+            expected = torch.stack(terms).sum(dim=0)
+            torch.testing.assert_close(found, expected if layer else connection.final_norm(expected))
+        if layer is not None:
+            read.append(found)
+            outputs.append(found + layer(found))
+            states.append(connection.update(states[-1], index, outputs[-1]))
+    assert chosen == {"residual": [0] * 5, "blocks": [1, 0, 2, 0, 3], "attention by 2": [0, 2, 2, 3, 3]}.get(
+        form, [1 if form.startswith("hyper") else 0, 2, 3, 4, 5]
+    )
+
+
+def sources_names(form: str) -> list[str]:
+    return ["block 1"] if form in ("blocks", "attention by 2") else ["layer 1"]
+
+
+def test_weights_of_value_residuals() -> None:
+    connection = CONNECTIONS["value-residual"](StackShape(WIDTH, 3))
+    connection.requires_grad_(False)
+    connection.rows[1].copy_(torch.tensor([0.25, -2.0]))  # type: ignore[index,operator]
+    states = [connection.initial_state(torch.randn(2, 3, WIDTH))] * 4
+    found = [
+        {name: float(weight) for name, weight in connection.source_weights(states[:count]).items()}
+        for count in (1, 2, 3, 4)
+    ]
+    names = ("values of layer 1", "its own values")
+    assert found == [{}, dict.fromkeys(names, 0.5), dict(zip(names, (0.25, -2.0), strict=True)), {}]
+
+
 def test_matrices_are_doubly_stochastic() -> None:
     matrices = doubly_stochastic(torch.randn(7, 4, 4, dtype=torch.float64), 20)
     assert (matrices > 0).all()
