@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from recipe_step import run_step, say  # the folder is on the path by the line above
 from sweep_page import write_tables
-from sweep_plan import SHORT, SIZES, SYSTEMS, Record, Run, all_runs
+from sweep_plan import SEEDS, SHORT, SIZES, SYSTEMS, Record, Run, all_runs
 from sweep_training import RECIPE_FOLDERS, Training, train_and_score
 
 from fairseq_compat import UserError
@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
-    parser.add_argument("--seeds", nargs="+", type=_seed, default=[1, 2, 3], metavar="N")
+    parser.add_argument("--seeds", nargs="+", type=_seed, default=list(SEEDS), metavar="N")
     parser.add_argument("--work", type=Path, default=Path("runs/sweep"), help="where trainings keep their files")
     parser.add_argument("--records", type=Path, help="folder of the records (default: WORK/records)")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time (default: 1)")

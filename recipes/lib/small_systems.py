@@ -1,8 +1,9 @@
 """Systems of the recipes that anyone can run today: the families at a size that fits small corpora and CPUs.
 
 Nothing was published for them. They are what the protocol of docs/results.md compares, with the baselines that a
-reviewer asks for: pre-norm and post-norm, relative positions without units or depth, depth without growth. Within a
-recipe all have the same data, batches, updates, dropouts and, where they have any, relative positions.
+reviewer asks for: pre-norm and post-norm, relative positions without units or depth, depth without growth, and what
+else connects deep stacks. Within a recipe all have the same data, batches, updates, dropouts and, where they have any,
+relative positions.
 """
 
 from __future__ import annotations
@@ -41,6 +42,17 @@ INTERVAL, PATIENCE, AVERAGE = 200, 10, 10
 _RELATIVE = ("--max-relative-positions", "8", "--relative-position-terms", "key")
 
 
+#: Connections over depth of both stacks, beside that of the system "deep": the end of a name -> what it is, options.
+CONNECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "average": ("weighted averages of all outputs below", ("average",)),
+    "attention": ("attention over what all layers below have added", ("attention",)),
+    "hyper": ("hyper-connections, 4 streams", ("hyper",)),
+    "manifold": ("hyper-connections on a manifold, 4 streams", ("hyper", "--hyper-manifold")),
+    "value_residual": ("values of the first layer in all others", ("value-residual",)),
+    "scaled_norms": ("layer norms divided by the root of the layer", ("residual", "--norm-scaling")),
+}
+
+
 def stages(updates: int) -> tuple[Stage, ...]:
     """Return stages that grow to full depth in thirds of it, over the first half of the updates."""
     quarter = updates // 4
@@ -59,6 +71,7 @@ def systems(size: Size) -> dict[str, System]:
     same = depth(LAYERS, LAYERS)
     deep = depth(DEEP, LAYERS)
     unconnected, blocks = ("--encoder-block-size", "0"), ("--encoder-block-size", str(DEEP // 3))
+    deep_model = (*inner, *deep, *unconnected, *_RELATIVE)
     cell = (*shape, *same, "--depthwise-hidden-dim", str(INNER))
     plain, grown = _training(size), _training(size, scheduler="inverse_sqrt_restart")
     return {
@@ -106,7 +119,7 @@ def systems(size: Size) -> dict[str, System]:
             "sdt_transformer",
             plain,
             f"encoder of {DEEP} layers from the start, relative positions",
-            (*inner, *deep, *unconnected, *_RELATIVE),
+            deep_model,
             baseline="transformer_relative",
         ),
         "deep_blocks": System(
@@ -124,6 +137,16 @@ def systems(size: Size) -> dict[str, System]:
             stages=stages(size.updates),
             baseline="deep_blocks",
         ),
+        **{
+            f"deep_{name}": System(
+                "sdt_transformer",
+                plain,
+                f"as `deep`; {about}",
+                (*deep_model, "--encoder-connection", connection, "--decoder-connection", connection, *more),
+                baseline="deep",
+            )
+            for name, (about, (connection, *more)) in CONNECTIONS.items()
+        },
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluate import baselines_of
-from sweep_plan import RATES, SYSTEMS, Record, Run
+from sweep_plan import RATES, SEEDS, SYSTEMS, Record, Run
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -72,9 +72,13 @@ def section(record: Record) -> Iterator[str]:
     if any("edge" in row[-1] for row in rows):
         yield "Edge: the lowest or highest of the rates was the best, and one beyond it might be better still."
         yield ""
-    missing = [system for system in SYSTEMS if system not in by_system]
+    missing: dict[str, list[str]] = {}  # which seeds -> of which systems
+    for system in SYSTEMS:
+        if seeds := [str(seed) for seed in SEEDS if seed not in by_system.get(system, {})]:
+            missing.setdefault(", ".join(seeds), []).append(f"`{system}`")
+    for seeds_left, systems in missing.items():
+        yield f"- Still to be trained, seed {seeds_left}: {', '.join(systems)}."
     if missing:
-        yield f"Still to be trained: {', '.join(f'`{system}`' for system in missing)}."
         yield ""
     for what in ("processor", "commit"):
         yield f"- {what.capitalize()}: {', '.join(sorted({str(result[what]) for result in runs}))}."

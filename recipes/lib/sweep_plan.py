@@ -32,7 +32,12 @@ SYSTEMS = (
     "transformer_post_norm",
     "depthwise_lstm_forget1",
     "mute",
+    "deep",
+    *(f"deep_{name}" for name in small_systems.CONNECTIONS),
 )
+
+#: Trainings of full length of each.
+SEEDS = (1, 2, 3)
 
 #: Peak rates that every system tries.
 RATES = (1.5e-3, 3e-3, 6e-3)
