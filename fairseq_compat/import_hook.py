@@ -39,6 +39,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.trainer": (
         "checkpoints.recorded_versions",
         "training.patience",
+        "training.empty_last_batches",
         "data.training_data_as_validation",
     ),
     "fairseq.optim.fp16_optimizer": ("checkpoints.master_weights",),
