@@ -169,6 +169,11 @@ def _is_record_of_optimizer(value: Any) -> bool:
     return restarts is None or _is_list_of(_INTEGER, restarts)
 
 
+def _is_place_in_data(value: Any) -> bool:
+    numbers = ("epoch", "iterations_in_epoch", "batches_in_epoch")
+    return isinstance(value, Mapping) and all(_INTEGER.fits(value[name]) for name in numbers if name in value)
+
+
 def _is_list_of_groups(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(group, Mapping) and isinstance(group.get("params"), list) for group in value
@@ -209,10 +214,7 @@ _ENTRIES: dict[str, _Kind] = {
     "task_state.last_growth.new": _TEXTS,
     "task_state.last_growth.frozen": _TEXT,
     "extra_state": _DICTIONARY,
-    "extra_state.train_iterator": _DICTIONARY,
-    "extra_state.train_iterator.epoch": _INTEGER,
-    "extra_state.train_iterator.iterations_in_epoch": _INTEGER,
-    "extra_state.train_iterator.batches_in_epoch": _INTEGER,
+    "extra_state.train_iterator": _Kind(_is_place_in_data, "a dictionary with whole numbers of epochs and batches"),
     "extra_state.val_loss": _NUMBER,
     "extra_state.best": _NUMBER,
     "extra_state.ema": _TENSORS,

@@ -270,6 +270,7 @@ def test_options_and_updates() -> None:
         {"extra_state": {"ema": [1]}},
         {"extra_state": {"ema": {"x": 1}}},
         {"extra_state": {"train_iterator": {"epoch": "x"}}},
+        {"extra_state": {"train_iterator": {"epoch": 2, "iterations_in_epoch": None}}},
         {"extra_state": {"best": "x"}},
     ],
     ids=str,
