@@ -1,4 +1,4 @@
-# make demo, make check, make test: each sets up .venv by itself. make setup PYTHON=python3.12 picks an interpreter.
+# make demo, make check, make test, make test-long: each sets up .venv by itself. make setup PYTHON=python3.12 picks an interpreter.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ BENCH_full := --size base --rows all --rounds 5
 # Tests of behavior that need no training, no processes and no recipe: for every commit.
 UNIT := analysis checkpoints criterions elastic evaluation fairseq_compat growth models modules optim reports serving tasks
 
-.PHONY: demo check test soak setup lint matrix bench bench-gpu clean
+.PHONY: demo check test test-long soak setup lint matrix bench bench-gpu clean
 
 demo: $(READY)
 	$(BIN)/python examples/quickstart/demo.py --corpus "$(CORPUS)"
@@ -24,7 +24,11 @@ check: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(addprefix tests/,$(UNIT)) tests/test_*.py
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
+
+# What compiles for minutes, trains benchmarks, or waits for machines that are lost.
+test-long: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
 
 # Half an hour of kills, full disks, damaged and hostile files and requests: docs/reliability.md.
 soak: $(READY)

@@ -22,6 +22,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start what takes long first, and make what a module's tests share once, not in each of xdist's processes."""
     for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker("slow")
         definitions = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
         scopes = {definition.scope for found in definitions for definition in found}
         if "module" in scopes and item.get_closest_marker("xdist_group") is None:

@@ -76,6 +76,7 @@ def work(run_growth: RunGrowth, corpus: Path, tmp_path_factory: pytest.TempPathF
 
 
 class TestProgram:
+    @pytest.mark.long
     def test_numbers_of_all_depths(self, work: Path) -> None:
         record = json.loads((work.parent / "growth_saving.json").read_text(encoding="utf-8"))
         (measured,) = record["rounds"]
@@ -89,6 +90,7 @@ class TestProgram:
         assert grown == [(1, 2, 2), (2, 3, 4), (3, 4, 6), (4, 5, 8), (5, 6, 10), (6, 7, 13), (7, 8, 16)]
         assert str(work.parent) not in json.dumps(record)
 
+    @pytest.mark.long
     def test_finished_trainings_are_not_repeated(self, run_growth: RunGrowth, corpus: Path, work: Path) -> None:
         path = work.parent / "growth_saving.json"
         before = json.loads(path.read_text(encoding="utf-8"))["rounds"]

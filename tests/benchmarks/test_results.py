@@ -42,6 +42,7 @@ def work(run_results: RunBenchmark, corpus: Path, tmp_path_factory: pytest.TempP
     return folder
 
 
+@pytest.mark.long
 def test_every_model_is_trained_and_scored(work: Path) -> None:
     record = json.loads((work.parent / "results_comparison.json").read_text(encoding="utf-8"))
     assert list(record["runs"]) == ["stock", "lstm", "rnn"]
@@ -51,18 +52,21 @@ def test_every_model_is_trained_and_scored(work: Path) -> None:
     assert (record["text"]["train"], record["text"]["valid"], record["text"]["test"]) == (100, 9, 10)
 
 
+@pytest.mark.long
 def test_the_deep_model_is_logged_in_both_precisions(work: Path) -> None:
     record = json.loads((work.parent / "results_stability.json").read_text(encoding="utf-8"))
     for name in ("fp32", "bf16"):
         assert list(record["runs"][name]["train"]) == ["10", "20", "30"]
 
 
+@pytest.mark.long
 def test_the_record_names_no_folder_of_this_machine(work: Path) -> None:
     text = (work.parent / "results_comparison.json").read_text(encoding="utf-8")
     assert str(work.parent) not in text
     assert "$CORPORA\\\"/'made up'/train.en > train.en" in text
 
 
+@pytest.mark.long
 def test_finished_results_are_not_repeated(run_results: RunBenchmark, corpus: Path, work: Path) -> None:
     path = work.parent / "results_comparison.json"
     before = path.read_text(encoding="utf-8")

@@ -43,6 +43,7 @@ def test_the_kind_of_an_operation(chain: tuple[str, ...], kind: str) -> None:
     assert kinds.kind_of(event(*chain)) == kind
 
 
+@pytest.mark.long
 def test_every_family_is_measured_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(training_profile.SIZES, "narrow", (Size(16, 24, 2, 64), 3))
     given = ["--precisions=bf16", "--train-tokens=60", "--steps=1", "--rounds=2", f"--records={tmp_path}"]

@@ -39,6 +39,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mute_transformer": {"encoder_layers": 1, "decoder_layers": 1},
 }  # fmt: skip
 
+#: Whose exports take a minute.
+OTHERS = ("depthwise_lstm_transformer", "mute_transformer")
+
 #: Translates with the example in a Python that cannot import torch, fairseq nor this package.
 ALONE = """
 import importlib.machinery, json, runpy, sys
@@ -66,27 +69,37 @@ def config_of(folder: Path) -> dict[str, Any]:
     return config
 
 
-@pytest.fixture(scope="module")
-def folders(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+class _Exported(dict[str, Path]):
     """Family -> a folder with ``model.pt``, and what it was exported to: ``onnx``; for some ``int8``, ``torch``."""
-    found = {}
-    for family, options in FAMILIES.items():
-        folder = found[family] = tmp_path_factory.mktemp(family)
-        checkpoint = checkpoint_of(folder, family, "model.pt", **options)
+
+    def __init__(self, data: str, new_folder: Callable[[str], Path]) -> None:
+        super().__init__()
+        self.data, self.new_folder = data, new_folder
+
+    def __missing__(self, family: str) -> Path:
+        folder = self[family] = self.new_folder(family)
+        checkpoint = checkpoint_of(folder, family, "model.pt", **FAMILIES[family])
         exported = {"onnx": ["--format", "onnx"]}
         if family != "depthwise_lstm_transformer":
             exported |= {"int8": ["--format", "onnx", "--int8"]}
         if family == "sdt_transformer":
             exported |= {"torch": []}
         for name, given in exported.items():
-            assert cli.main(["export", checkpoint, str(folder / name), "--data", data, *given]) == 0
+            assert cli.main(["export", checkpoint, str(folder / name), "--data", self.data, *given]) == 0
             config = config_of(folder / name)
             config["search"]["max_length"] = LONGEST
             (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return found
+        return folder
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.fixture(scope="module")
+def folders(data: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return _Exported(data, tmp_path_factory.mktemp)
+
+
+@pytest.mark.parametrize(
+    "family", ["sdt_transformer", *(pytest.param(family, marks=pytest.mark.long) for family in OTHERS)]
+)
 def test_translations_with_onnxruntime_alone_are_the_models(family: str, folders: dict[str, Path], data: str) -> None:
     folder = folders[family]
     run = subprocess.run(
@@ -103,7 +116,7 @@ def test_translations_with_onnxruntime_alone_are_the_models(family: str, folders
 
 
 def test_files_are_as_the_configuration_says(folders: dict[str, Path]) -> None:
-    folder = folders["mute_transformer"] / "onnx"
+    folder = folders["sdt_transformer"] / "onnx"
     config = config_of(folder)
     for about in config["functions"].values():
         model = onnx.load(folder / about["file"])
@@ -133,7 +146,7 @@ def test_a_batch_of_any_size_is_one_run(folders: dict[str, Path]) -> None:
         ("sdt_transformer", "onnx"),
         ("sdt_transformer", "torch"),
         ("sdt_transformer", "int8"),
-        ("mute_transformer", "int8"),
+        pytest.param("mute_transformer", "int8", marks=pytest.mark.long),
     ],
 )
 def test_translate_takes_an_exported_folder(
@@ -176,6 +189,7 @@ def test_weights_in_int8_are_a_quarter_as_large(folders: dict[str, Path]) -> Non
     assert kinds == {onnx.TensorProto.FLOAT, onnx.TensorProto.INT8}
 
 
+@pytest.mark.long
 def test_units_in_int8_have_a_matrix_each(folders: dict[str, Path]) -> None:
     """No linear layer of the encoder stays in float32, and no matrix is there twice."""
     dimensions = {}

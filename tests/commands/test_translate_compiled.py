@@ -65,7 +65,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._inductor.config.cpp, "cxx", (None, "/nowhere/g++"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
 def test_it_is_compiled_once_and_translates_the_same(
     translate: Translate, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

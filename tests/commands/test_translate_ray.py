@@ -124,7 +124,7 @@ def without_scores(lines: str) -> str:
 
 
 @needs_ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_and_then_a_node_is_lost(
     model: str, cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

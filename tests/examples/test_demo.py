@@ -56,7 +56,7 @@ def small_corpus(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_short_run_through_all_commands(
     demo: ModuleType,
     run_demo: RunDemo,

@@ -60,6 +60,7 @@ def workers_of(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
+@pytest.mark.long
 def test_a_killed_process_ends_both_nodes_and_the_run_goes_on(prepared: Callable[[str], Work], tmp_path: Path) -> None:
     whole = prepared("multi30k")
     reference = Work("multi30k", tmp_path / "one", whole.environment)

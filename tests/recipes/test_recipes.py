@@ -234,7 +234,7 @@ def test_system(
     assert times_of(folder) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_opus_in_all_directions(prepared: Prepared) -> None:
     """The baseline, then a model that grows while it is trained in all directions, and the win ratio between both."""
     work = prepared("opus100")

@@ -246,7 +246,7 @@ def sweep(new_work: Callable[..., Work], forked_python: ForkedPython) -> _Sweep:
     return _Sweep(new_work("multi30k"), forked_python.python)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_goes_on_where_it_was_killed(sweep: _Sweep, tmp_path: Path) -> None:
     process = sweep.start("--jobs", "2")
     end = time.monotonic() + 200

@@ -108,6 +108,7 @@ def test_a_training_goes_on(trained: Work) -> None:
     assert added.count("fairseq_depthwise train") == 2
 
 
+@pytest.mark.long
 def test_the_real_interpreter(new_work: Callable[..., Work], prepared: Callable[[str], Work]) -> None:
     """Evaluation with the interpreter of this environment, in another direction of the same text."""
     work = new_work("multi30k", SOURCE="de", TARGET="en")

@@ -148,6 +148,7 @@ def test_a_wrong_option_starts_no_process(run_command: RunCommand, copy_reverse_
     assert result.stderr.count("argument --lr") == 1
 
 
+@pytest.mark.long
 def test_a_training_goes_on_without_a_lost_machine(
     forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ def test_constraints_equal_those_of_interactive(
     assert "lacks" not in result.stderr
 
 
+@pytest.mark.long
 def test_cost_of_int8(
     run_command: RunCommand, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

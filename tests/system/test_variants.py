@@ -42,6 +42,20 @@ VARIANTS = {
     "rnn": [*TIED, "--depthwise-cell", "rnn", "--attention-bias"],
 }  # fmt: skip
 
+#: Connections over depth -> what else is tested with them.
+CONNECTIONS = {
+    "average": ["--checkpoint-activations"],
+    "attention": ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3", "--norm-scaling"],
+    "hyper": ["--hyper-manifold", "--hyper-streams", "2"],
+    "value-residual": ["--checkpoint-activations"],
+}
+
+
+def connected(name: str) -> list[str]:
+    """Options that let a connection connect both stacks."""
+    return ["--encoder-connection", name, "--decoder-connection", name, "--encoder-block-size", "0"]
+
+
 #: Options of the shallow-to-deep model.
 SDT_VARIANTS = {
     "sdt without connections": [
@@ -50,17 +64,7 @@ SDT_VARIANTS = {
     "sdt with dense connections": [
         *TIED, "--encoder-block-size", "1", "--checkpoint-activations", "--encoder-layerdrop", "0.3",
     ],
-    **{
-        f"sdt, {name}": [
-            *TIED, "--encoder-connection", name, "--decoder-connection", name, "--encoder-block-size", "0", *more,
-        ]
-        for name, more in {
-            "average": ["--checkpoint-activations"],
-            "attention": ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3", "--norm-scaling"],
-            "hyper": ["--hyper-manifold", "--hyper-streams", "2"],
-            "value-residual": ["--checkpoint-activations"],
-        }.items()
-    },
+    **{f"sdt, {name}": [*TIED, *connected(name), *more] for name, more in CONNECTIONS.items()},
 }  # fmt: skip
 
 #: Those that are stopped and resumed: connections, and what draws random numbers in the backward pass or skips layers.
@@ -194,10 +198,9 @@ def test_shared_parts_stay_shared_in_an_average(
     assert len(hypotheses(generate(tmp_path / "mean.pt"))) == 40
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 @pytest.mark.xdist_group("processes")
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_with_compiled_cells(
     run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
@@ -223,7 +226,6 @@ FALLING = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
@@ -233,8 +235,12 @@ FALLING = [
             "mute_transformer_sequential",
             ["--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0"],
         ),
+        *(
+            pytest.param(SDT, ["--criterion", "cross_entropy", *connected(name)], marks=pytest.mark.long)
+            for name in CONNECTIONS
+        ),
     ],
-    ids=["two cells", "sdt", "sequential mute"],
+    ids=["two cells", "sdt", "sequential mute", *CONNECTIONS],
 )
 @pytest.mark.slow
 def test_copy_and_reverse_is_memorized(

@@ -17,13 +17,10 @@ from fairseq_depthwise.models.depthwise_lstm.cell import HIDDEN_ACTIVATIONS, Dep
 from fairseq_depthwise.models.depthwise_lstm.kernels import first_use, fused_cell
 
 needs_triton = pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM))
-COMPILES = (
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        DEVICE.type == "cpu" and shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU"
-    ),
+COMPILES = pytest.mark.skipif(
+    DEVICE.type == "cpu" and shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU"
 )
-KERNELS = [pytest.param("compile", marks=COMPILES), pytest.param("triton", marks=needs_triton)]
+KERNELS = [pytest.param("compile", marks=(COMPILES, pytest.mark.long)), pytest.param("triton", marks=needs_triton)]
 
 #: Relative to a tensor's largest value: each operation of the readable path rounds, the fused ones round less often.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -72,7 +69,10 @@ VARIANTS = {
 @pytest.mark.parametrize(
     ("kernel", "variant"),
     [pytest.param("triton", VARIANTS[name], marks=needs_triton, id=f"triton-{name}") for name in VARIANTS]
-    + [pytest.param("compile", VARIANTS[name], marks=COMPILES, id=f"compile-{name}") for name in ("glu", "one-layer")],
+    + [
+        pytest.param("compile", VARIANTS[name], marks=(COMPILES, mark), id=f"compile-{name}")
+        for name, mark in (("glu", pytest.mark.slow), ("one-layer", pytest.mark.long))
+    ],
 )
 def test_values_and_gradients_are_those_of_the_readable_cell(kernel: str, variant: dict[str, object]) -> None:
     tensors = inputs(attended=2 if "input_dim" in variant else 1)
