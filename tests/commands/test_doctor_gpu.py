@@ -67,7 +67,7 @@ def test_json_and_status_where_all_is_right(
     assert answer["facts"]["fairseq"] == "0.12.2"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_that_dies_is_a_failed_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_check, "MODELS", {"stock": MODELS["stock"]})
     real = device_check._in_a_process

@@ -132,7 +132,7 @@ def test_the_example_as_a_program(
     assert texts == loaded(paths[0], 2, data=data).translate(LINES)
 
 
-@pytest.mark.parametrize("tokens", [[], ["--lang-tok-replacing-bos-eos"]])
+@pytest.mark.parametrize("tokens", [[], pytest.param(["--lang-tok-replacing-bos-eos"], marks=pytest.mark.long)])
 def test_one_direction_of_many(tokens: list[str], tmp_path: Path) -> None:
     data = multilingual_data(tmp_path / "data-bin")
     checkpoint = multilingual_checkpoint(tmp_path, "--encoder-langtok", "src", "--decoder-langtok", *tokens)

@@ -95,6 +95,7 @@ def test_checkpoints_of_the_table_are_ordinary_ones(
     assert "60" in text
 
 
+@pytest.mark.long
 def test_distill_comes_near_the_closed_form(train: Callable[..., str], probed: Path, tmp_path: Path) -> None:
     updates = logged(
         train(tmp_path, "--lr", 1e-2, "--lr-scheduler", "polynomial_decay", "--total-num-update", 200, "--max-update",

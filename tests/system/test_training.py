@@ -234,7 +234,7 @@ def test_two_processes_are_one_also_after_a_resume(
 
 
 @pytest.mark.xdist_group("processes")
-@pytest.mark.slow
+@pytest.mark.long
 def test_spawned_processes_import_the_plugin_afresh(
     run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, one_process: Path,
     tmp_path: Path,
@@ -320,7 +320,7 @@ def test_a_preset_is_saved_and_overridden(run_command: RunCommand, copy_reverse_
 
 
 @pytest.mark.corpora
-@pytest.mark.slow
+@pytest.mark.long
 def test_real_text_is_learned(run_command: RunCommand, train: Callable[..., str], tmp_path: Path) -> None:
     """Some updates on real sentences: the validation loss falls well below that of guessing by frequency.
 

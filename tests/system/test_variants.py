@@ -229,8 +229,8 @@ FALLING = [
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
-        (ARCH, ["--criterion", "cross_entropy", "--decoder-merge", "two-cells"]),
-        (SDT, ["--criterion", "cross_entropy"]),
+        pytest.param(ARCH, ["--criterion", "cross_entropy", "--decoder-merge", "two-cells"], marks=pytest.mark.long),
+        pytest.param(SDT, ["--criterion", "cross_entropy"], marks=pytest.mark.long),
         (
             "mute_transformer_sequential",
             ["--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0"],

@@ -86,19 +86,32 @@ def test_interrupt(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["fairseq-depthwise", "fairseq-train"])
-def test_interrupt_while_a_command_is_imported(command: str) -> None:
+#: Sends itself Ctrl-C when a module is imported, before the command has begun.
+INTERRUPTING = """
+import os, runpy, signal, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+program = sys.argv.pop(2)
+runpy.run_path(program, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "imported"),
+    [
+        ("fairseq-depthwise", "fairseq_depthwise.commands.average"),
+        ("fairseq-train", "fairseq.tasks"),
+        ("fairseq-train", "torch"),
+    ],
+)
+def test_interrupt_while_a_command_is_imported(command: str, imported: str) -> None:
     program = Path(sys.executable).parent / command
-    # What is imported last is waited for, so that the signal comes before the command has begun.
-    code = f"import sys, runpy; sys.argv = [{command!r}, '--help']; sys.stderr.write('on\\n'); "
-    code += f"runpy.run_path({str(program)!r}, run_name='__main__')"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline() == "on\n"
-        time.sleep(0.4)
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60)[1] == "interrupted\n"
+    process = subprocess.run(
+        [sys.executable, "-c", INTERRUPTING, imported, program, "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert process.stderr == "interrupted\n"
+    assert process.stdout == ""
     assert process.returncode in (130, -signal.SIGINT)
