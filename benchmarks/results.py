@@ -2,10 +2,10 @@
 
 Part "comparison": how do the models train compared with stock fairseq's Transformer? Part "stability": does a deep
 model train in fp32 and in bf16? Part "growth": what does a model that is grown while it is trained lose or save? Part
-"units": what do parallel units, biased inputs and a learned order do? Part "analysis": what do the commands print that
-look at models and translations? Every command is printed before it runs; what is
-finished is not repeated, and a training that was stopped goes on from its checkpoint. Each part has a record,
-``results_PART``.
+"units": what do parallel units, biased inputs and a learned order do? Part "connections": what do other connections
+over depth do? Part "analysis": what do the commands print that look at models and translations? Every command is printed
+before it runs; what is finished is not repeated, and a training that was stopped goes on from its checkpoint. Each part
+has a record, ``results_PART``.
 
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --part stability
@@ -77,7 +77,15 @@ _RESTART = "inverse_sqrt_restart"
 # With one unit this is the pre-norm Transformer with relative positions, which stock fairseq does not have.
 _UNIT_OPTIONS = f"{_HIDDEN} --activation-dropout 0.1"
 
+_DEEP = f"{_TRAIN} sdt_transformer {_HIDDEN} --encoder-layers 12 --max-relative-positions 8 --encoder-block-size 0"
+
+
+def _connected(name: str) -> str:
+    return f"{_DEEP} --encoder-connection {name} --decoder-connection {name}"
+
+
 COMPARISON, STABILITY, GROWTH, UNITS, ANALYSIS = "comparison", "stability", "growth", "units", "analysis"
+CONNECTIONS = "connections"
 PARTS = {
     COMPARISON: Part(
         {
@@ -118,6 +126,13 @@ PARTS = {
         {"updates": 1000},
         # All have it, so that their losses are computed alike; without an order it is fairseq's own.
         criterion="label_smoothed_cross_entropy_with_auxiliary",
+    ),
+    CONNECTIONS: Part(
+        {
+            name: (_connected(name), "inverse_sqrt")
+            for name in ("residual", "average", "attention", "value-residual", "hyper")
+        },
+        {"updates": 1000},
     ),
     ANALYSIS: Part(
         {
