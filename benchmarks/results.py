@@ -3,9 +3,9 @@
 Part "comparison": how do the models train compared with stock fairseq's Transformer? Part "stability": does a deep
 model train in fp32 and in bf16? Part "growth": what does a model that is grown while it is trained lose or save? Part
 "units": what do parallel units, biased inputs and a learned order do? Part "connections": what do other connections
-over depth do? Part "analysis": what do the commands print that look at models and translations? Every command is printed
-before it runs; what is finished is not repeated, and a training that was stopped goes on from its checkpoint. Each part
-has a record, ``results_PART``.
+over depth do? Part "analysis": what do the commands print that look at models and translations? Every command is
+printed before it runs; what is finished is not repeated, and a training that was stopped goes on from its checkpoint.
+Each part has a record, ``results_PART``.
 
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --part stability
