@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
-from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
 from growth_checkpoints import stock_model
-from tiny_models import FAMILIES, build_tiny, dictionary_of
+from tiny_models import FAMILIES, build_tiny, dictionary_of, task_of
 
 #: fairseq's four special entries, and w0 to w7; as in ``tiny_models.task_of``.
 ENTRIES = 12
@@ -38,16 +39,35 @@ def model_and_options(kind: str, **options: Any) -> tuple[FairseqEncoderDecoderM
 def checkpoint_of(folder: Path, kind: str, name: str = "model.pt", **options: Any) -> str:
     """A checkpoint as a training leaves it whose data folder is gone."""
     model, values = model_and_options(kind, **options)
+    return _saved(folder / name, model, values)
+
+
+def _saved(path: Path, model: FairseqEncoderDecoderModel, options: dict[str, Any]) -> str:
     state = {
         "args": None,
-        "cfg": {"model": values, "task": TASK},
+        "cfg": {"model": options, "task": TASK},
         "model": model.state_dict(),
         "optimizer_history": [{"num_updates": 7, "lr_scheduler_state": {}}],
         "extra_state": {"train_iterator": {"epoch": 1}},
         "last_optimizer_state": None,
     }
-    torch.save(state, folder / name)
-    return str(folder / name)
+    torch.save(state, path)
+    return str(path)
+
+
+def other_architecture(folder: Path, name: str) -> str:
+    """A checkpoint of a model of fairseq's that is no Transformer."""
+    args = Namespace(arch=name, _name=name, criterion="cross_entropy")
+    ARCH_CONFIG_REGISTRY[name](args)
+    for option in ("encoder_embed_dim", "decoder_embed_dim", "decoder_out_embed_dim", "encoder_hidden_size"):
+        setattr(args, option, 8)
+    if name == "lstm":
+        args.decoder_hidden_size = 8
+    else:
+        args.encoder_layers = args.decoder_layers = "[(8, 3)] * 2"
+    args.max_source_positions = args.max_target_positions = 32
+    model = MODEL_REGISTRY[name].build_model(args, task_of())
+    return _saved(folder / f"{name}.pt", model, vars(args))
 
 
 def data_in(folder: Path, **subsets: list[str]) -> str:

@@ -59,7 +59,7 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
 
     with ExitStack() as watching:
         for side in moments:
-            if has_weights(stack := getattr(model, side)):
+            if has_weights(stack := getattr(model, side, None)):
                 see = lambda layer, weights, side=side: add(side, layer, weights)  # noqa: E731  # of this side
                 watching.enter_context(_watched(stack, see))
         for batch in batches:

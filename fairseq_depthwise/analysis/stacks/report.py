@@ -147,7 +147,9 @@ def gates_table(report: StackReport[CellStatistics]) -> str:
 
 def weights_table(report: StackReport[SourceWeight]) -> str:
     """Return a table for each side: a line for each layer that reads, a column for each source."""
-    legend = "mean weight of what is on top in what is read by the layer at the left\n"
+    legend = (
+        "mean weight of each source (on top) in what a layer reads; one above the last layer is the stack's output\n"
+    )
     text = _heading(report, legend)
     for side, rows in report.rows.items():
         text += f"{side}: {report.tokens[side]:,} tokens\n"

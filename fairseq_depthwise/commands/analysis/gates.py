@@ -35,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
 
     def load(path: str, sides: Sequence[str]) -> tuple[LoadedModel, StackAnalysis[Any]]:
         loaded = load_model(path, options.data)
-        cell = getattr(loaded.model.encoder.layers[0], "cell", None)
+        layers = getattr(getattr(loaded.model, "encoder", None), "layers", ())  # other architectures have none
+        cell = getattr(next(iter(layers), None), "cell", None)
         if cell is None:
             return loaded, _weights_of(loaded, sides)
         if not isinstance(cell, DepthwiseLSTMCell):
@@ -58,7 +59,7 @@ def _weights_of(loaded: LoadedModel, sides: Sequence[str]) -> StackAnalysis[Any]
     from fairseq_depthwise.analysis.stacks.figures import write_source_weights
     from fairseq_depthwise.analysis.stacks.report import weights_table
 
-    if not any(has_weights(getattr(loaded.model, side)) for side in sides):
+    if not any(has_weights(getattr(loaded.model, side, None)) for side in sides):
         raise UserError(
             f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
             f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from probe_checkpoints import checkpoint_of
+from probe_checkpoints import checkpoint_of, other_architecture
 
 from fairseq_compat import checkpoints
 
@@ -28,6 +28,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "two": checkpoint_of(folder, FAMILY, "two.pt", decoder_merge="two-cells", decoder_layers=2),
         "rnn": checkpoint_of(folder, FAMILY, "rnn.pt", depthwise_cell="rnn"),
         "sdt": checkpoint_of(folder, "sdt_transformer", "sdt.pt"),
+        "stock": checkpoint_of(folder, "transformer", "stock.pt"),
+        "lstm": other_architecture(folder, "lstm"),
         "residual": checkpoint_of(
             folder, "sdt_transformer", "residual.pt", encoder_connection="residual", encoder_block_size=0
         ),
@@ -136,7 +138,14 @@ def test_weights_of_connections(
 
 
 @pytest.mark.parametrize(
-    ("model", "named"), [("sdt", "two commands"), ("rnn", "--depthwise-cell rnn"), ("residual", "sdt_transformer")]
+    ("model", "named"),
+    [
+        ("sdt", "two commands"),
+        ("rnn", "--depthwise-cell rnn"),
+        ("residual", "sdt_transformer"),
+        ("stock", "architecture transformer"),
+        ("lstm", "architecture lstm"),
+    ],
 )
 def test_models_without_gates_are_refused(
     model: str, named: str, models: dict[str, str], data: str, refusal: Callable[..., str]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
-from probe_checkpoints import checkpoint_of
+from probe_checkpoints import checkpoint_of, other_architecture
 from tiny_models import task_of
 
 from fairseq_compat import UserError, checkpoints
@@ -31,22 +30,6 @@ def build(**options: Any) -> LinearizedTransformer:
         **options,
     }
     return LinearizedTransformer.build_model(Namespace(**values), task_of())
-
-
-def other_architecture(folder: Path, name: str) -> str:
-    """A checkpoint of a model of fairseq's that is no Transformer."""
-    args = Namespace(arch=name, _name=name, criterion="cross_entropy")
-    ARCH_CONFIG_REGISTRY[name](args)
-    for option in ("encoder_embed_dim", "decoder_embed_dim", "decoder_out_embed_dim", "encoder_hidden_size"):
-        setattr(args, option, 8)
-    if name == "lstm":
-        args.decoder_hidden_size = 8
-    else:
-        args.encoder_layers = args.decoder_layers = "[(8, 3)] * 2"
-    args.max_source_positions = args.max_target_positions = 32
-    model = MODEL_REGISTRY[name].build_model(args, task_of())
-    torch.save({"args": args, "cfg": None, "model": model.state_dict()}, folder / f"{name}.pt")
-    return str(folder / f"{name}.pt")
 
 
 @pytest.mark.parametrize(
