@@ -79,24 +79,19 @@ def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport[
 
 def write_source_weights(path: str, titles: Sequence[str], reports: Sequence[StackReport[SourceWeight]]) -> None:
     """Draw a heat map of sources and readers for each side that has weights, one checkpoint below another."""
-    shown = [
-        (title, side, weights_matrix(rows))
-        for title, report in zip(titles, reports, strict=True)
-        for side, rows in report.rows.items()
-        if rows
-    ]
-    largest = max(abs(weight or 0.0) for *_, (_, _, rows) in shown for row in rows for weight in row) or 1.0
-    columns = max(len([side for of, side, _ in shown if of == title]) for title in titles)
+    shown = [[(side, weights_matrix(rows)) for side, rows in report.rows.items() if rows] for report in reports]
+    matrices = [matrix for of_report in shown for _, matrix in of_report]
+    largest = max(abs(weight or 0.0) for *_, rows in matrices for row in rows for weight in row) or 1.0
+    columns = max(map(len, shown))
 
     def draw(figure: Figure) -> None:
         bands = figure.subfigures(len(reports), 1, squeeze=False)[:, 0]
-        for band, title in zip(bands, titles, strict=True):
+        for band, title, of_report in zip(bands, titles, shown, strict=True):
             band.suptitle(title, parse_math=False)
             panels = band.subplots(1, columns, squeeze=False)[0]
-            of_this = [(side, matrix) for of, side, matrix in shown if of == title]
-            for axes in panels[len(of_this) :]:
+            for axes in panels[len(of_report) :]:
                 axes.set_axis_off()
-            for axes, (side, (readers, sources, rows)) in zip(panels, of_this, strict=False):
+            for axes, (side, (readers, sources, rows)) in zip(panels, of_report, strict=False):
                 values = [[float("nan") if weight is None else weight for weight in row] for row in rows]
                 image = axes.imshow(values, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto")
                 axes.set_title(side)
@@ -105,8 +100,7 @@ def write_source_weights(path: str, titles: Sequence[str], reports: Sequence[Sta
                 axes.set_xticks(range(len(sources)), sources, rotation=90)
             band.colorbar(image, ax=list(panels), label="mean weight")
 
-    sizes = [(len(sources), len(readers)) for *_, (readers, sources, _) in shown]
-    width, height = (max(size[place] for size in sizes) for place in (0, 1))
+    width, height = max(len(sources) for _, sources, _ in matrices), max(len(readers) for readers, *_ in matrices)
     write_figure(path, (2.0 + columns * (1.2 + 0.3 * width), len(reports) * (2.4 + 0.25 * height)), draw)
 
 

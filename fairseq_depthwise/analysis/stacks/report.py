@@ -147,9 +147,7 @@ def gates_table(report: StackReport[CellStatistics]) -> str:
 
 def weights_table(report: StackReport[SourceWeight]) -> str:
     """Return a table for each side: a line for each layer that reads, a column for each source."""
-    legend = (
-        "mean weight of each source (on top) in what a layer reads; one above the last layer is the stack's output\n"
-    )
+    legend = "mean weight of each source in what a layer reads; above the last layer comes the stack's output\n"
     text = _heading(report, legend)
     for side, rows in report.rows.items():
         text += f"{side}: {report.tokens[side]:,} tokens\n"

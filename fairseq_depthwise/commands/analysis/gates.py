@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
@@ -13,6 +13,8 @@ from fairseq_depthwise.commands.parsers import add_parser
 
 if TYPE_CHECKING:
     from fairseq_depthwise.analysis.loaded_model import LoadedModel
+    from fairseq_depthwise.analysis.stacks.batches import StackBatch
+    from fairseq_depthwise.analysis.stacks.connection_weights import SourceWeight
 
 
 def add_to(subcommands: Any) -> None:
@@ -59,10 +61,17 @@ def _weights_of(loaded: LoadedModel, sides: Sequence[str]) -> StackAnalysis[Any]
     from fairseq_depthwise.analysis.stacks.figures import write_source_weights
     from fairseq_depthwise.analysis.stacks.report import weights_table
 
+    none = UserError(
+        f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in its "
+        f"{' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
+    )
     if not any(has_weights(getattr(loaded.model, side, None)) for side in sides):
-        raise UserError(
-            f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
-            f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
-        )
-    measure = functools.partial(measure_weights, loaded.model, sides)
+        raise none
+
+    def measure(batches: Iterator[StackBatch]) -> dict[str, list[SourceWeight]]:
+        found = measure_weights(loaded.model, sides, batches)
+        if not any(found.values()):  # as value residuals of one layer
+            raise none
+        return found
+
     return StackAnalysis(measure, weights_table, write_source_weights)

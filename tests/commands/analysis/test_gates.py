@@ -30,6 +30,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "sdt": checkpoint_of(folder, "sdt_transformer", "sdt.pt"),
         "stock": checkpoint_of(folder, "transformer", "stock.pt"),
         "lstm": other_architecture(folder, "lstm"),
+        "values of one layer": checkpoint_of(
+            folder,
+            "sdt_transformer",
+            "one.pt",
+            encoder_connection="value-residual",
+            encoder_block_size=0,
+            encoder_layers=1,
+        ),
         "residual": checkpoint_of(
             folder, "sdt_transformer", "residual.pt", encoder_connection="residual", encoder_block_size=0
         ),
@@ -145,6 +153,7 @@ def test_weights_of_connections(
         ("residual", "sdt_transformer"),
         ("stock", "architecture transformer"),
         ("lstm", "architecture lstm"),
+        ("values of one layer", "sdt_transformer"),
     ],
 )
 def test_models_without_gates_are_refused(
