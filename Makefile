@@ -1,4 +1,4 @@
-# make demo, make check, make test, make test-long: each sets up .venv by itself. make setup PYTHON=python3.12 picks an interpreter.
+# make demo, check, test, test-long: each sets up .venv by itself. make setup PYTHON=python3.12 picks an interpreter.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin

@@ -112,7 +112,7 @@ def require_checkpoint(state: Any, name: str) -> None:
         )
     for entry, kind in _ENTRIES.items():
         value = _entry_of(state, entry)
-        if not kind.fits(value) and (value is not None or entry == "model"):
+        if not kind.fits(value) and (value is not None or (not kind.or_none and _has_entry(state, entry))):
             raise UserError(
                 f"{name} is not a fairseq checkpoint: its entry {entry} is {_shown(value)}; it must be {kind.words}"
             )
@@ -143,10 +143,11 @@ _MOST_REPEATED = 2**20
 
 
 class _Kind(NamedTuple):
-    """What an entry of a checkpoint must be, and how an error says so."""
+    """What an entry of a checkpoint must be, how an error says so, and whether it may be None as well."""
 
     fits: Callable[[Any], bool]
     words: str
+    or_none: bool = True
 
 
 def _is_dictionary_of_tensors(value: Any) -> bool:
@@ -169,11 +170,6 @@ def _is_record_of_optimizer(value: Any) -> bool:
     return restarts is None or _is_list_of(_INTEGER, restarts)
 
 
-def _is_place_in_data(value: Any) -> bool:
-    numbers = ("epoch", "iterations_in_epoch", "batches_in_epoch")
-    return isinstance(value, Mapping) and all(_INTEGER.fits(value[name]) for name in numbers if name in value)
-
-
 def _is_list_of_groups(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(group, Mapping) and isinstance(group.get("params"), list) for group in value
@@ -187,15 +183,16 @@ def _is_list_of(kind: _Kind, value: Any) -> bool:
 _TEXT = _Kind(lambda value: isinstance(value, str), "text")
 _TEXTS = _Kind(lambda value: _is_list_of(_TEXT, value), "a list of texts")
 _INTEGER = _Kind(lambda value: isinstance(value, Integral), "a whole number")  # NumPy's, too
+_COUNT = _INTEGER._replace(or_none=False)
 _NUMBER = _Kind(lambda value: isinstance(value, (Real, torch.Tensor)), "a number")
 _TENSOR = _Kind(lambda value: isinstance(value, torch.Tensor), "a tensor")
 _OPTIONS = _Kind(lambda value: isinstance(value, (Mapping, Namespace)), "options by name")
 _DICTIONARY = _Kind(lambda value: isinstance(value, Mapping), "a dictionary")
 _TENSORS = _Kind(_is_dictionary_of_tensors, "a dictionary of tensors")
 
-#: What fairseq and this project write, and later read: each entry may be missing or None, but be of no other kind.
+#: What fairseq and this project write, and later read: each entry may be missing, but be of no other kind.
 _ENTRIES: dict[str, _Kind] = {
-    "model": _TENSORS,
+    "model": _TENSORS._replace(or_none=False),
     "args": _Kind(lambda value: isinstance(value, Namespace), "options by name"),
     "args.arch": _TEXT,
     "args.task": _TEXT,
@@ -214,7 +211,10 @@ _ENTRIES: dict[str, _Kind] = {
     "task_state.last_growth.new": _TEXTS,
     "task_state.last_growth.frozen": _TEXT,
     "extra_state": _DICTIONARY,
-    "extra_state.train_iterator": _Kind(_is_place_in_data, "a dictionary with whole numbers of epochs and batches"),
+    "extra_state.train_iterator": _DICTIONARY,
+    "extra_state.train_iterator.epoch": _COUNT,
+    "extra_state.train_iterator.iterations_in_epoch": _COUNT,
+    "extra_state.train_iterator.batches_in_epoch": _COUNT,
     "extra_state.val_loss": _NUMBER,
     "extra_state.best": _NUMBER,
     "extra_state.ema": _TENSORS,
@@ -235,6 +235,13 @@ def _entry_of(state: Any, entry: str) -> Any:
             state = vars(state)
         state = state.get(name) if isinstance(state, Mapping) else None
     return state
+
+
+def _has_entry(state: Any, entry: str) -> bool:
+    """Return whether an entry of dictionaries is there, if only as None."""
+    names, _, last = entry.rpartition(".")
+    holder = _entry_of(state, names) if names else state
+    return isinstance(holder, Mapping) and last in holder
 
 
 def _shown(value: Any) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.models.linearized.model import ARCHITECTURE
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,18 @@ def load_model(path: str, data: str, *, family: str | None = None) -> LoadedMode
     checkpoint.require_family(family)
     task = checkpoint.task(data)
     return LoadedModel(path, checkpoint.architecture, checkpoint.model(task, data), task, data)
+
+
+def load_trained(path: str, data: str) -> LoadedModel:
+    """Load a trained model with its data.
+
+    Raises:
+        UserError: as :func:`load_model`, or layers of it have been replaced by linear ones.
+    """
+    loaded = load_model(path, data)
+    if loaded.architecture == ARCHITECTURE:
+        raise UserError(f"{path} holds a linearized model; give the trained model that it was made from")
+    return loaded
 
 
 class _FirstSentences(BaseWrapperDataset):

@@ -42,7 +42,7 @@ INTERVAL, PATIENCE, AVERAGE = 200, 10, 10
 _RELATIVE = ("--max-relative-positions", "8", "--relative-position-terms", "key")
 
 
-#: Connections over depth of both stacks, beside that of the system "deep": the end of a name -> what it is, options.
+#: Variants of the system "deep": the end of a name -> what it is, the connection of both stacks, further options.
 CONNECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "average": ("weighted averages of all outputs below", ("average",)),
     "attention": ("attention over what all layers below have added", ("attention",)),

@@ -77,7 +77,7 @@ class _Exported(dict[str, Path]):
         self.data, self.new_folder = data, new_folder
 
     def __missing__(self, family: str) -> Path:
-        folder = self[family] = self.new_folder(family)
+        folder = self.new_folder(family)
         checkpoint = checkpoint_of(folder, family, "model.pt", **FAMILIES[family])
         exported = {"onnx": ["--format", "onnx"]}
         if family != "depthwise_lstm_transformer":
@@ -89,6 +89,7 @@ class _Exported(dict[str, Path]):
             config = config_of(folder / name)
             config["search"]["max_length"] = LONGEST
             (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        self[family] = folder  # whole
         return folder
 
 

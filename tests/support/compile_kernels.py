@@ -28,8 +28,11 @@ TYPES = (
     (torch.float16, torch.float16),
     (torch.bfloat16, torch.float32),
 )
-#: (width, width of the hidden net, activation, whether there is dropout); each target takes each with another type.
+#: (width, width of the hidden net, activation, whether there is dropout); each of ARCHES takes each with another type.
 SIZES = ((192, 512, "gelu", True), (512, 2048, "glu", True), (768, 768, "relu", False), (1024, 4096, "glu", False))
+
+
+ARCHES = (80, 90, 100, 120)
 
 
 def starts(number: int, turn: int) -> list[tuple[Any, tuple[Any, ...], int, dict[str, Any]]]:
@@ -80,7 +83,8 @@ def compile_for(arch: int, kernel: Any, arguments: tuple[Any, ...], columns: int
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=launch_options(columns))
 
 
-for turn, arch in enumerate(map(int, sys.argv[1:])):
+for arch in map(int, sys.argv[1:]):
+    turn = ARCHES.index(arch) if arch in ARCHES else 0
     for number in range(len(TYPES)):
         for kernel, arguments, columns, constants in starts(number, turn):
             compiled = compile_for(arch, kernel, arguments, columns, constants)

@@ -18,7 +18,8 @@ def adjust(module: Any) -> Iterator[None]:
     @functools.wraps(original)
     def train_step(self: Any, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
         filled = [sample for sample in samples if sample]
-        if filled and not self.is_fsdp:  # whose processes have to run as many batches as one another
+        # Where layers talk with other processes, all have to run as many batches as one another.
+        if filled and not self.is_fsdp and not getattr(self.cfg.model, "base_layers", 0):
             samples = filled
         return original(self, samples, *args, **kwargs)
 

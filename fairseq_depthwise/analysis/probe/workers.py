@@ -20,10 +20,10 @@ from torch import multiprocessing
 from tqdm import tqdm
 
 from fairseq_compat import UserError
-from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
+from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_trained
 from fairseq_depthwise.analysis.probe.fit import ModelMoments, collect_moments
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
-from fairseq_depthwise.models.linearized.model import ARCHITECTURE, LinearizedTransformer
+from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 
 #: ``run(method, calls)`` calls a method of :class:`ProbeWorker` for each tuple of arguments and yields its results.
@@ -115,18 +115,6 @@ def translate_subset(
         for index, hypotheses in zip(batch["id"].tolist(), search.hypotheses(batch), strict=True):
             translations[index] = search.text(hypotheses[0]["tokens"], options.post_process)
     return translations
-
-
-def load_trained(path: str, data: str) -> LoadedModel:
-    """Load a trained model with its data.
-
-    Raises:
-        UserError: as :func:`~fairseq_depthwise.analysis.loaded_model.load_model`, or it has been linearized already.
-    """
-    loaded = load_model(path, data)
-    if loaded.architecture == ARCHITECTURE:
-        raise UserError(f"{path} holds a linearized model; give the trained model that it was made from")
-    return loaded
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def _flat(row: Any) -> dict[str, Any]:
 
 
 def as_json(report: StackReport[Row]) -> dict[str, Any]:
-    """Return one object, with a list of layers for each side; null for missing values."""
+    """Return one object, with a list of rows for each side, called layers; null for missing values."""
     return {
         "checkpoint": report.checkpoint,
         "architecture": report.architecture,

@@ -32,11 +32,11 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from fairseq_depthwise.analysis.loaded_model import load_model
+    from fairseq_depthwise.analysis.loaded_model import load_trained
     from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 
     def load(path: str, sides: Sequence[str]) -> tuple[LoadedModel, StackAnalysis[Any]]:
-        loaded = load_model(path, options.data)
+        loaded = load_trained(path, options.data)
         layers = getattr(getattr(loaded.model, "encoder", None), "layers", ())  # other architectures have none
         cell = getattr(next(iter(layers), None), "cell", None)
         if cell is None:
@@ -53,7 +53,7 @@ def _gates_of(loaded: LoadedModel, sides: Sequence[str]) -> StackAnalysis[Any]:
     from fairseq_depthwise.analysis.stacks.gate_statistics import measure_gates
     from fairseq_depthwise.analysis.stacks.report import gates_table
 
-    return StackAnalysis(functools.partial(measure_gates, loaded.model, sides), gates_table, write_gates)
+    return StackAnalysis("gates", functools.partial(measure_gates, loaded.model, sides), gates_table, write_gates)
 
 
 def _weights_of(loaded: LoadedModel, sides: Sequence[str]) -> StackAnalysis[Any]:
@@ -74,4 +74,4 @@ def _weights_of(loaded: LoadedModel, sides: Sequence[str]) -> StackAnalysis[Any]
             raise none
         return found
 
-    return StackAnalysis(measure, weights_table, write_source_weights)
+    return StackAnalysis("weights", measure, weights_table, write_source_weights)

@@ -29,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.analysis.stacks.layer_similarity import measure_similarity
     from fairseq_depthwise.analysis.stacks.report import similarity_table
 
-    analysis = StackAnalysis(measure_similarity, similarity_table, write_similarity)
+    analysis = StackAnalysis("similarity", measure_similarity, similarity_table, write_similarity)
     return write_stack_reports(options, lambda path, sides: (load_model(path, options.data), analysis))

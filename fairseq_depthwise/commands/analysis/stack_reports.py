@@ -24,11 +24,13 @@ class StackAnalysis(Generic[Row]):
     """What is done with one kind of models.
 
     Attributes:
+        kind: what is measured; checkpoints of one command have one.
         measure: runs batches through a model and returns the rows of each side.
         as_text: returns a report as a table.
         draw: writes the figure, from its path, a title for each checkpoint, and the reports.
     """
 
+    kind: str
     measure: Callable[[Iterator[StackBatch]], Mapping[str, Sequence[Row]]]
     as_text: Callable[[StackReport[Row]], str]
     draw: Callable[[str, Sequence[str], Sequence[StackReport[Row]]], None]
@@ -77,10 +79,10 @@ def write_stack_reports(
             print(f"reading {path}", file=sys.stderr)
             loaded, analysis = load(path, sides)
             first = first or analysis
-            if analysis.draw is not first.draw:
+            if analysis.kind != first.kind:
                 raise UserError(
-                    f"{path} is of the architecture {loaded.architecture}, of which other things are measured than of "
-                    f"{options.checkpoints[0]}; give them in two commands"
+                    f"{path} is of the architecture {loaded.architecture}, of which {analysis.kind} are shown, and "
+                    f"{options.checkpoints[0]} has {first.kind}; give them in two commands"
                 )
             reports.append(stack_report.report_on(loaded, analysis.measure, sides=sides, **read))
     assert first is not None

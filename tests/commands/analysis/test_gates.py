@@ -13,10 +13,20 @@ import torch
 from probe_checkpoints import checkpoint_of, other_architecture
 
 from fairseq_compat import checkpoints
+from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
+from fairseq_depthwise.analysis.probe.record import write_linearized
 
 FAMILY = "depthwise_lstm_transformer"
 GATES = ("input_gate", "forget_gate", "output_gate")
 NORMS = ("cell_norm", "output_norm")
+
+
+def linearized_in(folder: Path) -> str:
+    """A checkpoint as the probe writes it, of a depth-wise model with a linear second layer."""
+    fit = LinearFit(torch.eye(2 * 16, dtype=torch.float64), torch.zeros(2 * 16, dtype=torch.float64), 0.0, 0.0, 1)
+    written = folder / "linearized.pt"
+    write_linearized(checkpoint_of(folder, FAMILY, "trained.pt"), str(written), "encoder.2", "pair", fit)
+    return str(written)
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "rnn": checkpoint_of(folder, FAMILY, "rnn.pt", depthwise_cell="rnn"),
         "sdt": checkpoint_of(folder, "sdt_transformer", "sdt.pt"),
         "stock": checkpoint_of(folder, "transformer", "stock.pt"),
+        "linearized": linearized_in(folder),
         "lstm": other_architecture(folder, "lstm"),
         "values of one layer": checkpoint_of(
             folder,
@@ -148,17 +159,23 @@ def test_weights_of_connections(
 @pytest.mark.parametrize(
     ("model", "named"),
     [
-        ("sdt", "two commands"),
         ("rnn", "--depthwise-cell rnn"),
-        ("residual", "sdt_transformer"),
-        ("stock", "architecture transformer"),
-        ("lstm", "architecture lstm"),
-        ("values of one layer", "sdt_transformer"),
+        ("residual", "architecture sdt_transformer, with neither gates nor weights"),
+        ("stock", "architecture transformer, with neither gates nor weights"),
+        ("lstm", "architecture lstm, with neither gates nor weights"),
+        ("values of one layer", "architecture sdt_transformer, with neither gates nor weights"),
+        ("linearized", "a linearized model"),
     ],
 )
 def test_models_without_gates_are_refused(
     model: str, named: str, models: dict[str, str], data: str, refusal: Callable[..., str]
 ) -> None:
-    sentence = refusal("gates", models["plain"], models[model], "--data", data)
+    sentence = refusal("gates", models[model], "--data", data)
     assert models[model] in sentence
     assert named in sentence
+
+
+def test_gates_and_weights_are_two_commands(models: dict[str, str], data: str, refusal: Callable[..., str]) -> None:
+    sentence = refusal("gates", models["plain"], models["sdt"], "--data", data)
+    assert models["sdt"] in sentence
+    assert "two commands" in sentence

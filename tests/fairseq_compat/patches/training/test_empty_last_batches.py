@@ -21,6 +21,22 @@ def test_an_empty_batch_changes_nothing(empty: Any) -> None:
         assert torch.equal(parameter, trained[1][name]), name
 
 
+def test_fully_sharded_processes_run_as_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of()
+    monkeypatch.setattr(type(trainer), "is_fsdp", True)
+    prepared: list[Any] = []
+    original = trainer._prepare_sample
+
+    def prepare(sample: Any, **more: Any) -> Any:
+        prepared.append(sample)
+        return original(sample, **more)
+
+    monkeypatch.setattr(trainer, "_prepare_sample", prepare)
+    trainer.reset_dummy_batch(BATCHES[0])
+    trainer.train_step([BATCHES[0], []])
+    assert [] in prepared
+
+
 def test_a_process_that_has_empty_batches_only() -> None:
     """It runs an earlier batch, without a gradient, so that the others need not wait."""
     trainer = trainer_of()
