@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +79,12 @@ def write_gates(path: str, titles: Sequence[str], reports: Sequence[StackReport[
 
 
 def write_source_weights(path: str, titles: Sequence[str], reports: Sequence[StackReport[SourceWeight]]) -> None:
-    """Draw a heat map of sources and readers for each side that has weights, one checkpoint below another."""
+    """Draw a heat map of sources and readers for each side that has weights, one checkpoint below another.
+
+    Shown are shares of the sum of absolute weights that a layer reads with, as sizes differ between connections.
+    """
     shown = [[(side, weights_matrix(rows)) for side, rows in report.rows.items() if rows] for report in reports]
     matrices = [matrix for of_report in shown for _, matrix in of_report]
-    largest = max(abs(weight or 0.0) for *_, rows in matrices for row in rows for weight in row) or 1.0
     columns = max(map(len, shown))
 
     def draw(figure: Figure) -> None:
@@ -92,16 +95,21 @@ def write_source_weights(path: str, titles: Sequence[str], reports: Sequence[Sta
             for axes in panels[len(of_report) :]:
                 axes.set_axis_off()
             for axes, (side, (readers, sources, rows)) in zip(panels, of_report, strict=False):
-                values = [[float("nan") if weight is None else weight for weight in row] for row in rows]
-                image = axes.imshow(values, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto")
+                image = axes.imshow(list(map(_shares, rows)), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
                 axes.set_title(side)
                 axes.set_ylabel("layer that reads")
                 axes.set_yticks(range(len(readers)), readers)
                 axes.set_xticks(range(len(sources)), sources, rotation=90)
-            band.colorbar(image, ax=list(panels), label="mean weight")
+            band.colorbar(image, ax=list(panels), label="share of the weights")
 
     width, height = max(len(sources) for _, sources, _ in matrices), max(len(readers) for readers, *_ in matrices)
     write_figure(path, (2.0 + columns * (1.2 + 0.3 * width), len(reports) * (2.4 + 0.25 * height)), draw)
+
+
+def _shares(weights: Sequence[float | None]) -> list[float]:
+    """Return weights as parts of the sum of their absolute values; NaN for those that are missing."""
+    whole = sum(abs(weight) for weight in weights if weight is not None) or 1.0
+    return [math.nan if weight is None else weight / whole for weight in weights]
 
 
 def _draw_band(axes: Axes, rows: Sequence[CellStatistics], field: str, number: int) -> Line2D:
