@@ -88,6 +88,7 @@ def test_a_process_that_is_asked_to_end_lets_all_save(
     assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")
 
 
+@pytest.mark.long
 def test_a_launcher_saves_when_asked_to_end_and_leaves_nothing_when_killed(
     run_command: RunCommand, forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
