@@ -141,7 +141,7 @@ class PatchingFinder:
                     if spec is not None:
                         wrappable = spec.loader is not None and not isinstance(spec.loader, PatchingLoader)
                         if wrappable and (patches := patches_of(name, spec)):
-                            spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore  # typed by duck
+                            spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment, arg-type]  # typed by duck
                         return spec
             return None
         finally:

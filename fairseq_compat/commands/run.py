@@ -53,7 +53,7 @@ def run_command(name: str, run: Callable[[], Any], *, prints_results: bool = Tru
         Exception: an error that deserves its traceback, or any if ``FAIRSEQ_COMPAT_TRACEBACK`` is set.
     """
     open_closed_streams()
-    logging.Handler.handleError = _log_failed  # type: ignore  # a traceback for each line, otherwise
+    logging.Handler.handleError = _log_failed  # type: ignore[assignment, method-assign]  # a traceback for each line, otherwise
     status: int | None = None
     try:
         if prints_results and "stdout" in _closed:

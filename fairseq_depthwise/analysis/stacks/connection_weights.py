@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -60,8 +61,7 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
     with ExitStack() as watching:
         for side in moments:
             if has_weights(stack := getattr(model, side, None)):
-                see = lambda layer, weights, side=side: add(side, layer, weights)  # noqa: E731  # of this side
-                watching.enter_context(_watched(stack, see))
+                watching.enter_context(_watched(stack, partial(add, side)))
         for batch in batches:
             padding = batch.padding
             batch.run()

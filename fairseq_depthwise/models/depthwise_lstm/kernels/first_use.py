@@ -138,6 +138,7 @@ def _random_cell(device: torch.device, kind: CellKind, generator: torch.Generato
             else:
                 parameter.normal_(0.0, parameter.size(1) ** -0.5, generator=generator)
     if kind.dropout:
+        # In the place of modules of another class, and called as they are.
         net.activation_dropout, net.dropout = (_FixedDropout(generator, device) for _ in range(2))  # type: ignore[assignment]
     return cell.to(kind.dtype)
 
