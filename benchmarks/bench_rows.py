@@ -5,8 +5,13 @@ A row is a model. It is compared with stock fairseq's Transformer of as many lay
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "recipes" / "lib"))
+import small_systems  # the folder is on the path by the line above
 
 #: Parts of a run; the encoder alone is a case of decoding.
 TRAINING, DECODING, ENCODING = "training", "decoding", "encoding"
@@ -38,6 +43,7 @@ class Size:
 
 SIZES = {
     "tiny": Size(width=16, hidden=32, heads=2, vocabulary=64),
+    "small": Size(width=small_systems.WIDTH, hidden=small_systems.INNER, heads=small_systems.HEADS, vocabulary=6056),
     "narrow": Size(width=128, hidden=512, heads=4, vocabulary=8000),
     "middle": Size(width=256, hidden=1024, heads=4, vocabulary=8000),
     "base": Size(width=512, hidden=2048, heads=8, vocabulary=32768),
@@ -67,6 +73,9 @@ _MEMORY_MEASURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 #: What the rows of connections over depth are compared with.
 PLAIN = "12 layers, residual"
+
+#: What the systems of the small recipes, each a row of its name, are compared with.
+PROTOCOL_BASE = "transformer"
 
 #: Row -> its connection on both sides, and further options.
 _CONNECTIONS = {
@@ -105,6 +114,7 @@ class Row:
         precision: its own; else it is the run's.
         preset: an architecture with its own widths; else it has the run's.
         compared: the row that it is compared with, where that is not stock fairseq's.
+        parts: what it is measured in.
     """
 
     name: str
@@ -117,6 +127,7 @@ class Row:
     precision: str = ""
     preset: str = ""
     compared: str = ""
+    parts: tuple[str, ...] = (TRAINING, DECODING)
 
     @property
     def is_ours(self) -> bool:
@@ -130,12 +141,6 @@ class Row:
         if self.preset:
             return f"{self.name.split(',')[0]}, fp32"
         return f"stock {self.layers}" + (" pre-norm" if self.family in (STOCK_PRE_NORM, MUTE, SDT) else "")
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        if self.preset:
-            return (TRAINING,)
-        return (DECODING,) if self.family == CTRANSLATE2 or self.precision else (TRAINING, DECODING)
 
     @property
     def arch(self) -> str:
@@ -158,8 +163,8 @@ def _rows() -> Iterator[Row]:
     yield Row("depth-wise, two-cells", DEPTHWISE, extra=("--decoder-merge", "two-cells"))
     for kernel in ("compile", "triton"):
         yield Row(f"depth-wise, {kernel}", DEPTHWISE, extra=("--depthwise-kernel", kernel))
-    yield Row(CTRANSLATE2, CTRANSLATE2)
-    yield Row(f"{CTRANSLATE2}, int8", CTRANSLATE2, precision="int8")
+    yield Row(CTRANSLATE2, CTRANSLATE2, parts=(DECODING,))
+    yield Row(f"{CTRANSLATE2}, int8", CTRANSLATE2, precision="int8", parts=(DECODING,))
     yield Row("stock 6 pre-norm", STOCK_PRE_NORM, by_length=True)
     for units in (1, 2, 4, 6):
         number = ("--encoder-units", str(units))
@@ -170,9 +175,10 @@ def _rows() -> Iterator[Row]:
         yield Row(f"mute 4, sequential{loop}", MUTE, extra=_SEQUENTIAL, loop=bool(loop))
     yield Row("sdt 6", SDT)
     for precision in ("bf16", "compiled", "onnx", "int8"):
-        yield Row(f"depth-wise, {precision}", DEPTHWISE, precision=precision)
-        yield Row(f"mute 4, {precision}", MUTE, extra=("--encoder-units", "4"), precision=precision)
-        yield Row(f"sdt 6, {precision}", SDT, precision=precision)
+        for name, family, extra in (
+            ("depth-wise", DEPTHWISE, ()), ("mute 4", MUTE, ("--encoder-units", "4")), ("sdt 6", SDT, ()),
+        ):  # fmt: skip
+            yield Row(f"{name}, {precision}", family, extra=extra, precision=precision, parts=(DECODING,))
     for layers in (12, 24, 48):
         yield Row(f"stock {layers} pre-norm", STOCK_PRE_NORM, layers)
         yield Row(f"sdt {layers}", SDT, layers)
@@ -192,7 +198,11 @@ def _rows() -> Iterator[Row]:
         extra = ()
         for measure, precision, further in _MEMORY_MEASURES:
             extra = (*extra, *further)
-            yield Row(f"{name}, {measure}", family, preset=preset, precision=precision, extra=extra)
+            yield Row(f"{name}, {measure}", family, preset=preset, precision=precision, extra=extra, parts=(TRAINING,))
+    for name, system in small_systems.systems(small_systems.MULTI30K).items():
+        family = next(known for known in (DEPTHWISE, MUTE, SDT, STOCK) if system.arch.startswith(_ARCHITECTURES[known]))
+        grown = ("--encoder-layers", str(system.stages[-1].layers)) if system.stages else ()
+        yield Row(name, family, preset=system.arch, extra=(*system.options, *grown), compared=PROTOCOL_BASE)
 
 
 #: Name -> row, in the order of the tables.
@@ -208,13 +218,16 @@ QUICK = (
 FAMILIES = tuple(name for name, row in ROWS.items() if not (row.loop or row.precision or row.compared))
 
 #: Numbers of units, each with the loop that its batched computation is compared with.
-UNITS = tuple(name for name, row in ROWS.items() if row.family == MUTE and not row.precision)
+UNITS = tuple(name for name, row in ROWS.items() if row.family == MUTE and not (row.precision or row.compared))
 
 #: Connections over depth, on both sides.
 CONNECTED = tuple(_CONNECTIONS)
 
 #: Large models, and what saves memory in training them.
-LARGE = tuple(name for name, row in ROWS.items() if row.preset)
+LARGE = tuple(name for name, row in ROWS.items() if row.preset and row.precision)
+
+#: Systems of the small recipes, at their size.
+PROTOCOL = tuple(name for name, row in ROWS.items() if row.compared == PROTOCOL_BASE)
 
 #: Rows that decode in another precision, each with the row that it is compared with.
 INT8 = (

@@ -55,12 +55,14 @@ class Part:
         defaults: of options, where they are others than usual.
         validations: of each training; 0: none.
         criterion: of all trainings.
+        repeated: runs that are trained with the two seeds after the given one, too.
     """
 
     runs: Mapping[str, tuple[str, str]]
     defaults: Mapping[str, int | float] = field(default_factory=dict)
     validations: int = 4
     criterion: str = "label_smoothed_cross_entropy"
+    repeated: tuple[str, ...] = ()
 
 
 _TRAIN = "fairseq-depthwise train data-bin --arch"
@@ -80,8 +82,9 @@ _UNIT_OPTIONS = f"{_HIDDEN} --activation-dropout 0.1"
 _DEEP = f"{_TRAIN} sdt_transformer {_HIDDEN} --encoder-layers 12 --max-relative-positions 8 --encoder-block-size 0"
 
 
-def _connected(name: str) -> str:
-    return f"{_DEEP} --encoder-connection {name} --decoder-connection {name}"
+def _connected(encoder: str, decoder: str = "", more: str = "") -> tuple[str, str]:
+    program = f"{_DEEP} --encoder-connection {encoder} --decoder-connection {decoder or encoder}"
+    return f"{program} {more}".rstrip(), "inverse_sqrt"
 
 
 COMPARISON, STABILITY, GROWTH, UNITS, ANALYSIS = "comparison", "stability", "growth", "units", "analysis"
@@ -129,10 +132,14 @@ PARTS = {
     ),
     CONNECTIONS: Part(
         {
-            name: (_connected(name), "inverse_sqrt")
-            for name in ("residual", "average", "attention", "value-residual", "hyper")
+            **{name: _connected(name) for name in ("residual", "average", "attention", "value-residual", "hyper")},
+            "blocks": _connected("blocks", "residual", "--encoder-block-size 4"),
+            "attention-blocks": _connected("attention", more="--encoder-block-size 4"),
+            "hyper-manifold": _connected("hyper", more="--hyper-manifold"),
+            "scaled-norms": _connected("residual", more="--norm-scaling"),
         },
         {"updates": 1000},
+        repeated=("residual", "attention", "hyper"),
     ),
     ANALYSIS: Part(
         {
@@ -234,24 +241,26 @@ def settings_of(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def commands_of(name: str, options: argparse.Namespace) -> dict[str, str]:
-    """Return the command of each training of a part."""
+def commands_of(name: str, options: argparse.Namespace, later: int = 0) -> dict[str, str]:
+    """Return the command of each training of a part by its folder; those that are repeated with a ``later`` seed."""
     part, settings = PARTS[name], settings_of(name, options)
+    seed = settings["seed"] + later
     layers, updates, heads, width = (settings[option] for option in ("layers", "updates", "heads", "width"))
     half = {layers // 2: updates // 2, layers: updates - updates // 2}
     fill = {"hidden": 4 * width, "deep": list(options.growth_stages)[-1]}
     fill |= {"stages": stages_text(options.growth_stages), "doubling": stages_text(half)}
     every = max(1, updates // part.validations) if part.validations else 0
     validated = f"--validate-interval 1000 --validate-interval-updates {every} --save-interval-updates {every}"
-    rest = f"--max-tokens {settings['max_tokens']} --max-update {updates} --seed {settings['seed']} "
+    rest = f"--max-tokens {settings['max_tokens']} --max-update {updates} --seed {seed} "
     rest += validated if every else f"--disable-validation --save-interval-updates {settings['warm_up']}"
     commands = {}
-    for run in options.growth_runs if name == GROWTH else part.runs:
+    for run in part.repeated if later else options.growth_runs if name == GROWTH else part.runs:
         program, scheduler = part.runs[run]
+        folder = f"{run}-seed{seed}" if later else run
         own_depth = "--growth-stages" in program or "--encoder-layers" in program
         depth = f"--decoder-layers {layers}" if own_depth else f"--encoder-layers {layers} --decoder-layers {layers}"
-        commands[run] = training(
-            f"{program.format(**fill)} {depth} {widths(width, heads)}", run, settings["learning_rate"],
+        commands[folder] = training(
+            f"{program.format(**fill)} {depth} {widths(width, heads)}", folder, settings["learning_rate"],
             settings["warm_up"], rest, scheduler=scheduler, criterion=part.criterion,
         )  # fmt: skip
     return commands
@@ -268,6 +277,13 @@ def measure(name: str, place: Workplace, options: argparse.Namespace, target: st
             place.train(command, run)
         return {"trainings": commands, "outputs": analyze(place, options.records, target)}
     numbers = train_and_score(place, commands, settings["max_tokens"], target)
+    if PARTS[name].repeated:
+        numbers["repeated"] = {
+            settings["seed"] + later: train_and_score(
+                place, commands_of(name, options, later), settings["max_tokens"], target
+            )
+            for later in (1, 2)
+        }
     if name == UNITS:
         several = " ".join(f"{run}/checkpoint_last.pt" for run in commands if run != "relative")
         command = f"fairseq-depthwise units {several} --data data-bin --include-self --json > diversity.json"

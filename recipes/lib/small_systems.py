@@ -97,7 +97,7 @@ def systems(size: Size) -> dict[str, System]:
         "depthwise_lstm_forget1": System(
             "depthwise_lstm_transformer",
             plain,
-            "the same, forget gates start with a bias of 1",
+            "depth-wise LSTM, forget gates start with a bias of 1",
             (*cell, "--depthwise-forget-bias", "1"),
             baseline="depthwise_lstm",
         ),
@@ -125,14 +125,14 @@ def systems(size: Size) -> dict[str, System]:
         "deep_blocks": System(
             "sdt_transformer",
             plain,
-            f"the same with connected blocks of {DEEP // 3} layers",
+            f"encoder of {DEEP} layers in connected blocks of {DEEP // 3}, relative positions",
             (*inner, *deep, *blocks, *_RELATIVE),
             baseline="deep",
         ),
         "sdt": System(
             "sdt_transformer",
             grown,
-            f"the same, grown from {DEEP // 3} to {DEEP} layers",
+            f"the same blocks, grown from {DEEP // 3} to {DEEP} layers",
             (*inner, "--decoder-layers", str(LAYERS), *blocks, *_RELATIVE),
             stages=stages(size.updates),
             baseline="deep_blocks",

@@ -1,53 +1,72 @@
-"""The tables of a sweep on a page: for each recipe the section between two comments with its name."""
+"""Tables of a sweep on pages: each stands between two comments with the recipe's name and its own."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import sweep_claims
 from evaluate import baselines_of
+from sweep_numbers import chances, difference, score_of, seeds_of, spread
 from sweep_plan import RATES, SEEDS, SYSTEMS, Record, Run
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
-from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.sentence_counts import from_text, paired_bootstrap
 from recipes import RECIPES, system_of
 
 
-def write_tables(page: Path, records: Sequence[Record]) -> None:
-    """Put each record's tables between its two comments on a page.
+def write_tables(pages: Sequence[Path], records: Sequence[Record]) -> None:
+    """Put the tables of the records between their comments on pages.
 
     Raises:
-        UserError: the page is missing, or lacks the comments of a recipe.
+        UserError: a page is missing, has none of the comments, or one without its end; no page is written then.
     """
+    texts = {page: _with_tables(page, records) for page in pages}
+    for page, text in texts.items():
+        with atomic_write(page) as file:
+            file.write(text.encode())
+
+
+def _with_tables(page: Path, records: Sequence[Record]) -> str:
     if not page.is_file():
-        raise UserError(f"--page {page} is not a file; give the page that has the comments of each recipe")
+        raise UserError(f"--page {page} is not a file; give a page that has comments for tables")
     try:
         text = page.read_bytes().decode("utf-8")  # with its ends of lines as they are
     except UnicodeDecodeError as error:
         raise UserError(f"--page {page} is not text in UTF-8; give a page of Markdown") from error
+    found = False
     for record in records:
-        recipe = record.content["recipe"]
-        begin, end = f"<!-- sweep {recipe} -->\n", f"<!-- end of sweep {recipe} -->\n"
-        head, opened, rest = text.partition(begin)
-        _, closed, tail = rest.partition(end)
-        if not opened or not closed:
-            raise UserError(f"--page {page} lacks the comment {(end if opened else begin).strip()}")
-        text = head + begin + "\n" + "\n".join(section(record)).rstrip() + "\n\n" + end + tail
-    with atomic_write(page) as file:
-        file.write(text.encode())
+        for part, lines in PARTS.items():
+            name = " ".join(filter(None, ("sweep", record.content["recipe"], part)))
+            begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+            if begin not in text:
+                continue
+            found = True
+            head, _, rest = text.partition(begin)
+            _, closed, tail = rest.partition(end)
+            if not closed:
+                raise UserError(f"--page {page} lacks the comment {end.strip()}")
+            text = head + begin + "\n" + "\n".join(lines(record)).rstrip() + "\n\n" + end + tail
+    if not found:
+        recipes = ", ".join(record.content["recipe"] for record in records)
+        raise UserError(f"--page {page} lacks a comment such as <!-- sweep RECIPE -->, RECIPE being one of {recipes}")
+    return text
+
+
+def _scored(record: Record) -> dict[str, dict[int, dict[str, Any]]]:
+    """Return system -> seed -> what came of it, for those that have been scored."""
+    found = {system: seeds_of(record, system) for system in SYSTEMS}
+    return {system: seeds for system, seeds in found.items() if seeds}
 
 
 def section(record: Record) -> Iterator[str]:
     """Yield the lines of a recipe's tables."""
     recipe = record.content["recipe"]
     runs = [result for result in record.content["runs"].values() if "failed" not in result]
-    by_system = {system: _seeds(record, system) for system in SYSTEMS}
-    by_system = {system: seeds for system, seeds in by_system.items() if seeds}
+    by_system = _scored(record)
     if not runs:
         yield "Being made: no training has ended yet."
         return
@@ -78,8 +97,8 @@ def section(record: Record) -> Iterator[str]:
             missing.setdefault(", ".join(seeds), []).append(f"`{system}`")
     for seeds_left, systems in missing.items():
         yield f"- Still to be trained, seed {seeds_left}: {', '.join(systems)}."
-    if missing:
-        yield ""
+    yield f"- Failed or diverged: {_failed(record) or 'none'}."
+    yield ""
     for what in ("processor", "commit"):
         yield f"- {what.capitalize()}: {', '.join(sorted({str(result[what]) for result in runs}))}."
     versions = sorted({", ".join(map(" ".join, result["versions"].items())) for result in runs})
@@ -93,14 +112,6 @@ def section(record: Record) -> Iterator[str]:
 _HEAD = ["system", "parameters", "rate", "seeds", "updates", "minutes", "loss"]
 
 
-def _seeds(record: Record, system: str) -> dict[int, dict[str, Any]]:
-    """Return seed -> what came of it, for the seeds that were trained and scored."""
-    recipe = record.content["recipe"]
-    seeds = range(1, 100)
-    results = {seed: record.of(Run(recipe, system, seed)) for seed in seeds}
-    return {seed: result for seed, result in results.items() if result and "metrics" in result}
-
-
 def _row(recipe: str, system: str, seeds: dict[int, dict[str, Any]]) -> list[str]:
     results = list(seeds.values())
     return [
@@ -108,44 +119,74 @@ def _row(recipe: str, system: str, seeds: dict[int, dict[str, Any]]) -> list[str
         f"{results[0]['parameters']:,}",
         f"{results[0]['rate']:g}",
         str(len(seeds)),
-        _spread([result["updates"] for result in results], 0),
-        _spread([result["cpu_seconds"] / 60 for result in results], 0),
-        _spread([result["best_loss"] for result in results], 3),
-        *(_spread([result["metrics"][name]["score"] for result in results], 2) for name in RECIPES[recipe].metrics),
+        spread([result["updates"] for result in results], 0),
+        spread([result["cpu_seconds"] / 60 for result in results], 0),
+        spread([result["best_loss"] for result in results], 3),
+        *(spread([result["metrics"][name]["score"] for result in results], 2) for name in RECIPES[recipe].metrics),
     ]
 
 
-def _comparisons(record: Record, by_system: dict[str, dict[int, dict[str, Any]]]) -> Iterator[str]:
+def _comparisons(record: Record, systems: Iterable[str]) -> Iterator[str]:
     """Yield the table of differences, each system's from every baseline of it that was trained with the same seed."""
     recipe = record.content["recipe"]
-    name = RECIPES[recipe].metrics[0]
-    metric = TranslationMetric(name)
-    rows = [["system", "baseline", "seeds", f"difference in {name}", "p, of each seed"]]
-    for system, seeds in by_system.items():
+    rows = [["system", "baseline", "seeds", f"difference in {RECIPES[recipe].metrics[0]}", "p, of each seed"]]
+    for system in systems:
         for baseline in baselines_of(recipe, system_of(recipe, system)):
-            both = [seed for seed in seeds if seed in by_system.get(baseline, {})]
-            if not both:
-                continue
-            differences, chances = [], []
-            for seed in both:
-                ours, theirs = (by_system[each][seed]["metrics"][name] for each in (system, baseline))
-                differences.append(ours["score"] - theirs["score"])
-                chances.append(paired_bootstrap(metric, *(from_text(scored["sentences"]) for scored in (theirs, ours))))
-            rows.append(
-                [
-                    f"`{system}`",
-                    f"`{baseline}`",
-                    str(len(both)),
-                    _spread(differences, 2, sign="+"),
-                    ", ".join(f"{chance:.3f}" for chance in chances),
-                ]
-            )
+            if found := difference(record, system, baseline):
+                seeds, scores = str(len(found.scores)), spread(found.scores, 2, "+")
+                rows.append([f"`{system}`", f"`{baseline}`", seeds, scores, chances(found)])
     if len(rows) > 1:
         yield "Differences from baselines of the same seed. p: sacreBLEU's paired bootstrap over the test sentences, of"
         yield "one direction (for either it is about twice as much) and not corrected for the number of rows; what"
         yield "another seed changes is in the deviation."
         yield ""
         yield tables.markdown(rows)
+
+
+def summary(record: Record) -> Iterator[str]:
+    """Yield the lines of a short table, for readers who do not know the systems' names."""
+    recipe = record.content["recipe"]
+    rows = [["system", "parameters", "seeds", RECIPES[recipe].metrics[0], "difference", "p", "minutes"]]
+    scored = _scored(record)
+    first = SYSTEMS[0]
+    for system in RECIPES[recipe].systems:
+        if not (seeds := scored.get(system)):
+            continue
+        results = list(seeds.values())
+        found = difference(record, system, first) if system != first else None
+        rows.append(
+            [
+                system_of(recipe, system).about,
+                f"{results[0]['parameters'] / 1e6:.2f} M",
+                str(len(seeds)),
+                spread([score_of(record, result) for result in results], 2),
+                spread(found.scores, 2, "+") if found else "",
+                chances(found) if found else "",
+                spread([result["cpu_seconds"] / 60 for result in results], 0).split(" ")[0],
+            ]
+        )
+    yield tables.markdown(rows)
+
+
+def claims(record: Record) -> Iterator[str]:
+    """Yield the lines of the table of claims."""
+    yield tables.markdown(list(sweep_claims.rows(record)))
+    yield from sweep_claims.RULE
+
+
+#: The second name of the comments -> what stands between them.
+PARTS: dict[str, Callable[[Record], Iterator[str]]] = {"": section, "summary": summary, "claims": claims}
+
+
+def _failed(record: Record) -> str:
+    """Return the trainings that ended with an error, or whose loss is not finite or no better than at first."""
+    failed = []
+    for name, result in record.content["runs"].items():
+        if "failed" in result:
+            failed.append(f"`{name}` ({result['failed']})")
+        elif not math.isfinite(result["loss"]) or result["loss"] >= result["curve"][0][1]:
+            failed.append(f"`{name}` (loss {result['loss']})")
+    return ", ".join(failed)
 
 
 def _metrics(result: dict[str, Any]) -> dict[str, Any]:
@@ -156,8 +197,3 @@ def _loss(result: dict[str, Any] | None) -> str:
     if result is None:
         return "-"
     return "failed" if "failed" in result else f"{result['loss']:.3f}"
-
-
-def _spread(values: Sequence[float], digits: int, sign: str = "") -> str:
-    mean = f"{statistics.fmean(values):{sign},.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):,.{digits}f}"

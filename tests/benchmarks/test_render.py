@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from render import diverged, main, render_page, tables_of
 from fairseq_compat import UserError
 
 SETUP = {"command": "python benchmarks/x.py", "machine": "a machine", "device": "cpu", "threads": 1, "versions": "v"}
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def answers(seconds: list[float], amount: int) -> dict[str, list[float]]:
@@ -164,11 +167,20 @@ class TestPages:
         assert "run.json is not a record" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "docs" / "records").glob("[!s]*.json")), ids=str)
+@pytest.mark.parametrize("path", sorted((DOCS / "records").glob("[!s]*.json")), ids=str)
 def test_records_of_the_docs_have_tables(path: Path) -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
     assert {"program", "command", "machine", "versions"} <= set(record["setup"])
     assert len(tables_of(record)) > 1
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_the_docs_are_those_of_the_records(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "records").symlink_to(DOCS / "records")
+    copy = tmp_path / page.name
+    shutil.copy(page, copy)
+    render_page(copy)
+    assert copy.read_text() == page.read_text()
 
 
 def test_a_file_that_is_no_record_is_not_replaced(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import importlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ import pytest
 import sweep_training
 from forked_python import ForkedPython
 from recipe_runs import RECIPES, SMALL_TEXT, Work, small
+from sweep_claims import AS_GOOD, BETTER, CLAIMS, FASTER, verdict
+from sweep_figures import decoding_speeds
+from sweep_numbers import Difference
 from sweep_page import write_tables
 from sweep_plan import RATES, SIZES, SYSTEMS, Record, Run, all_runs
 from train_system import Machine, training_options
@@ -74,6 +78,7 @@ def test_trainings_of_a_recipe_differ_in_the_model_only(recipe: str, rate: float
 def _result(loss: float, score: float | None = None) -> dict[str, Any]:
     result = {"rate": 0.003, "loss": loss, "best_loss": loss, "updates": 40, "cpu_seconds": 120.0, "parameters": 1234}
     result |= {"processor": "a processor", "commit": "abc", "versions": {"torch": "2"}}
+    result["curve"] = [[600, loss + 1], [800, loss]]
     if score is not None:
         counts = "eJxjZmBgYGRgZGBmYGJgAgAAYAAR"
         result["metrics"] = {
@@ -123,14 +128,14 @@ def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     record = Record(tmp_path / "record.json", "multi30k")
-    write_tables(page, [record])
+    write_tables([page], [record])
     assert "no training has ended" in page.read_text()
     for rate, loss in zip(RATES, (3.5, 3.25, 3.75), strict=True):
         record.add(Run("multi30k", "transformer", 1, rate), _result(loss))
     for seed, score in ((1, 30.0), (2, 31.0)):
         record.add(Run("multi30k", "transformer", seed), _result(3.0, score))
-    write_tables(page, [record])
-    write_tables(page, [record])
+    write_tables([page], [record])
+    write_tables([page], [record])
     text = page.read_text()
     assert text.startswith("# Results\n")
     assert text.endswith("The end.\n")
@@ -141,17 +146,101 @@ def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"# Something else\n", "lacks the comment <!-- sweep multi30k -->"),
-        (PAGE.replace("\n", "\r\n").encode(), "lacks the comment"),
+        (b"# Something else\n", "lacks a comment such as <!-- sweep RECIPE -->, RECIPE being one of multi30k"),
+        (PAGE.replace("\n", "\r\n").encode(), "lacks a comment"),
+        (PAGE.replace("end of", "end").encode(), "lacks the comment <!-- end of sweep multi30k -->"),
         (b"\xff" + PAGE.encode(), "not text in UTF-8"),
     ],
 )
 def test_another_page_is_left_as_it_is(content: bytes, message: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
+    good, page = tmp_path / "good.md", tmp_path / "page.md"
+    good.write_text(PAGE)
     page.write_bytes(content)
     with pytest.raises(UserError, match=message):
-        write_tables(page, [Record(tmp_path / "record.json", "multi30k")])
+        write_tables([good, page], [Record(tmp_path / "record.json", "multi30k")])
     assert page.read_bytes() == content
+    assert good.read_text() == PAGE
+
+
+def test_the_pages_are_those_of_the_records(tmp_path: Path) -> None:
+    root = RECIPES.parent
+    records = [Record(root / "docs" / "records" / f"sweep_{recipe}.json", recipe) for recipe in SIZES]
+    for page in (root / "README.md", root / "docs" / "results.md"):
+        copy = tmp_path / page.name
+        shutil.copy(page, copy)
+        write_tables([copy], records)
+        assert copy.read_text() == page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "scores", "chances", "expected"),
+    [
+        (BETTER, (1.0, 0.5), (0.01, 0.05), "supported"),
+        (BETTER, (1.0, 0.5), (0.01, 0.06), "undecided"),
+        (BETTER, (1.0,), (0.01,), "undecided"),
+        (BETTER, (1.0, -0.5), (0.01, 0.01), "undecided"),
+        (BETTER, (-1.0, -0.5), (0.01, 0.01), "contradicted"),
+        (AS_GOOD, (0.1, -0.1), (0.4, 0.4), "supported"),
+        (AS_GOOD, (0.1, -0.5), (0.4, 0.2), "undecided"),
+        (AS_GOOD, (-0.6, -0.5), (0.01, 0.01), "contradicted"),
+    ],
+)
+def test_verdicts(kind: str, scores: tuple[float, ...], chances: tuple[float, ...], expected: str) -> None:
+    assert verdict(kind, Difference(scores, chances, times=(1.0,) * len(scores))) == expected
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [((0.9, 0.8), "supported"), ((0.9, 1.1), "undecided"), ((1.2, 1.1), "contradicted"), ((0.9,), "undecided")],
+)
+def test_verdicts_of_time(times: tuple[float, ...], expected: str) -> None:
+    chances = (0.5,) * len(times)
+    assert verdict(FASTER, Difference(chances, chances, times)) == expected
+
+
+def test_claims_are_of_systems_that_are_compared() -> None:
+    for claim in (claim for claims in CLAIMS.values() for claim in claims):
+        assert {claim.system, claim.baseline} <= {*SYSTEMS, ""}
+        assert bool(claim.system) == bool(claim.baseline) != bool(claim.elsewhere)
+
+
+def _decoding(seconds: dict[str, list[float]]) -> dict[str, Any]:
+    case = {"part": "decoding", "beam": 4, "sentences": 32, "length": 0}
+    return {"meetings": [{"case": case, "rows": {name: {"seconds": times} for name, times in seconds.items()}}]}
+
+
+def test_figures_show_the_systems_that_have_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record(tmp_path / "sweep_multi30k.json", "multi30k")
+    command = ["sweep.py", "--records", str(tmp_path), "--figures", str(tmp_path / "figures")]
+    monkeypatch.setattr(sys, "argv", command)
+    sweep_command.main()
+    assert list((tmp_path / "figures").iterdir()) == []  # there are no scores yet
+    for system in ("transformer", "mute"):
+        for seed in (1, 2):
+            record.add(Run("multi30k", system, seed), _result(3.0 + seed, 30.0 + seed))
+    (tmp_path / "protocol_cpu.json").write_text(json.dumps(_decoding({"transformer": [2.0, 1.0], "mute": [1.0, 1.0]})))
+    sweep_command.main()
+    curves, scores = (tmp_path / "figures" / f"sweep_multi30k_{name}.svg" for name in ("curves", "scores"))
+    for figure in (curves, scores):
+        text = figure.read_text()
+        assert "mute" in text
+        assert "depthwise_lstm" not in text
+    assert "decoding speed" in scores.read_text()
+
+
+def test_decoding_speeds_are_ratios_within_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "protocol_cpu.json"
+    assert decoding_speeds(path) == {}
+    path.write_text(json.dumps(_decoding({"transformer": [2.0, 1.0, 3.0], "mute": [1.0, 2.0, 2.0]})))
+    assert decoding_speeds(path) == {"transformer": 1.0, "mute": 1.5}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"meetings": []}', '{"meetings": [{"case": {}}]}', "\0"])
+def test_a_record_that_is_none_of_decoding_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "protocol_cpu.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"protocol_cpu\.json is no record"):
+        decoding_speeds(path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Numbers of a sweep's record: what each system scored with each seed, and how systems differ."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sweep_plan import Record, Run
+
+from fairseq_depthwise.evaluation.scores import TranslationMetric
+from fairseq_depthwise.evaluation.sentence_counts import from_text, paired_bootstrap
+from recipes import RECIPES
+
+
+def seeds_of(record: Record, system: str) -> dict[int, dict[str, Any]]:
+    """Return seed -> what came of it, for the seeds of a system that were trained and scored."""
+    results = {seed: record.of(Run(record.content["recipe"], system, seed)) for seed in range(1, 100)}
+    return {seed: result for seed, result in results.items() if result and "metrics" in result}
+
+
+def score_of(record: Record, result: dict[str, Any]) -> float:
+    """Return the score of a training in the first metric of its recipe."""
+    score: float = result["metrics"][RECIPES[record.content["recipe"]].metrics[0]]["score"]
+    return score
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a system differs from a baseline, one number for each seed that both were trained with.
+
+    Attributes:
+        scores: differences in the first metric of the recipe.
+        chances: sacreBLEU's paired bootstrap over the test sentences: the probability, of one direction.
+        times: the system's processor time divided by the baseline's.
+    """
+
+    scores: tuple[float, ...]
+    chances: tuple[float, ...]
+    times: tuple[float, ...]
+
+
+def difference(record: Record, system: str, baseline: str) -> Difference | None:
+    """Return how two systems differ; None where no seed has both."""
+    ours, theirs = seeds_of(record, system), seeds_of(record, baseline)
+    if not (both := [seed for seed in ours if seed in theirs]):
+        return None
+    name = RECIPES[record.content["recipe"]].metrics[0]
+    pairs = [(ours[seed], theirs[seed]) for seed in both]
+    counts = [tuple(result["metrics"][name]["sentences"] for result in (their, our)) for our, their in pairs]
+    return Difference(
+        tuple(score_of(record, our) - score_of(record, their) for our, their in pairs),
+        tuple(_chance(name, *sentences) for sentences in counts),
+        tuple(our["cpu_seconds"] / their["cpu_seconds"] for our, their in pairs),
+    )
+
+
+@functools.cache  # several tables ask for the same
+def _chance(name: str, theirs: str, ours: str) -> float:
+    return paired_bootstrap(TranslationMetric(name), from_text(theirs), from_text(ours))
+
+
+def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
+    """Return the mean and, of several values, their standard deviation."""
+    mean = f"{statistics.fmean(values):{sign},.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):,.{digits}f}"
+
+
+def chances(found: Difference) -> str:
+    """Return the probability of each seed."""
+    return ", ".join(f"{chance:.3f}" for chance in found.chances)
