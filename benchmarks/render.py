@@ -360,27 +360,40 @@ def _results(record: Record) -> Tables:
         yield "norms", _norms(record)
         return
     bleu, chrf = record["scores"]["sacrebleu"], record["scores"]["chrf"]
-    lines = [["model", "parameters", "validation loss", "without smoothing", "BLEU", "p", "chrF", "p", "training s",
-              "tokens/s"]]  # fmt: skip
-    for name, run, *scored in zip(runs, runs.values(), bleu["systems"], chrf["systems"], strict=True):
-        final = list(run["valid"].values())[-1]
-        cells = [f"{run['parameters']:,}", f"{final['loss']:.3f}", f"{final['nll_loss']:.3f}"]
-        for system in scored:
-            cells += [f"{system['mean']:.1f}", ", ".join(f"{p:.4f}" for p in system.get("p_values", []))]
-        speed = [f"{run['seconds']:.0f}", f"{run['tokens_per_second']:.0f}"]
+    lines = [["model", "parameters", "seeds", "validation loss", "without smoothing", "BLEU", "p", "chrF", "p",
+              "training s", "tokens/s"]]  # fmt: skip
+    for name in runs:
+        found = list(_of_seeds(record, name))
+        final = [list(run["valid"].values())[-1] for run, *_ in found]
+        seeds = str(len(found)) if "repeated" in record else NOTHING
+        cells = [f"{runs[name]['parameters']:,}", seeds, *(_spread([state[key] for state in final], 3) for key in
+                 ("loss", "nll_loss"))]  # fmt: skip
+        for metric in (1, 2):
+            chances = [f"{p:.4f}" for scored in found for p in scored[metric].get("p_values", [])]
+            cells += [_spread([scored[metric]["mean"] for scored in found], 1), ", ".join(chances)]
+        speed = [f"{statistics.fmean(run[key] for run, *_ in found):.0f}" for key in ("seconds", "tokens_per_second")]
         lines.append([f"`{name}`", *cells, *speed])
     yield "scores", lines
     curves = {name: {update: state["loss"] for update, state in _whole(run["valid"]).items()}
               for name, run in runs.items()}  # fmt: skip
     yield "losses", _losses({f"`{name}`": curve for name, curve in curves.items()})
     yield "signatures", "".join(f"- {metric['metric']}: `{metric['signature']}`\n" for metric in (bleu, chrf))
-    if "units" in record:
-        keys = ("attention_positions", "attention_outputs", "feed_forward_outputs")
-        lines = [["model", *(key.replace("_", " ") for key in keys), "unit weights"]]
-        for name, units in zip(list(runs)[1:], record["units"], strict=True):
-            weights = "; ".join(" ".join(f"{weight:.3f}" for weight in layer["weights"]) for layer in units["layers"])
-            lines.append([f"`{name}`", *(f"{units['mean'][key]:.3f}" for key in keys), weights])
-        yield "diversity", lines
+
+
+def _of_seeds(record: Record, name: str) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield what each seed of a run logged, and its BLEU and chrF beside the first run's of the same seed."""
+    for seed, part in {"": record, **record.get("repeated", {})}.items():
+        folders = list(part["runs"])
+        if (folder := f"{name}-seed{seed}" if seed else name) in folders:
+            place = folders.index(folder)
+            scored = (part["scores"][metric]["systems"][place] for metric in ("sacrebleu", "chrf"))
+            yield part["runs"][folder], *scored
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    """Return the mean and, of several values, their standard deviation."""
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
 def _norms(record: Record) -> Lines:

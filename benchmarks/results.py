@@ -1,11 +1,11 @@
-"""Results on real text, in parts: each asks one question and answers it with a few trainings.
+"""Results on real text, in parts: each asks one question and answers it with a few short trainings.
 
-Part "comparison": how do the models train compared with stock fairseq's Transformer? Part "stability": does a deep
-model train in fp32 and in bf16? Part "growth": what does a model that is grown while it is trained lose or save? Part
-"units": what do parallel units, biased inputs and a learned order do? Part "connections": what do other connections
+Part "comparison": how does the depth-wise model train compared with stock fairseq's Transformer, and what does dropout
+change? Part "stability": does a deep model train in fp32 and in bf16? Part "connections": what do other connections
 over depth do? Part "analysis": what do the commands print that look at models and translations? Every command is
 printed before it runs; what is finished is not repeated, and a training that was stopped goes on from its checkpoint.
-Each part has a record, ``results_PART``.
+Each part has a record, ``results_PART``. Trainings in full, with tuned rates and several seeds, are those of
+``recipes/sweep.py``.
 
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --part stability
@@ -15,8 +15,6 @@ Each part has a record, ``results_PART``.
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from growth_schedules import stages_text
-from program import integer, make_parser, names_of, positive, run_program, use_threads
+from program import integer, make_parser, positive, run_program, use_threads
 from record import finish, read_record, setup_of, write_record
 from trainings import LOG_EVERY, read_training, train_and_score, training, widths
 from workplace import Workplace, add_text_options, find_languages, prepare
@@ -37,9 +35,9 @@ OPTIONS: dict[str, tuple[int | float, str]] = {
     "seed": (1, "seed of every training"),
     "merges": (8000, "subword merges"),
     "heads": (4, "attention heads"),
-    "layers": (3, "layers of encoder and of decoder; growth: of the decoder"),
+    "layers": (3, "layers of encoder and of decoder; connections: of the decoder"),
     "width": (128, "width; the hidden width is four times that"),
-    "updates": (1400, "updates of each training; growth: that of its stages"),
+    "updates": (1400, "updates of each training"),
     "warm-up": (400, "updates of warm-up"),
     "max-tokens": (2000, "tokens a batch"),
     "learning-rate": (1e-3, "peak learning rate"),
@@ -51,17 +49,15 @@ class Part:
     """A question.
 
     Attributes:
-        runs: folder -> program with the options in which the training differs from the others, and its schedule.
+        runs: folder -> program with the options in which the training differs from the others.
         defaults: of options, where they are others than usual.
         validations: of each training; 0: none.
-        criterion: of all trainings.
         repeated: runs that are trained with the two seeds after the given one, too.
     """
 
-    runs: Mapping[str, tuple[str, str]]
+    runs: Mapping[str, str]
     defaults: Mapping[str, int | float] = field(default_factory=dict)
     validations: int = 4
-    criterion: str = "label_smoothed_cross_entropy"
     repeated: tuple[str, ...] = ()
 
 
@@ -70,35 +66,27 @@ _HIDDEN = "--encoder-ffn-embed-dim {hidden} --decoder-ffn-embed-dim {hidden}"
 _STOCK = "fairseq-train data-bin --arch transformer --encoder-normalize-before --decoder-normalize-before " + _HIDDEN
 _DEPTHWISE = f"{_TRAIN} depthwise_lstm_transformer --depthwise-hidden-dim {{hidden}}"
 
-# Blocks of two layers rule out the paper's third strategy of growing, interpolation.
-_SDT_MODEL = f"{_HIDDEN} --encoder-block-size 2 --max-relative-positions 8"
-_SDT = f"{_TRAIN} sdt_transformer {_SDT_MODEL}"
-_GROWN = f"{_SDT} --task translation_layer_growth --growth-stages {{stages}}"
-_RESTART = "inverse_sqrt_restart"
-
-# With one unit this is the pre-norm Transformer with relative positions, which stock fairseq does not have.
-_UNIT_OPTIONS = f"{_HIDDEN} --activation-dropout 0.1"
-
 _DEEP = f"{_TRAIN} sdt_transformer {_HIDDEN} --encoder-layers 12 --max-relative-positions 8 --encoder-block-size 0"
 
 
-def _connected(encoder: str, decoder: str = "", more: str = "") -> tuple[str, str]:
-    program = f"{_DEEP} --encoder-connection {encoder} --decoder-connection {decoder or encoder}"
-    return f"{program} {more}".rstrip(), "inverse_sqrt"
+def _connected(encoder: str, decoder: str = "", more: str = "") -> str:
+    return f"{_DEEP} --encoder-connection {encoder} --decoder-connection {decoder or encoder} {more}".rstrip()
 
 
-COMPARISON, STABILITY, GROWTH, UNITS, ANALYSIS = "comparison", "stability", "growth", "units", "analysis"
-CONNECTIONS = "connections"
+COMPARISON, STABILITY, CONNECTIONS, ANALYSIS = "comparison", "stability", "connections", "analysis"
 PARTS = {
     COMPARISON: Part(
         {
-            "stock": (_STOCK, "inverse_sqrt"),
-            "lstm": (_DEPTHWISE, "inverse_sqrt"),
-            "rnn": (f"{_DEPTHWISE} --depthwise-cell rnn", "inverse_sqrt"),
+            "stock": _STOCK,
+            "lstm": _DEPTHWISE,
+            "stock-dropout": f"{_STOCK} --dropout 0.3",
+            "lstm-dropout": f"{_DEPTHWISE} --dropout 0.3",
+            "rnn": f"{_DEPTHWISE} --depthwise-cell rnn",
         },
+        {"updates": 1000},
     ),
     STABILITY: Part(
-        {"fp32": (_DEPTHWISE, "inverse_sqrt"), "bf16": (f"{_DEPTHWISE} --bf16", "inverse_sqrt")},
+        {"fp32": _DEPTHWISE, "bf16": f"{_DEPTHWISE} --bf16"},
         # The peak of the papers' schedule: 512 wide, 8000 updates of warm-up.
         {
             "layers": 24,
@@ -109,26 +97,6 @@ PARTS = {
             "learning-rate": (512 * 8000) ** -0.5,
         },
         validations=0,
-    ),
-    GROWTH: Part(
-        {
-            "from-start": (_SDT + " --encoder-layers {deep}", "inverse_sqrt"),
-            "grown": (_GROWN, _RESTART),
-            "grown-no-restart": (_GROWN, "inverse_sqrt"),
-            "grown-top": (f"{_GROWN} --growth-strategy top", _RESTART),
-        },
-        validations=14,
-    ),
-    UNITS: Part(
-        {
-            "relative": (f"{_TRAIN} mute_transformer {_UNIT_OPTIONS} --encoder-units 1", "inverse_sqrt"),
-            "mute": (f"{_TRAIN} mute_transformer {_UNIT_OPTIONS}", "inverse_sqrt"),
-            "mute-biased": (f"{_TRAIN} mute_transformer_biased {_UNIT_OPTIONS}", "inverse_sqrt"),
-            "mute-sequential": (f"{_TRAIN} mute_transformer_sequential {_UNIT_OPTIONS}", "inverse_sqrt"),
-        },
-        {"updates": 1000},
-        # All have it, so that their losses are computed alike; without an order it is fairseq's own.
-        criterion="label_smoothed_cross_entropy_with_auxiliary",
     ),
     CONNECTIONS: Part(
         {
@@ -143,13 +111,11 @@ PARTS = {
     ),
     ANALYSIS: Part(
         {
-            "transformer": (_STOCK, "inverse_sqrt"),
-            "depthwise": (f"{_DEPTHWISE} --log-gates", "inverse_sqrt"),
-            "doubled": (
-                f"{_TRAIN} sdt_transformer {_HIDDEN} --encoder-block-size 3 --attention-dropout 0 "
-                "--activation-dropout 0 --task translation_layer_growth --growth-stages {doubling}",
-                _RESTART,
-            ),
+            "transformer": _STOCK,
+            "depthwise": f"{_DEPTHWISE} --log-gates",
+            "doubled": f"{_TRAIN} sdt_transformer {_HIDDEN} --encoder-block-size 3 --attention-dropout 0 "
+            "--activation-dropout 0 --task translation_layer_growth --growth-stages {doubling} "
+            "--lr-scheduler inverse_sqrt_restart",
         },
         {"layers": 6},
         validations=7,
@@ -195,24 +161,13 @@ FIGURES = {
 }
 
 
-def read_stages(text: str) -> dict[int, int]:
-    """Parse encoder layers and updates of each stage."""
-    if not re.fullmatch(r"\d+:\d+u(,\d+:\d+u)+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of stages in updates, such as 2:400u,4:400u,6:600u")
-    return {int(layers): int(updates) for layers, updates in re.findall(r"(\d+):(\d+)u", text)}
-
-
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
     """Parse the options, and refuse those that contradict each other."""
     parser = make_parser(__doc__)
-    add, shown = parser.add_argument, "%(default)s"
+    add = parser.add_argument
     add_text_options(parser, "runs/results")
     add("--part", nargs="+", choices=tuple(PARTS), default=tuple(PARTS)[:-1], help="what to measure (default:"
         " everything but analysis)")  # fmt: skip
-    add("--growth-stages", type=read_stages, default="2:400u,4:400u,6:600u", metavar="STAGES", help="growth: encoder"
-        f" layers and updates of each stage (default: {shown})")  # fmt: skip
-    add("--growth-runs", type=names_of(tuple(PARTS[GROWTH].runs)), default=list(PARTS[GROWTH].runs), metavar="LIST",
-        help="growth: what is trained (default: all)")  # fmt: skip
     for name, (default, meaning) in OPTIONS.items():
         others = "".join(f", {part} {of.defaults[name]:g}" for part, of in PARTS.items() if name in of.defaults)
         kind = positive if isinstance(default, float) else integer(1)
@@ -224,8 +179,6 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
             parser.error(f"--updates {settings['updates']} has to be {runs.validations} or more")
         if name == STABILITY and not LOG_EVERY <= settings["warm_up"] < settings["updates"]:
             parser.error(f"--warm-up {settings['warm_up']} has to be at least {LOG_EVERY} and below --updates")
-    if options.growth_runs[0] != "from-start" or len(options.growth_runs) < 2:
-        parser.error(f"--growth-runs {','.join(options.growth_runs)} has to be from-start and others")
     return options
 
 
@@ -235,9 +188,6 @@ def settings_of(name: str, options: argparse.Namespace) -> dict[str, Any]:
     for option, (default, _) in OPTIONS.items():
         given = getattr(options, option.replace("-", "_"))
         settings[option.replace("-", "_")] = PARTS[name].defaults.get(option, default) if given is None else given
-    if name == GROWTH:
-        stages = options.growth_stages
-        settings |= {"updates": sum(stages.values()), "stages": stages, "runs": options.growth_runs}
     return settings
 
 
@@ -247,22 +197,20 @@ def commands_of(name: str, options: argparse.Namespace, later: int = 0) -> dict[
     seed = settings["seed"] + later
     layers, updates, heads, width = (settings[option] for option in ("layers", "updates", "heads", "width"))
     half = {layers // 2: updates // 2, layers: updates - updates // 2}
-    fill = {"hidden": 4 * width, "deep": list(options.growth_stages)[-1]}
-    fill |= {"stages": stages_text(options.growth_stages), "doubling": stages_text(half)}
+    fill = {"hidden": 4 * width, "doubling": stages_text(half)}
     every = max(1, updates // part.validations) if part.validations else 0
     validated = f"--validate-interval 1000 --validate-interval-updates {every} --save-interval-updates {every}"
     rest = f"--max-tokens {settings['max_tokens']} --max-update {updates} --seed {seed} "
     rest += validated if every else f"--disable-validation --save-interval-updates {settings['warm_up']}"
     commands = {}
-    for run in part.repeated if later else options.growth_runs if name == GROWTH else part.runs:
-        program, scheduler = part.runs[run]
+    for run in part.repeated if later else part.runs:
+        program = part.runs[run]
         folder = f"{run}-seed{seed}" if later else run
+        dropout = "" if "--dropout" in program else " --dropout 0.1"
         own_depth = "--growth-stages" in program or "--encoder-layers" in program
         depth = f"--decoder-layers {layers}" if own_depth else f"--encoder-layers {layers} --decoder-layers {layers}"
-        commands[folder] = training(
-            f"{program.format(**fill)} {depth} {widths(width, heads)}", folder, settings["learning_rate"],
-            settings["warm_up"], rest, scheduler=scheduler, criterion=part.criterion,
-        )  # fmt: skip
+        model = f"{program.format(**fill)} {depth} {widths(width, heads)}{dropout}"
+        commands[folder] = training(model, folder, settings["learning_rate"], settings["warm_up"], rest)
     return commands
 
 
@@ -284,13 +232,6 @@ def measure(name: str, place: Workplace, options: argparse.Namespace, target: st
             )
             for later in (1, 2)
         }
-    if name == UNITS:
-        several = " ".join(f"{run}/checkpoint_last.pt" for run in commands if run != "relative")
-        command = f"fairseq-depthwise units {several} --data data-bin --include-self --json > diversity.json"
-        place.run(command)
-        numbers["commands"].append(command)
-        diversity = json.loads((place.folder / "diversity.json").read_text(encoding="utf-8"))
-        numbers["units"] = diversity["checkpoints"]
     return numbers
 
 

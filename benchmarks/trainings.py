@@ -21,25 +21,17 @@ def widths(width: int, heads: int) -> str:
     """Return options of width and heads, the same for every architecture."""
     return (
         f"--encoder-embed-dim {width} --decoder-embed-dim {width} "
-        f"--encoder-attention-heads {heads} --decoder-attention-heads {heads} --share-all-embeddings --dropout 0.1"
+        f"--encoder-attention-heads {heads} --decoder-attention-heads {heads} --share-all-embeddings"
     )
 
 
-def training(
-    program: str,
-    name: str,
-    rate: float,
-    warm_up: int,
-    rest: str,
-    *,
-    scheduler: str = "inverse_sqrt",
-    criterion: str = "label_smoothed_cross_entropy",
-) -> str:
-    """Return a training command; Adam, schedule and loss are those of the papers."""
+def training(program: str, name: str, rate: float, warm_up: int, rest: str) -> str:
+    """Return a training command; Adam, schedule and loss are those of the papers, where the program names none."""
+    scheduler = "" if "--lr-scheduler" in program else "--lr-scheduler inverse_sqrt "
     return (
-        f"{program} "
-        f"--optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --clip-norm 0 --lr-scheduler {scheduler} "
-        f"--lr {rate:.6g} --warmup-updates {warm_up} --criterion {criterion} --label-smoothing 0.1 "
+        f"{program} --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --clip-norm 0 {scheduler}"
+        f"--lr {rate:.6g} --warmup-updates {warm_up} "
+        f"--criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
         f"{rest} --keep-interval-updates 1 --no-epoch-checkpoints --save-dir {name} "
         f"--log-format json --log-interval {LOG_EVERY} --cpu"
     )

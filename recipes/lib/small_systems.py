@@ -137,6 +137,14 @@ def systems(size: Size) -> dict[str, System]:
             stages=stages(size.updates),
             baseline="deep_blocks",
         ),
+        "sdt_no_restart": System(
+            "sdt_transformer",
+            plain,
+            "the same blocks, grown without restarts of the learning rate",
+            (*inner, "--decoder-layers", str(LAYERS), *blocks, *_RELATIVE),
+            stages=stages(size.updates),
+            baseline="sdt",
+        ),
         **{
             f"deep_{name}": System(
                 "sdt_transformer",

@@ -33,6 +33,7 @@ SYSTEMS = (
     "depthwise_lstm_forget1",
     "mute",
     "deep",
+    "sdt_no_restart",
     *(f"deep_{name}" for name in small_systems.CONNECTIONS),
 )
 
@@ -74,7 +75,7 @@ class Run:
             return options
         updates = SIZES[self.recipe].updates // SHORT
         options += ("--max-update", str(updates), "--patience", "-1")
-        if self.system == "sdt":
+        if small_systems.systems(SIZES[self.recipe])[self.system].stages:
             stages = ",".join(f"{stage.layers}:{stage.updates or ''}u" for stage in small_systems.stages(updates))
             options += ("--growth-stages", stages)
         return options

@@ -120,7 +120,7 @@ RULES: list[Rule] = [
     (SMALL, "transformer|transformer_post_norm|depthwise_.*", "protocol", {"positions": NONE}),
     (SMALL, "transformer_post_norm", "protocol", {"norm": "post"}),
     (SMALL, "depthwise_.*", "section 2", {"norm": "depth-wise"}),
-    (SMALL, "deep.*|sdt", "protocol", {"layers": (12, 4)}),
+    (SMALL, "deep.*|sdt.*", "protocol", {"layers": (12, 4)}),
 ]  # fmt: skip
 
 #: An epoch of each corpus in updates, by the papers' numbers of both.
