@@ -15,7 +15,7 @@ BENCH_full := --size base --rows all --rounds 5
 # Tests of behavior that need no training, no processes and no recipe: for every commit.
 UNIT := analysis checkpoints criterions elastic evaluation fairseq_compat growth models modules optim reports serving tasks
 
-.PHONY: demo check test test-long soak setup lint matrix bench bench-gpu clean
+.PHONY: demo check test test-long soak setup lint matrix bench bench-gpu pages clean
 
 demo: $(READY)
 	$(BIN)/python examples/quickstart/demo.py --corpus "$(CORPUS)"
@@ -58,6 +58,11 @@ bench: $(READY)
 	$(if $(BENCH_$(BENCH)),,$(error BENCH=$(BENCH) is neither quick nor full))
 	$(BIN)/python benchmarks/bench.py $(BENCH_$(BENCH))
 	$(BIN)/python benchmarks/render.py docs/benchmarks.md
+
+# The tables of all pages, and the figures of results.md, from docs/records.
+pages: $(READY)
+	$(BIN)/python benchmarks/render.py README.md docs/*.md
+	$(BIN)/python recipes/sweep.py --records docs/records --figures docs/figures
 
 # First whether there is a GPU: without one the tests would run in Triton's interpreter, and say nothing about it.
 bench-gpu: $(READY)

@@ -1,6 +1,7 @@
 """What ``bench.py`` measures: its rows, their sizes, and the cases that each is measured in.
 
-A row is a model. It is compared with stock fairseq's Transformer of as many layers, the row that ``beside`` names.
+A row is a model. It is compared with the row that ``beside`` names: stock fairseq's Transformer of as many layers, if
+it has no other.
 """
 
 from __future__ import annotations
@@ -201,8 +202,10 @@ def _rows() -> Iterator[Row]:
             yield Row(f"{name}, {measure}", family, preset=preset, precision=precision, extra=extra, parts=(TRAINING,))
     for name, system in small_systems.systems(small_systems.MULTI30K).items():
         family = next(known for known in (DEPTHWISE, MUTE, SDT, STOCK) if system.arch.startswith(_ARCHITECTURES[known]))
-        grown = ("--encoder-layers", str(system.stages[-1].layers)) if system.stages else ()
-        yield Row(name, family, preset=system.arch, extra=(*system.options, *grown), compared=PROTOCOL_BASE)
+        deep = bool(system.stages) or str(small_systems.DEEP) in system.options
+        layers = small_systems.DEEP if deep else small_systems.LAYERS
+        extra = (*system.options, "--encoder-layers", str(layers))
+        yield Row(name, family, layers, extra, preset=system.arch, compared=PROTOCOL_BASE, parts=(DECODING,))
 
 
 #: Name -> row, in the order of the tables.

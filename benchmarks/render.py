@@ -1,9 +1,10 @@
 """Makes tables from records, and puts them into pages between their markers.
 
 A table stands between ``<!-- RECORD TABLE -->`` and ``<!-- end of RECORD TABLE -->``; RECORD is the name of a file in
-``records/`` beside the page. Where there is no such record, what stands there stays: it is written by hand.
+``records/`` or ``docs/records/`` beside the page, of a benchmark or of ``recipes/sweep.py``. Where there is no such
+record, what stands there stays: it is written by hand.
 
-    python benchmarks/render.py docs/benchmarks.md
+    python benchmarks/render.py README.md docs/*.md
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from growth_schedules import (
 )
 from program import run_program, tell
 from record import Record, read_record
+from sweep_page import tables_of as tables_of_sweep  # bench_rows has put the folder on the path
+from sweep_plan import SIZES as SWEPT
+from sweep_plan import Record as Sweep
 from turns import quartiles, ratios
 
 from fairseq_compat import UserError
@@ -436,21 +440,22 @@ def render_page(page: Path) -> int:
     Raises:
         UserError: a record has no such table, or a marker no end.
     """
-    folder = page.parent / "records"
-    cache: dict[str, dict[str, str]] = {}
+    below = page.parent / "docs" / "records"
+    folder = below if below.is_dir() else page.parent / "records"
+    cache: dict[str, dict[str, str] | None] = {}
     count = 0
 
     def replaced(block: re.Match[str]) -> str:
         nonlocal count
         name, table = block["record"], block["table"]
         if name not in cache:
-            if (record := read_record(folder, name)) is None:
-                return block[0]
-            cache[name] = tables_of(record)
-        if table not in cache[name]:
-            raise UserError(f"{page}: {name}.json has no table {table}; it has {', '.join(cache[name])}")
+            cache[name] = _tables_named(folder, name)
+        if (made := cache[name]) is None:
+            return block[0]
+        if table not in made:
+            raise UserError(f"{page}: {name}.json has no table {table}; it has {', '.join(made)}")
         count += 1
-        return f"<!-- {name} {table} -->\n\n{cache[name][table]}\n<!-- end of {name} {table} -->\n"
+        return f"<!-- {name} {table} -->\n\n{made[table]}\n<!-- end of {name} {table} -->\n"
 
     text = page.read_text(encoding="utf-8")
     markers = re.findall(r"^<!-- (end of )?([\w-]+ [\w.-]+) -->$", text, re.MULTILINE)
@@ -461,6 +466,15 @@ def render_page(page: Path) -> int:
     with atomic_write(page) as file:
         file.write(text.encode())
     return count
+
+
+def _tables_named(folder: Path, name: str) -> dict[str, str] | None:
+    """Return the tables of a record, None where there is none."""
+    path = folder / f"{name}.json"
+    if (recipe := name.removeprefix("sweep_")) in SWEPT and path.exists():
+        return tables_of_sweep(Sweep(path, recipe))
+    record = read_record(folder, name)
+    return None if record is None else tables_of(record)
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:

@@ -188,11 +188,16 @@ def settings_of(name: str, options: argparse.Namespace) -> dict[str, Any]:
     for option, (default, _) in OPTIONS.items():
         given = getattr(options, option.replace("-", "_"))
         settings[option.replace("-", "_")] = PARTS[name].defaults.get(option, default) if given is None else given
+    settings["runs"] = [*PARTS[name].runs, *(f"{run}, three seeds" for run in PARTS[name].repeated)]
     return settings
 
 
 def commands_of(name: str, options: argparse.Namespace, later: int = 0) -> dict[str, str]:
-    """Return the command of each training of a part by its folder; those that are repeated with a ``later`` seed."""
+    """Return the command of each training of a part by its folder.
+
+    Args:
+        later: if not 0, what is added to the seed for the trainings that are repeated.
+    """
     part, settings = PARTS[name], settings_of(name, options)
     seed = settings["seed"] + later
     layers, updates, heads, width = (settings[option] for option in ("layers", "updates", "heads", "width"))

@@ -26,7 +26,7 @@ def widths(width: int, heads: int) -> str:
 
 
 def training(program: str, name: str, rate: float, warm_up: int, rest: str) -> str:
-    """Return a training command; Adam, schedule and loss are those of the papers, where the program names none."""
+    """Return a training command; Adam, schedule and loss are those of the papers; a schedule may be the program's."""
     scheduler = "" if "--lr-scheduler" in program else "--lr-scheduler inverse_sqrt "
     return (
         f"{program} --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --clip-norm 0 {scheduler}"

@@ -4,8 +4,8 @@
     python recipes/sweep.py --jobs 12 --gpus 1               on a GPU that twelve trainings share
     python recipes/sweep.py --recipes multi30k --systems transformer depthwise_lstm --seeds 1
     python recipes/sweep.py --status                         what is done, running and left
-    python recipes/sweep.py --page docs/results.md README.md --figures docs/figures
-                                                             tables and figures, of what is in the records so far
+    python recipes/sweep.py --tables                         the tables, of what is in the records so far
+    python recipes/sweep.py --figures runs/figures           the figures
 
 Each training has one thread and the lowest priority unless options say otherwise. What has ended is in the records,
 one JSON file for each recipe, and is not done again; a training that was stopped goes on. What follows -- is given to
@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
@@ -31,7 +32,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from recipe_step import run_step, say  # the folder is on the path by the line above
 from sweep_figures import write_figures
-from sweep_page import write_tables
+from sweep_page import tables_of
 from sweep_plan import SEEDS, SHORT, SIZES, SYSTEMS, Record, Run, all_runs
 from sweep_training import RECIPE_FOLDERS, Training, train_and_score
 
@@ -51,12 +52,11 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=0, help="that the trainings share (default: 0, the CPU)")
     parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
     parser.add_argument("--status", action="store_true", help="print what is done, running and left, and end")
-    parser.add_argument("--page", type=Path, nargs="+", default=[], help="write the tables into these pages, and end")
+    parser.add_argument("--tables", action="store_true", help="print the tables, and end")
     parser.add_argument("--figures", type=Path, help="draw the figures into this folder, and end")
     options = parser.parse_args(arguments)
-    for name in ("work", "records", "page", "figures"):
-        paths = getattr(options, name)
-        if any(str(path) in ("", ".") for path in (paths if isinstance(paths, list) else [paths])):
+    for name in ("work", "records", "figures"):
+        if (path := getattr(options, name)) is not None and str(path) in ("", "."):
             raise UserError(f"--{name} names no file or folder of its own; give its path")
     for name in ("jobs", "threads"):
         if getattr(options, name) < 1:
@@ -71,17 +71,18 @@ def main() -> None:
             raise UserError(f"--{name} {path} is a file; give a folder")
     records = {recipe: Record(folder / f"sweep_{recipe}.json", recipe) for recipe in options.recipes}
     runs = list(all_runs(options.recipes, options.systems, options.seeds))
-    if options.page or options.figures or options.status:
+    if options.figures or options.tables or options.status:
         try:
-            if options.page:
-                write_tables(options.page, list(records.values()))
             if options.figures:
                 write_figures(options.figures, list(records.values()))
+            if options.tables:
+                for recipe, record in records.items():
+                    print(f"{recipe}\n\n" + "\n".join(tables_of(record).values()))
             if options.status:
                 print(status(runs, records, options.work, options.jobs))
         except UserError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error) as error:
             where = ", ".join(str(record.path) for record in records.values())
             raise UserError(f"{where}: a value in it is none that a sweep writes ({error!r})") from error
         return

@@ -132,7 +132,7 @@ def systems(size: Size) -> dict[str, System]:
         "sdt": System(
             "sdt_transformer",
             grown,
-            f"the same blocks, grown from {DEEP // 3} to {DEEP} layers",
+            f"encoder in blocks of {DEEP // 3}, grown from {DEEP // 3} to {DEEP} layers, relative positions",
             (*inner, "--decoder-layers", str(LAYERS), *blocks, *_RELATIVE),
             stages=stages(size.updates),
             baseline="deep_blocks",
@@ -140,7 +140,7 @@ def systems(size: Size) -> dict[str, System]:
         "sdt_no_restart": System(
             "sdt_transformer",
             plain,
-            "the same blocks, grown without restarts of the learning rate",
+            "the same without restarts of the learning rate",
             (*inner, "--decoder-layers", str(LAYERS), *blocks, *_RELATIVE),
             stages=stages(size.updates),
             baseline="sdt",
@@ -149,7 +149,7 @@ def systems(size: Size) -> dict[str, System]:
             f"deep_{name}": System(
                 "sdt_transformer",
                 plain,
-                f"as `deep`; {about}",
+                f"encoder of {DEEP} layers: {about}, relative positions",
                 (*deep_model, "--encoder-connection", connection, "--decoder-connection", connection, *more),
                 baseline="deep",
             )

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from sweep_numbers import Difference, chances, difference, spread
 from sweep_plan import Record
 
-#: What a claim says of its system and the baseline.
-BETTER, AS_GOOD, FASTER = "better", "as good", "faster to train"
-
-#: In the bootstrap of each seed, for a difference that counts.
-LEVEL = 0.05
+#: One-sided, in the bootstrap of each seed, for a difference that counts; 0.05 for either direction.
+LEVEL = 0.025
 
 #: What may be lost where something is said to be as good, in points of the score.
 MARGIN = 0.5
+
+#: Number of seeds -> Student's t for 95 %, one-sided, with one degree of freedom less.
+STUDENT = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015, 7: 1.943, 8: 1.895, 9: 1.860, 10: 1.833}
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Claim:
         published: the paper's numbers, BLEU unless it says otherwise; where they stand.
         system: of the protocol; "" where the protocol has none.
         baseline: of the protocol.
-        kind: what is said of the two.
-        elsewhere: what there is of it besides, a sentence for the last column.
+        as_good: whether it says that the system is as good, not better.
+        elsewhere: where the protocol does not ask, why, and what else there is.
     """
 
     text: str
     published: str
     system: str = ""
     baseline: str = ""
-    kind: str = BETTER
+    as_good: bool = False
     elsewhere: str = ""
 
 
@@ -51,103 +51,86 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "12 layers are as good as 24 of the Transformer",
-            "En-De 29.26, 29.02 (Table 6)",
-            elsewhere="depth-wise systems have 4 layers; 24 + 24 [train without diverging](#24--24-layers)",
+            "En-De 29.26, 29.02; Cs-En 29.64, 29.73 (Table 6)",
+            elsewhere="depth-wise systems have 4 layers here",
         ),
         Claim(
             "without gates much is lost",
-            "28.53 to 23.24 (Table 2)",
-            elsewhere="one seed of a [short training](#compared-with-stock-fairseq) agrees",
+            "En-De 28.53 to 23.24 (Table 2)",
+            elsewhere="no system here; [short trainings](#the-depth-wise-model) have one",
         ),
         Claim(
-            "its layers lose more when they are made linear, and the last ones of the decoder most",
-            "decoder layer 6: -30 % of BLEU, the Transformer's -4 % (first version, Tables 6, 7)",
-            elsewhere="one seed of a [short training](analysis.md#what-a-layers-non-linearity-is-worth): so in the "
-            "decoder, not in the encoder",
+            "its layers lose more when they are made linear, and the last one of the decoder most",
+            "BLEU of decoder layer 6 -30 %, the Transformer's -4 % (first version, Tables 6, 7)",
+            elsewhere="no checkpoints were kept; [short trainings](analysis.md) show what the probe prints",
         ),
     ),
     "Shallow to deep": (
-        Claim("12 encoder layers better than 6", "27.05 to 28.33 (Table 6)", "deep", "transformer_relative"),
+        Claim("a deeper encoder is better", "6 to 12 layers 27.05 to 28.33 (Table 6)", "deep", "transformer_relative"),
+        Claim("connected blocks are better than none", "30 layers 29.52 to 29.90 (Table 5)", "deep_blocks", "deep"),
         Claim(
-            "connected blocks better than none", "30 layers 29.52 to 29.90 (Table 5)", "deep_blocks", "deep",
+            "grown with connected blocks, it is as good as trained from the start without them",
+            "24 layers 29.39, 29.39; 48 layers 30.21, 30.03 (Table 1)",
+            "sdt", "deep", as_good=True,
         ),
         Claim(
-            "growing is as good as training from the start",
-            "24 layers 29.39, 29.39; 48 layers 30.03, 30.21 (Table 1)",
-            "sdt", "deep_blocks", AS_GOOD,
+            "grown, it is as good as trained from the start, both with blocks", "30 layers 29.95, 29.90 (Table 5)",
+            "sdt", "deep_blocks", as_good=True,
         ),
         Claim(
-            "growing takes less time", "24 layers 32 % less, 48 layers 40 % (Table 1)", "sdt", "deep_blocks", FASTER
+            "growing takes less time",
+            "24 layers 32 % less, 48 layers 40 % (Table 1)",
+            elsewhere="minutes of the table are those of starting a GPU's work; "
+            "[benchmarks](benchmarks.md#shallow-to-deep-training) have seconds of each depth",
         ),
         Claim("restarts of the learning rate are better than none", "48 layers 29.93 to 30.21 (Table 2)", "sdt",
               "sdt_no_restart"),
     ),
     "Multi-unit": (
-        Claim(
-            "4 units better than one, with the same relative positions",
-            "En-De 28.2 to 28.8 (Table 2)",
-            "mute", "transformer_relative",
-        ),
-        Claim(
-            "biased inputs and a learned order better than plain units",
-            "En-De 28.8 to 29.3 (Table 2)",
-            "mute_sequential", "mute",
-        ),
-        Claim("both together better than one unit", "En-De 28.2 to 29.3 (Table 2)", "mute_sequential",
+        Claim("4 units are better than one, with the same relative positions", "En-De 28.2 to 28.8 (Table 2)", "mute",
+              "transformer_relative"),
+        Claim("biased inputs and a learned order are better than plain units", "En-De 28.8 to 29.3 (Table 2)",
+              "mute_sequential", "mute"),
+        Claim("both together are better than one unit", "En-De 28.2 to 29.3 (Table 2)", "mute_sequential",
               "transformer_relative"),
     ),
     "Asked here": (
-        Claim("relative positions better than none", "En-De 27.4 to 28.2 (multi-unit, Table 2)",
+        Claim("relative positions are better than none", "En-De 27.4 to 28.2 (multi-unit, Table 2)",
               "transformer_relative", "transformer"),
-        Claim("12 layers in connected blocks better than 4", "-", "deep_blocks", "transformer_relative"),
-        Claim("forget gates that start at a bias of 1 better than at 0", "-", "depthwise_lstm_forget1",
+        Claim("12 layers in connected blocks are better than 4", "-", "deep_blocks", "transformer_relative"),
+        Claim("forget gates that start at a bias of 1 are better than at 0", "-", "depthwise_lstm_forget1",
               "depthwise_lstm"),
     ),
 }  # fmt: skip
 
-RULE = (
-    f"Better is supported where every one of two or more seeds has a higher score with p of at most {LEVEL:g}, and",
-    "contradicted where every one has a lower score with such a p. As good is supported where the mean difference",
-    f"less two of its standard errors over seeds is above -{MARGIN:g}, and contradicted as better is. Faster is",
-    "supported where every seed took less time, and contradicted where every one took more. All else is undecided: the",
-    "differences are smaller than what so few seeds, a test set of this size and models this small can show.",
-)
-
 
 def rows(record: Record) -> Iterator[list[str]]:
     """Yield the rows of a table: a claim, what is published, what is here, and the verdict."""
-    yield ["paper", "claim", "published", "systems here", "here", "p, of each seed", "verdict"]
+    yield ["paper", "claim", "published", "systems here", "difference", "p, of each seed", "verdict"]
     for paper, claims in CLAIMS.items():
         for claim in claims:
+            said = [paper, claim.text, claim.published]
             if not claim.system:
-                yield [paper, claim.text, claim.published, "-", "-", "-", f"undecided: {claim.elsewhere}"]
+                yield [*said, "-", "-", "-", f"not asked: {claim.elsewhere}"]
                 continue
-            systems = f"`{claim.system}`, `{claim.baseline}`"
-            found = difference(record, claim.system, claim.baseline)
-            if found is None:
-                yield [paper, claim.text, claim.published, systems, "-", "-", "undecided: not trained yet"]
-                continue
-            if claim.kind == FASTER:
-                here, p = f"{spread([100 * (time - 1) for time in found.times], 0, '+')} % time", "-"
+            said.append(f"`{claim.system}`, `{claim.baseline}`")
+            if found := difference(record, claim.system, claim.baseline):
+                yield [*said, spread(found.scores, 2, "+"), chances(found), verdict(found, as_good=claim.as_good)]
             else:
-                here, p = spread(found.scores, 2, "+"), chances(found)
-            yield [paper, claim.text, claim.published, systems, here, p, verdict(claim.kind, found)]
+                yield [*said, "-", "-", "undecided: not trained yet"]
 
 
-def verdict(kind: str, found: Difference) -> str:
-    """Say whether the numbers support a claim, by :data:`RULE`."""
-    if len(found.scores) < 2:
+def verdict(found: Difference, *, as_good: bool) -> str:
+    """Say whether differences support a claim; docs/results.md has the rule."""
+    seeds = len(found.scores)
+    if seeds < 2:
         return "undecided"
-    if kind == FASTER:
-        return _decided(all(time < 1 for time in found.times), all(time > 1 for time in found.times))
     sure = all(chance <= LEVEL for chance in found.chances)
-    higher = all(score > 0 for score in found.scores) and sure
-    lower = all(score < 0 for score in found.scores) and sure
-    if kind == AS_GOOD:
-        error = statistics.stdev(found.scores) / math.sqrt(len(found.scores))
-        return _decided(statistics.fmean(found.scores) - 2 * error > -MARGIN, lower)
-    return _decided(higher, lower)
-
-
-def _decided(supported: bool, contradicted: bool) -> str:
-    return "supported" if supported else "contradicted" if contradicted else "undecided"
+    if sure and all(score < 0 for score in found.scores):
+        return "contradicted"
+    if as_good:
+        error = statistics.stdev(found.scores) / math.sqrt(seeds)
+        supported = statistics.fmean(found.scores) - STUDENT[min(seeds, max(STUDENT))] * error > -MARGIN
+    else:
+        supported = sure and all(score > 0 for score in found.scores)
+    return "supported" if supported else "undecided"

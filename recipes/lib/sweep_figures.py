@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from operator import truediv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,11 @@ BEAM, SENTENCES = 4, 32
 #: The first part of warm-up is left out of curves, where losses are many times those of the end.
 FROM_UPDATE = 600
 
-_LINES = ("-", "--", ":")
+#: System -> its color, line and marker, the same in all figures; no two are alike.
+STYLES = {
+    system: (COLORS[index % len(COLORS)], ("-", "--", ":")[index // len(COLORS)], MARKERS[(index + index // 7) % 7])
+    for index, system in enumerate(SYSTEMS)
+}
 
 
 def write_figures(folder: Path, records: Sequence[Record]) -> None:
@@ -38,7 +44,10 @@ def write_figures(folder: Path, records: Sequence[Record]) -> None:
         UserError: matplotlib is missing, or a file cannot be written.
     """
     require_matplotlib("--figures")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--figures {folder} cannot be made ({error.strerror}); give a folder") from error
     for record in records:
         scored = {system: list(seeds.values()) for system in SYSTEMS if (seeds := seeds_of(record, system))}
         if not scored:
@@ -65,23 +74,26 @@ def decoding_speeds(path: Path) -> dict[str, float]:
     if not path.exists():
         return {}
     case = {"part": "decoding", "beam": BEAM, "sentences": SENTENCES, "length": 0}
+    speeds: dict[str, float] = {}
     try:
-        meetings = json.loads(path.read_text(encoding="utf-8"))["meetings"]
-        (met,) = (meeting["rows"] for meeting in meetings if case.items() <= meeting["case"].items())
-        first = met[SYSTEMS[0]]["seconds"]  # all decode the same sentences
-        return {
-            name: statistics.median(base / ours for base, ours in zip(first, row["seconds"], strict=True))
-            for name, row in met.items()
-        }
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        for meeting in json.loads(path.read_text(encoding="utf-8"))["meetings"]:
+            if case.items() <= meeting["case"].items():
+                first = meeting["rows"][SYSTEMS[0]]["seconds"]  # all decode the same sentences
+                for name, row in meeting["rows"].items():
+                    speeds[name] = statistics.median(map(truediv, first, row["seconds"]))
+        if not speeds or not all(0 < speed < math.inf for speed in speeds.values()):
+            raise ValueError("no speeds")
+    except (OSError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UserError(f"{path} is no record of bench.py --rows protocol ({error!r})") from error
+    return speeds
 
 
 def _curves(figure: Figure, record: Record, scored: Mapping[str, Sequence[dict[str, Any]]]) -> None:
     by_update, by_time = figure.subplots(1, 2, sharey=True)
     grows = [name for name in scored if system_of(record.content["recipe"], name).stages]
-    for index, (system, results) in enumerate(scored.items()):
-        style = {"color": COLORS[index % len(COLORS)], "linestyle": _LINES[index // len(COLORS) % len(_LINES)]}
+    for system, results in scored.items():
+        color, line, _ = STYLES[system]
+        style = {"color": color, "linestyle": line}
         curves = [dict(result["curve"]) for result in results]
         updates = [update for update in curves[0] if update >= FROM_UPDATE and all(update in curve for curve in curves)]
         losses = [statistics.fmean(curve[update] for curve in curves) for update in updates]
@@ -103,18 +115,19 @@ def _scores(
         "minutes of processor time to train": lambda _, result: float(result["cpu_seconds"]) / 60,
         "million parameters": lambda _, result: float(result["parameters"]) / 1e6,
     }
-    if speeds.keys() >= scored.keys():
-        costs[f"decoding speed, times {SYSTEMS[0]}"] = lambda system, _: speeds[system]
+    if speeds:
+        costs[f"decoding speed, times {SYSTEMS[0]}"] = lambda system, _: speeds.get(system, math.nan)
     panels: list[Axes] = list(figure.subplots(1, len(costs), sharey=True, squeeze=False)[0])
     for axes, (label, cost) in zip(panels, costs.items(), strict=True):
-        for index, (system, results) in enumerate(scored.items()):
+        for system, results in scored.items():
+            color, _, marker = STYLES[system]
+            scores = [score_of(record, result) for result in results]
             axes.errorbar(
-                statistics.fmean(cost(system, result) for result in results),
-                statistics.fmean(scores := [score_of(record, result) for result in results]),
+                statistics.fmean(cost(system, result) for result in results),  # nan, and so not drawn, where not known
+                statistics.fmean(scores),
                 yerr=statistics.stdev(scores) if len(scores) > 1 else None,
-                color=COLORS[index % len(COLORS)],
-                marker=MARKERS[index % len(MARKERS)],
-                fillstyle="full" if index < len(COLORS) else "none",
+                color=color,
+                marker=marker,
                 linestyle="none",
                 capsize=3,
                 label=system if axes is panels[0] else None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep_plan import Record, Run
+from sweep_plan import Record
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.sentence_counts import from_text, paired_bootstrap
@@ -17,8 +18,10 @@ from recipes import RECIPES
 
 def seeds_of(record: Record, system: str) -> dict[int, dict[str, Any]]:
     """Return seed -> what came of it, for the seeds of a system that were trained and scored."""
-    results = {seed: record.of(Run(record.content["recipe"], system, seed)) for seed in range(1, 100)}
-    return {seed: result for seed, result in results.items() if result and "metrics" in result}
+    runs: dict[str, dict[str, Any]] = record.content["runs"]
+    named = {name: re.fullmatch(rf"{re.escape(system)}(?:-seed(\d+))?", name) for name in runs}
+    seeds = {int(match[1] or 1): runs[name] for name, match in named.items() if match and "metrics" in runs[name]}
+    return dict(sorted(seeds.items()))
 
 
 def score_of(record: Record, result: dict[str, Any]) -> float:
@@ -34,12 +37,10 @@ class Difference:
     Attributes:
         scores: differences in the first metric of the recipe.
         chances: sacreBLEU's paired bootstrap over the test sentences: the probability, of one direction.
-        times: the system's processor time divided by the baseline's.
     """
 
     scores: tuple[float, ...]
     chances: tuple[float, ...]
-    times: tuple[float, ...]
 
 
 def difference(record: Record, system: str, baseline: str) -> Difference | None:
@@ -53,7 +54,6 @@ def difference(record: Record, system: str, baseline: str) -> Difference | None:
     return Difference(
         tuple(score_of(record, our) - score_of(record, their) for our, their in pairs),
         tuple(_chance(name, *sentences) for sentences in counts),
-        tuple(our["cpu_seconds"] / their["cpu_seconds"] for our, their in pairs),
     )
 
 

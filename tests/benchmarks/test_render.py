@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from fairseq_compat import UserError
 
 SETUP = {"command": "python benchmarks/x.py", "machine": "a machine", "device": "cpu", "threads": 1, "versions": "v"}
 
-DOCS = Path(__file__).parents[2] / "docs"
+README = Path(__file__).parents[2] / "README.md"
+DOCS = README.parent / "docs"
 
 
 def answers(seconds: list[float], amount: int) -> dict[str, list[float]]:
@@ -174,13 +176,54 @@ def test_records_of_the_docs_have_tables(path: Path) -> None:
     assert len(tables_of(record)) > 1
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
-def test_the_docs_are_those_of_the_records(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_the_pages_are_those_of_the_records(page: Path, tmp_path: Path) -> None:
     (tmp_path / "records").symlink_to(DOCS / "records")
     copy = tmp_path / page.name
     shutil.copy(page, copy)
     render_page(copy)
     assert copy.read_text() == page.read_text()
+
+
+@pytest.mark.parametrize("page", [README, DOCS / "results.md"], ids=lambda page: page.name)
+def test_every_result_has_a_record(page: Path) -> None:
+    named = re.findall(r"^<!-- ([\w-]+) [\w.-]+ -->$", page.read_text(), re.MULTILINE)
+    assert named
+    assert all((DOCS / "records" / f"{name}.json").is_file() for name in named)
+
+
+def test_several_seeds_are_means_with_each_seeds_own_baseline() -> None:
+    def part(scores: dict[str, float]) -> dict[str, Any]:
+        runs = {
+            name: {"parameters": 5, "seconds": 10 * score, "tokens_per_second": 7,
+                   "valid": {"2": {"loss": score, "nll_loss": score / 2}}}
+            for name, score in scores.items()
+        }  # fmt: skip
+        systems = [{"mean": score, **({"p_values": [score / 100]} if place else {})}
+                   for place, score in enumerate(scores.values())]  # fmt: skip
+        metrics = {name: {"metric": name, "signature": "s", "systems": systems} for name in ("sacrebleu", "chrf")}
+        return {"runs": runs, "scores": metrics}
+
+    record = {"setup": SETUP | {"program": "results"}, **part({"plain": 1.0, "alone": 5.0, "new": 2.0})}
+    record["repeated"] = {"2": part({"plain-seed2": 2.0, "new-seed2": 4.0})}
+    table = tables_of(record)["scores"]
+    plain, alone, new = (row_of(table, f"`{name}`") for name in ("plain", "alone", "new"))
+    assert plain == ["5", "2", "1.500 ± 0.707", "0.750 ± 0.354", "1.5 ± 0.7", "", "1.5 ± 0.7", "", "15", "7"]
+    assert alone == ["5", "1", "5.000", "2.500", "5.0", "0.0500", "5.0", "0.0500", "50", "7"]
+    assert new[4:6] == ["3.0 ± 1.4", "0.0200, 0.0400"]
+
+
+def test_a_sweeps_record_has_its_tables(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- sweep_multi30k rates -->\n<!-- end of sweep_multi30k rates -->\n")
+    assert render_page(page) == 0
+    (tmp_path / "docs" / "records").mkdir(parents=True)
+    shutil.copy(DOCS / "records" / "sweep_multi30k.json", tmp_path / "docs" / "records")
+    assert render_page(page) == 1
+    assert "| `transformer` |" in page.read_text()
+    (tmp_path / "docs" / "records" / "sweep_multi30k.json").write_text("{}")
+    with pytest.raises(UserError, match=r"sweep_multi30k\.json is not a record"):
+        render_page(page)
 
 
 def test_a_file_that_is_no_record_is_not_replaced(tmp_path: Path) -> None:

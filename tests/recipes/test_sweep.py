@@ -7,7 +7,6 @@ import importlib
 import json
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,10 +20,10 @@ import pytest
 import sweep_training
 from forked_python import ForkedPython
 from recipe_runs import RECIPES, SMALL_TEXT, Work, small
-from sweep_claims import AS_GOOD, BETTER, CLAIMS, FASTER, verdict
-from sweep_figures import decoding_speeds
+from sweep_claims import CLAIMS, verdict
+from sweep_figures import STYLES, decoding_speeds
 from sweep_numbers import Difference
-from sweep_page import write_tables
+from sweep_page import tables_of
 from sweep_plan import RATES, SIZES, SYSTEMS, Record, Run, all_runs
 from train_system import Machine, training_options
 
@@ -34,8 +33,6 @@ from recipes import system_of
 
 sys.path.append(str(RECIPES))
 sweep_command: Any = importlib.import_module("sweep")
-
-PAGE = "# Results\n\n<!-- sweep multi30k -->\n<!-- end of sweep multi30k -->\n\nThe end.\n"
 
 
 def _option(options: list[str], name: str) -> str:
@@ -125,77 +122,63 @@ def test_trainings_on_other_text_are_refused(tmp_path: Path) -> None:
 
 
 def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
     record = Record(tmp_path / "record.json", "multi30k")
-    write_tables([page], [record])
-    assert "no training has ended" in page.read_text()
+    assert "Still to be trained, seed 1, 2, 3: `transformer`," in tables_of(record)["facts"]
     for rate, loss in zip(RATES, (3.5, 3.25, 3.75), strict=True):
         record.add(Run("multi30k", "transformer", 1, rate), _result(loss))
-    for seed, score in ((1, 30.0), (2, 31.0)):
+    for seed, score in ((1, 30.0), (2, 31.0), (100, 29.0)):
         record.add(Run("multi30k", "transformer", seed), _result(3.0, score))
-    write_tables([page], [record])
-    write_tables([page], [record])
-    text = page.read_text()
-    assert text.startswith("# Results\n")
-    assert text.endswith("The end.\n")
-    assert text.count("| `transformer` | 1,234 | 0.003 | 2 | 40 ± 0 | 2 ± 0 | 3.000 ± 0.000 | 30.50 ± 0.71 |") == 1
-    assert "| `transformer` | 3.500 | 3.250 | 3.750 | 0.003 |" in text
+    tables = tables_of(record)
+    row = "| `transformer` | 1,234 | 0.003 | 3 | 40 ± 0 | 2 ± 0 | 3.000 ± 0.000 | 30.00 ± 1.00 |"
+    assert tables["scores"].count(row) == 1
+    assert "| `transformer` | 3.500 | 3.250 | 3.750 | 0.003 |" in tables["rates"]
+    assert "| fairseq's Transformer, pre-norm | 0.00 M | 3 | 30.00 ± 1.00 |  |  |" in tables["summary"]
+    assert "seed 3: `transformer`.\n" in tables["facts"]
+    assert "Failed or diverged: none." in tables["facts"]
+
+
+def test_what_failed_is_not_still_to_be_trained(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", "multi30k")
+    for rate in RATES:
+        record.add(Run("multi30k", "mute", 1, rate), {"rate": rate, "failed": "`no`\nmemory -->"})
+    record.add(Run("multi30k", "sdt", 3), {"rate": 0.003, "failed": "killed"})
+    record.add(Run("multi30k", "deep", 2), _result(3.0, 30.0) | {"loss": math.nan})
+    facts = tables_of(record)["facts"]
+    missing, failed = facts.partition("Failed or diverged: ")[::2]
+    assert "`mute`" not in missing
+    assert "seed 1, 2: `sdt`.\n" in missing
+    assert "`mute-rate0.0015` (`'no' memory -- >`)" in failed
+    assert "`sdt-seed3` (`killed`)" in failed
+    assert "`deep-seed2` (`loss nan`)" in failed
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("scores", "chances", "expected"),
     [
-        (b"# Something else\n", "lacks a comment such as <!-- sweep RECIPE -->, RECIPE being one of multi30k"),
-        (PAGE.replace("\n", "\r\n").encode(), "lacks a comment"),
-        (PAGE.replace("end of", "end").encode(), "lacks the comment <!-- end of sweep multi30k -->"),
-        (b"\xff" + PAGE.encode(), "not text in UTF-8"),
+        ((1.0, 0.5), (0.01, 0.025), "supported"),
+        ((1.0, 0.5), (0.01, 0.03), "undecided"),
+        ((1.0,), (0.01,), "undecided"),
+        ((1.0, -0.5), (0.01, 0.01), "undecided"),
+        ((-1.0, -0.5), (0.01, 0.01), "contradicted"),
     ],
 )
-def test_another_page_is_left_as_it_is(content: bytes, message: str, tmp_path: Path) -> None:
-    good, page = tmp_path / "good.md", tmp_path / "page.md"
-    good.write_text(PAGE)
-    page.write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        write_tables([good, page], [Record(tmp_path / "record.json", "multi30k")])
-    assert page.read_bytes() == content
-    assert good.read_text() == PAGE
-
-
-def test_the_pages_are_those_of_the_records(tmp_path: Path) -> None:
-    root = RECIPES.parent
-    records = [Record(root / "docs" / "records" / f"sweep_{recipe}.json", recipe) for recipe in SIZES]
-    for page in (root / "README.md", root / "docs" / "results.md"):
-        copy = tmp_path / page.name
-        shutil.copy(page, copy)
-        write_tables([copy], records)
-        assert copy.read_text() == page.read_text()
+def test_verdicts(scores: tuple[float, ...], chances: tuple[float, ...], expected: str) -> None:
+    assert verdict(Difference(scores, chances), as_good=False) == expected
 
 
 @pytest.mark.parametrize(
-    ("kind", "scores", "chances", "expected"),
+    ("scores", "chances", "expected"),
     [
-        (BETTER, (1.0, 0.5), (0.01, 0.05), "supported"),
-        (BETTER, (1.0, 0.5), (0.01, 0.06), "undecided"),
-        (BETTER, (1.0,), (0.01,), "undecided"),
-        (BETTER, (1.0, -0.5), (0.01, 0.01), "undecided"),
-        (BETTER, (-1.0, -0.5), (0.01, 0.01), "contradicted"),
-        (AS_GOOD, (0.1, -0.1), (0.4, 0.4), "supported"),
-        (AS_GOOD, (0.1, -0.5), (0.4, 0.2), "undecided"),
-        (AS_GOOD, (-0.6, -0.5), (0.01, 0.01), "contradicted"),
+        ((0.1, 0.1), (0.4, 0.4), "supported"),
+        ((0.3, -0.1), (0.4, 0.4), "undecided"),  # two seeds that differ bound nothing
+        ((0.2, 0.0, 0.1), (0.4, 0.4, 0.4), "supported"),
+        ((-0.4, -0.41), (0.4, 0.4), "supported"),
+        ((-0.4, -0.41), (0.01, 0.01), "contradicted"),
+        ((0.5,), (0.01,), "undecided"),
     ],
 )
-def test_verdicts(kind: str, scores: tuple[float, ...], chances: tuple[float, ...], expected: str) -> None:
-    assert verdict(kind, Difference(scores, chances, times=(1.0,) * len(scores))) == expected
-
-
-@pytest.mark.parametrize(
-    ("times", "expected"),
-    [((0.9, 0.8), "supported"), ((0.9, 1.1), "undecided"), ((1.2, 1.1), "contradicted"), ((0.9,), "undecided")],
-)
-def test_verdicts_of_time(times: tuple[float, ...], expected: str) -> None:
-    chances = (0.5,) * len(times)
-    assert verdict(FASTER, Difference(chances, chances, times)) == expected
+def test_verdicts_of_what_is_as_good(scores: tuple[float, ...], chances: tuple[float, ...], expected: str) -> None:
+    assert verdict(Difference(scores, chances), as_good=True) == expected
 
 
 def test_claims_are_of_systems_that_are_compared() -> None:
@@ -233,9 +216,35 @@ def test_decoding_speeds_are_ratios_within_rounds(tmp_path: Path) -> None:
     assert decoding_speeds(path) == {}
     path.write_text(json.dumps(_decoding({"transformer": [2.0, 1.0, 3.0], "mute": [1.0, 2.0, 2.0]})))
     assert decoding_speeds(path) == {"transformer": 1.0, "mute": 1.5}
+    several = _decoding({"transformer": [1.0], "mute": [2.0]})
+    several["meetings"] += _decoding({"transformer": [1.0], "sdt": [4.0]})["meetings"]
+    path.write_text(json.dumps(several))
+    assert decoding_speeds(path) == {"transformer": 1.0, "mute": 0.5, "sdt": 0.25}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"meetings": []}', '{"meetings": [{"case": {}}]}', "\0"])
+def test_systems_can_be_told_apart_in_figures() -> None:
+    styles = list(STYLES.values())
+    assert (
+        len({(color, line) for color, line, _ in styles})
+        == len({(color, mark) for color, _, mark in styles})
+        == len(SYSTEMS)
+    )
+
+
+def test_a_folder_of_figures_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "figures"):
+        monkeypatch.setattr(sys, "argv", ["sweep.py", "--records", str(tmp_path), "--figures", str(folder)])
+        with pytest.raises(UserError, match=f"--figures {folder} "):
+            sweep_command.main()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"meetings": []}', '{"meetings": [{"case": {}}]}', "\0", "[" * 100_000,
+     json.dumps(_decoding({"transformer": [1.0], "mute": [0.0]})),
+     json.dumps(_decoding({"transformer": [math.nan]}))],
+)  # fmt: skip
 def test_a_record_that_is_none_of_decoding_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "protocol_cpu.json"
     path.write_text(text)
@@ -250,22 +259,20 @@ def test_a_record_that_is_none_of_decoding_is_refused(text: str, tmp_path: Path)
         ("--status", {"cpu_seconds": math.nan}),
         ("--status", {"cpu_seconds": 1e300, "updates": 1}),
         ("--status", {"loss": "x"}),
-        ("--page", {"loss": "x"}),
-        ("--page", {"versions": []}),
+        ("--tables", {"loss": "x"}),
+        ("--tables", {"versions": []}),
+        ("--tables", {"metrics": {"sacrebleu": {"score": 1.0, "sentences": "AAAA", "signature": ""}}}),
     ],
 )
 def test_values_that_no_sweep_writes_are_one_sentence(
     what: str, changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
     record = Record(tmp_path / "sweep_multi30k.json", "multi30k")
-    record.add(Run("multi30k", "mute", 1, RATES[0]), _result(3.0) | changed)
+    for system in ("mute", "transformer"):
+        record.add(Run("multi30k", system, 1), _result(3.0) | changed)
     monkeypatch.setattr(sys, "argv", ["sweep.py", "--recipes", "multi30k", "--records", str(tmp_path), what])
-    sys.argv += [str(page)] if what == "--page" else []
     with pytest.raises(UserError, match=r"sweep_multi30k\.json: a value in it is none"):
         sweep_command.main()
-    assert page.read_text() == PAGE
 
 
 def test_what_outlives_its_sweep_keeps_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,10 +371,7 @@ def test_a_sweep_goes_on_where_it_was_killed(sweep: _Sweep, tmp_path: Path) -> N
     assert 1 <= full["averaged"] <= 3
     assert set(full["metrics"]) == set(ALL_RECIPES["multi30k"].metrics)
     assert "4 of 4 trainings are done" in sweep.run("--status").stdout
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
-    assert sweep.run("--page", str(page)).returncode == 0
-    assert "| `transformer` |" in page.read_text()
+    assert "| `transformer` |" in sweep.run("--tables").stdout
 
 
 def test_a_training_that_fails_is_in_the_record(sweep: _Sweep) -> None:
