@@ -51,6 +51,7 @@ def tables_of(record: Record) -> dict[str, str]:
     makers: dict[str, Callable[[Record], Tables]] = {
         "bench": _bench, "training_profile": _profile,
         "probe": _probe, "startup_cost": _startup, "growth": _growth, "results": _results, "soak": _soak,
+        "dropout_noise": _noise,
     }  # fmt: skip
     tables: dict[str, str] = {"setup": _setup(record)}
     for name, lines in makers[setup["program"]](record):
@@ -346,6 +347,19 @@ def _losses(curves: Mapping[str, Mapping[int, float]]) -> Lines:
     for name, curve in curves.items():
         lines.append([name, *(f"{curve[update]:.3f}" if update in curve else NOTHING for update in updates)])
     return lines
+
+
+# --- noise of dropout ---------------------------------------------------------------------------------------------
+
+
+def _noise(record: Record) -> Tables:
+    sites = list(record["rows"][0]["encoder"])
+    lines = [["model", "dropout", *(f"{side}, {site}" for side in ("encoder", "decoder") for site in sites)]]
+    for name, dropout in dict.fromkeys((row["model"], row["dropout"]) for row in record["rows"]):
+        found = [row for row in record["rows"] if (row["model"], row["dropout"]) == (name, dropout)]
+        cells = [_spread([row[side][site] for row in found], 2) for side in ("encoder", "decoder") for site in sites]
+        lines.append([f"`{name}`", f"{dropout:g}", *cells])
+    yield "ratios", lines
 
 
 # --- results ------------------------------------------------------------------------------------------------------
