@@ -69,8 +69,8 @@ _DEPTHWISE = f"{_TRAIN} depthwise_lstm_transformer --depthwise-hidden-dim {{hidd
 _DEEP = f"{_TRAIN} sdt_transformer {_HIDDEN} --encoder-layers 12 --max-relative-positions 8 --encoder-block-size 0"
 
 
-def _connected(encoder: str, decoder: str = "", more: str = "") -> str:
-    return f"{_DEEP} --encoder-connection {encoder} --decoder-connection {decoder or encoder} {more}".rstrip()
+def _connected(name: str, more: str = "") -> str:
+    return f"{_DEEP} --encoder-connection {name} --decoder-connection {name} {more}".rstrip()
 
 
 COMPARISON, STABILITY, CONNECTIONS, ANALYSIS = "comparison", "stability", "connections", "analysis"
@@ -81,7 +81,6 @@ PARTS = {
             "lstm": _DEPTHWISE,
             "stock-dropout": f"{_STOCK} --dropout 0.3",
             "lstm-dropout": f"{_DEPTHWISE} --dropout 0.3",
-            "rnn": f"{_DEPTHWISE} --depthwise-cell rnn",
         },
         {"updates": 1000},
     ),
@@ -101,10 +100,9 @@ PARTS = {
     CONNECTIONS: Part(
         {
             **{name: _connected(name) for name in ("residual", "average", "attention", "value-residual", "hyper")},
-            "blocks": _connected("blocks", "residual", "--encoder-block-size 4"),
-            "attention-blocks": _connected("attention", more="--encoder-block-size 4"),
-            "hyper-manifold": _connected("hyper", more="--hyper-manifold"),
-            "scaled-norms": _connected("residual", more="--norm-scaling"),
+            "attention-blocks": _connected("attention", "--encoder-block-size 4"),
+            "hyper-manifold": _connected("hyper", "--hyper-manifold"),
+            "scaled-norms": _connected("residual", "--norm-scaling"),
         },
         {"updates": 1000},
         repeated=("residual", "attention", "hyper"),

@@ -57,7 +57,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim(
             "without gates much is lost",
             "En-De 28.53 to 23.24 (Table 2)",
-            elsewhere="no system here; [short trainings](#the-depth-wise-model) have one",
+            elsewhere="no system here is without gates",
         ),
         Claim(
             "its layers lose more when they are made linear, and the last one of the decoder most",
@@ -98,6 +98,11 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim("relative positions are better than none", "En-De 27.4 to 28.2 (multi-unit, Table 2)",
               "transformer_relative", "transformer"),
         Claim("12 layers in connected blocks are better than 4", "-", "deep_blocks", "transformer_relative"),
+        Claim("a third of the dropout is better for the depth-wise model", "-", "depthwise_lstm_less_dropout",
+              "depthwise_lstm"),
+        Claim("with it, the depth-wise model is better than the Transformer", "-", "depthwise_lstm_less_dropout",
+              "transformer"),
+        Claim("a third of the dropout is better for the Transformer", "-", "transformer_less_dropout", "transformer"),
         Claim("forget gates that start at a bias of 1 are better than at 0", "-", "depthwise_lstm_forget1",
               "depthwise_lstm"),
     ),
