@@ -12,7 +12,7 @@ from typing import Any
 import bench
 import pytest
 import torch
-from bench_rows import FAMILIES, INT8, LARGE, QUICK, ROWS, UNITS, groups
+from bench_rows import FAMILIES, INT8, LARGE, PROTOCOL, QUICK, ROWS, UNITS, groups
 from turns import Remote
 
 #: With three layers there are no blocks of six: sdt cannot be built.
@@ -98,9 +98,14 @@ class TestRows:
     def test_each_is_compared_with_a_row_of_as_many_layers(self) -> None:
         for row in ROWS.values():
             other = ROWS[row.beside]
-            assert (other.layers, other.decoder_layers) == (row.layers, row.decoder_layers)
+            if row.name not in PROTOCOL:
+                assert (other.layers, other.decoder_layers) == (row.layers, row.decoder_layers)
             assert other.beside == other.name
-        assert {*QUICK, *FAMILIES, *UNITS, *INT8, *LARGE} <= set(ROWS)
+        assert {*QUICK, *FAMILIES, *UNITS, *INT8, *LARGE, *PROTOCOL} <= set(ROWS)
+
+    def test_rows_of_the_protocol_have_the_depth_of_their_systems(self) -> None:
+        assert {ROWS[name].layers for name in ("deep", "sdt", "deep_blocks", "deep_hyper", "sdt_no_restart")} == {12}
+        assert {ROWS[name].layers for name in ("transformer", "depthwise_lstm", "mute")} == {4}
 
     def test_groups_hold_every_row_once_and_what_it_is_compared_with_first(self) -> None:
         found = groups(list(ROWS.values()), 3)
