@@ -103,6 +103,8 @@ PARTS = {
             "attention-blocks": _connected("attention", "--encoder-block-size 4"),
             "hyper-manifold": _connected("hyper", "--hyper-manifold"),
             "scaled-norms": _connected("residual", "--norm-scaling"),
+            # Whether the others only make up for a rate that is too low for a plain stack.
+            "residual-rate2": _connected("residual", "--lr 0.002"),
         },
         {"updates": 1000},
         repeated=("residual", "attention", "hyper"),

@@ -26,12 +26,19 @@ def widths(width: int, heads: int) -> str:
 
 
 def training(program: str, name: str, rate: float, warm_up: int, rest: str) -> str:
-    """Return a training command; Adam, schedule and loss are those of the papers; a schedule may be the program's."""
-    scheduler = "" if "--lr-scheduler" in program else "--lr-scheduler inverse_sqrt "
+    """Return a training command; Adam, schedule and loss are those of the papers.
+
+    Args:
+        program: with the options of the model, and with a schedule or rate of its own if it has one.
+        name: of the folder of checkpoints.
+        rate, warm_up: peak of the learning rate, and updates until then.
+        rest: further options.
+    """
+    scheduler = "" if " --lr-scheduler " in program else "--lr-scheduler inverse_sqrt "
+    peak = "" if " --lr " in program else f"--lr {rate:.6g} "
     return (
-        f"{program} --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --clip-norm 0 {scheduler}"
-        f"--lr {rate:.6g} --warmup-updates {warm_up} "
-        f"--criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
+        f"{program} --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-9 --clip-norm 0 {scheduler}{peak}"
+        f"--warmup-updates {warm_up} --criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
         f"{rest} --keep-interval-updates 1 --no-epoch-checkpoints --save-dir {name} "
         f"--log-format json --log-interval {LOG_EVERY} --cpu"
     )
