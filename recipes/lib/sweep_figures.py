@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import truediv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,8 +62,8 @@ def write_figures(folder: Path, records: Sequence[Record]) -> None:
         )
 
 
-def decoding_speeds(path: Path) -> dict[str, float]:
-    """Return system -> sentences a second, times the first system's: the median of the rounds' ratios.
+def decoding_speeds(path: Path) -> dict[str, list[float]]:
+    """Return system -> sentences a second, times the first system's, of each round.
 
     Returns:
         nothing where it was not measured.
@@ -74,14 +74,16 @@ def decoding_speeds(path: Path) -> dict[str, float]:
     if not path.exists():
         return {}
     case = {"part": "decoding", "beam": BEAM, "sentences": SENTENCES, "length": 0}
-    speeds: dict[str, float] = {}
+    speeds: dict[str, list[float]] = {}
     try:
         for meeting in json.loads(path.read_text(encoding="utf-8"))["meetings"]:
             if case.items() <= meeting["case"].items():
                 first = meeting["rows"][SYSTEMS[0]]["seconds"]  # all decode the same sentences
                 for name, row in meeting["rows"].items():
-                    speeds[name] = statistics.median(map(truediv, first, row["seconds"]))
-        if not speeds or not all(0 < speed < math.inf for speed in speeds.values()):
+                    speeds[name] = list(map(truediv, first, row["seconds"]))
+        if not speeds or not all(
+            rounds and all(0 < speed < math.inf for speed in rounds) for rounds in speeds.values()
+        ):
             raise ValueError("no speeds")
     except (OSError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UserError(f"{path} is no record of bench.py --rows protocol ({error!r})") from error
@@ -109,22 +111,28 @@ def _curves(figure: Figure, record: Record, scored: Mapping[str, Sequence[dict[s
 
 
 def _scores(
-    figure: Figure, record: Record, scored: Mapping[str, Sequence[dict[str, Any]]], speeds: Mapping[str, float]
+    figure: Figure,
+    record: Record,
+    scored: Mapping[str, Sequence[dict[str, Any]]],
+    speeds: Mapping[str, Sequence[float]],
 ) -> None:
-    costs: dict[str, Callable[[str, dict[str, Any]], float]] = {
-        "minutes of processor time to train": lambda _, result: float(result["cpu_seconds"]) / 60,
-        "million parameters": lambda _, result: float(result["parameters"]) / 1e6,
+    costs: dict[str, dict[str, Sequence[float]]] = {
+        "minutes of processor time to train": {
+            system: [result["cpu_seconds"] / 60 for result in results] for system, results in scored.items()
+        },
+        "million parameters": {system: [results[0]["parameters"] / 1e6] for system, results in scored.items()},
+        **({f"decoding speed, times {SYSTEMS[0]}": dict(speeds)} if speeds else {}),
     }
-    if speeds:
-        costs[f"decoding speed, times {SYSTEMS[0]}"] = lambda system, _: speeds.get(system, math.nan)
     panels: list[Axes] = list(figure.subplots(1, len(costs), sharey=True, squeeze=False)[0])
     for axes, (label, cost) in zip(panels, costs.items(), strict=True):
         for system, results in scored.items():
             color, _, marker = STYLES[system]
             scores = [score_of(record, result) for result in results]
+            values = cost.get(system, [math.nan])  # which is not drawn
             axes.errorbar(
-                statistics.fmean(cost(system, result) for result in results),  # nan, and so not drawn, where not known
+                statistics.median(values),
                 statistics.fmean(scores),
+                xerr=_to_quartiles(values),
                 yerr=statistics.stdev(scores) if len(scores) > 1 else None,
                 color=color,
                 marker=marker,
@@ -136,3 +144,11 @@ def _scores(
         axes.grid(visible=True)
     panels[0].set(ylabel=RECIPES[record.content["recipe"]].metrics[0])
     figure.legend(loc="outside right center", fontsize="small", frameon=False)
+
+
+def _to_quartiles(values: Sequence[float]) -> list[list[float]] | None:
+    """Return how far the quartiles of values are from their median, below and above."""
+    if len(values) < 2:
+        return None
+    low, middle, high = statistics.quantiles(values, method="inclusive")
+    return [[middle - low], [high - middle]]
