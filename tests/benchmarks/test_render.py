@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from record import write_record
-from render import diverged, main, render_page, tables_of
+from render import main, render_page, tables_of
+from result_tables import diverged
 
 from fairseq_compat import UserError
 

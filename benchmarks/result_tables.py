@@ -1,0 +1,115 @@
+"""Tables of trainings: of ``results.py`` and of ``dropout_noise.py``, and losses by update of any program."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from record import Record
+
+NOTHING = "-"
+
+Lines = Sequence[Sequence[str]]
+Tables = Iterator[tuple[str, Lines | str]]
+
+
+def whole(numbers: Mapping[Any, Any]) -> dict[int, Any]:
+    """Return the numbers with whole numbers as keys, of which JSON makes texts."""
+    return {int(key): value for key, value in numbers.items()}
+
+
+def losses_by_update(curves: Mapping[str, Mapping[int, float]]) -> Lines:
+    """Return validation losses by update, at most seven columns."""
+    updates = sorted({update for curve in curves.values() for update in curve})
+    updates = updates[::-1][:: -(-len(updates) // 7)][::-1]
+    lines = [["model", *map(str, updates)]]
+    for name, curve in curves.items():
+        lines.append([name, *(f"{curve[update]:.3f}" if update in curve else NOTHING for update in updates)])
+    return lines
+
+
+def noise(record: Record) -> Tables:
+    sites = list(record["rows"][0]["encoder"])
+    lines = [["model", "dropout", *(f"{side}, {site}" for side in ("encoder", "decoder") for site in sites)]]
+    for name, dropout in dict.fromkeys((row["model"], row["dropout"]) for row in record["rows"]):
+        found = [row for row in record["rows"] if (row["model"], row["dropout"]) == (name, dropout)]
+        cells = [_spread([row[side][site] for row in found], 2) for side in ("encoder", "decoder") for site in sites]
+        lines.append([f"`{name}`", f"{dropout:g}", *cells])
+    yield "ratios", lines
+
+
+def results(record: Record) -> Tables:
+    if "outputs" in record:
+        yield "trainings", "".join(["```sh\n", *(f"{command}\n" for command in record["trainings"].values()), "```\n"])
+        for name, output in record["outputs"].items():
+            printed = "\n".join(line.rstrip() for line in output["printed"].strip("\n").split("\n"))
+            shown = f"\n```text\n{printed}\n```\n" if printed else ""
+            yield name.removesuffix(".txt"), f"```sh\n{output['command']}\n```\n{shown}"
+        return
+    runs = record["runs"]
+    if "scores" not in record:
+        yield "norms", _norms(record)
+        return
+    bleu, chrf = record["scores"]["sacrebleu"], record["scores"]["chrf"]
+    lines = [["model", "parameters", "seeds", "validation loss", "without smoothing", "BLEU", "p", "chrF", "p",
+              "training s", "tokens/s"]]  # fmt: skip
+    for name in runs:
+        found = list(_of_seeds(record, name))
+        final = [list(run["valid"].values())[-1] for run, *_ in found]
+        seeds = str(len(found)) if "repeated" in record else NOTHING
+        cells = [f"{runs[name]['parameters']:,}", seeds, *(_spread([state[key] for state in final], 3) for key in
+                 ("loss", "nll_loss"))]  # fmt: skip
+        for metric in (1, 2):
+            chances = [f"{p:.4f}" for scored in found for p in scored[metric].get("p_values", [])]
+            cells += [_spread([scored[metric]["mean"] for scored in found], 1), ", ".join(chances)]
+        speed = [f"{statistics.fmean(run[key] for run, *_ in found):.0f}" for key in ("seconds", "tokens_per_second")]
+        lines.append([f"`{name}`", *cells, *speed])
+    yield "scores", lines
+    curves = {name: {update: state["loss"] for update, state in whole(run["valid"]).items()}
+              for name, run in runs.items()}  # fmt: skip
+    yield "losses", losses_by_update({f"`{name}`": curve for name, curve in curves.items()})
+    yield "signatures", "".join(f"- {metric['metric']}: `{metric['signature']}`\n" for metric in (bleu, chrf))
+
+
+def _of_seeds(record: Record, name: str) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield what each seed of a run logged, and its BLEU and chrF beside the first run's of the same seed."""
+    for seed, part in {"": record, **record.get("repeated", {})}.items():
+        folders = list(part["runs"])
+        if (folder := f"{name}-seed{seed}" if seed else name) in folders:
+            place = folders.index(folder)
+            scored = (part["scores"][metric]["systems"][place] for metric in ("sacrebleu", "chrf"))
+            yield part["runs"][folder], *scored
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    """Return the mean and, of several values, their standard deviation."""
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+
+
+def _norms(record: Record) -> Lines:
+    """Return losses and gradient norms of the trainings in both precisions, at about every sixth of the log lines."""
+    runs = {name: whole(run["train"]) for name, run in record["runs"].items()}
+    updates = sorted({number for run in runs.values() for number in run})
+    every = max(1, len(updates) // 6)
+    lines = [["update", *(f"{name} {what}" for name in runs for what in ("loss", "gradient norm"))]]
+    for number in dict.fromkeys([updates[0], *updates[::-1][::every][::-1]]):
+        states = [run.get(number) for run in runs.values()]
+        cells = [f"{state[key]:.3f}" if state else NOTHING for state in states for key in ("loss", "gnorm")]
+        lines.append([str(number), *cells])
+    highest = (max(state["gnorm"] for state in run.values()) for run in runs.values())
+    lines.append(["highest", *(cell for norm in highest for cell in ("", f"{norm:.3f}"))])
+    warm_up, last = record["setup"]["warm_up"], record["setup"]["updates"]
+    verdicts = ("diverged" if diverged(run, last, warm_up) else "did not diverge" for run in runs.values())
+    lines.append(["", *(cell for verdict in verdicts for cell in (verdict, ""))])
+    return lines
+
+
+def diverged(train: Mapping[int, Mapping[str, float]], updates: int, warm_up: int) -> bool:
+    """Return whether a value is not finite, the training stopped early, or it got worse after warm-up."""
+    values = [value for state in train.values() for value in state.values()]
+    if not values or max(train) < updates - updates % 10 or not all(abs(value) < float("inf") for value in values):
+        return True
+    before = max(number for number in train if number <= warm_up)
+    return train[max(train)]["loss"] > train[before]["loss"]
