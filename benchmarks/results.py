@@ -105,6 +105,7 @@ PARTS = {
             "scaled-norms": _connected("residual", "--norm-scaling"),
             # Whether the others only make up for a rate that is too low for a plain stack.
             "residual-rate2": _connected("residual", "--lr 0.002"),
+            "attention-rate2": _connected("attention", "--lr 0.002"),
         },
         {"updates": 1000},
         repeated=("residual", "attention", "hyper"),
