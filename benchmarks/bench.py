@@ -49,6 +49,7 @@ from program import (
     make_parser,
     names_of,
     positive,
+    record_name,
     run_program,
     tell,
     use_threads,
@@ -219,7 +220,7 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
     parser = make_parser(__doc__)
     add, shown = parser.add_argument, "(default: %(default)s)"
     parts = (TRAINING, DECODING)
-    add("--name", metavar="NAME", help="of the record (default: bench_DEVICE_SIZE)")
+    add("--name", type=record_name, metavar="NAME", help="of the record (default: bench_DEVICE_SIZE)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help=f"of all rows {shown}")
     add("--size", choices=tuple(SIZES), default="narrow", help=f"width of all models {shown}")
     add("--rows", type=rows_named, default=list(QUICK), metavar="LIST", help=f"{', '.join(CHOICES)}, or names of rows"

@@ -20,7 +20,7 @@ import torch
 from bench_rows import PROTOCOL, ROWS, SAME_DROPOUT, SIZES
 from fairseq.modules import FairseqDropout
 from fairseq.tasks.translation import TranslationTask
-from program import integer, make_parser, names_of, positive, run_program, tell
+from program import integer, make_parser, names_of, positive, record_name, run_program, tell
 from record import finish, setup_of
 from torch import Tensor, nn
 from workloads import Batch, Side, corpus, dictionary_of
@@ -112,7 +112,7 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
     """Parse the options."""
     parser = make_parser(__doc__)
     add, shown = parser.add_argument, "(default: %(default)s)"
-    add("--name", default="dropout_noise", help=f"of the record {shown}")
+    add("--name", type=record_name, default="dropout_noise", help=f"of the record {shown}")
     add("--systems", type=names_of(PROTOCOL), default=list(PROTOCOL), metavar="LIST", help="default: all")
     add("--checkpoints", nargs="+", default=[], metavar="FILE", help="trained models in the place of systems")
     add("--data", default="data-bin", help=f"their binarized data, of which the set valid is used {shown}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -136,6 +137,13 @@ def fairseq_options(text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: {error}") from None
+
+
+def record_name(text: str) -> str:
+    """Parse the name of a record, a file in the folder of records."""
+    if not re.fullmatch(r"[\w-]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a record; give letters, digits, _ and - only")
+    return text
 
 
 def folder_to_write(text: str) -> Path:

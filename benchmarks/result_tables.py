@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from record import Record
+from sweep_numbers import spread  # bench_rows has put the folder on the path
 
 NOTHING = "-"
 
@@ -34,7 +35,7 @@ def noise(record: Record) -> Tables:
     lines = [["model", "dropout", *(f"{side}, {site}" for side in ("encoder", "decoder") for site in sites)]]
     for name, dropout in dict.fromkeys((row["model"], row["dropout"]) for row in record["rows"]):
         found = [row for row in record["rows"] if (row["model"], row["dropout"]) == (name, dropout)]
-        cells = [_spread([row[side][site] for row in found], 2) for side in ("encoder", "decoder") for site in sites]
+        cells = [spread([row[side][site] for row in found], 2) for side in ("encoder", "decoder") for site in sites]
         lines.append([f"`{name}`", f"{dropout:g}", *cells])
     yield "ratios", lines
 
@@ -58,11 +59,11 @@ def results(record: Record) -> Tables:
         found = list(_of_seeds(record, name))
         final = [list(run["valid"].values())[-1] for run, *_ in found]
         seeds = str(len(found)) if "repeated" in record else NOTHING
-        cells = [f"{runs[name]['parameters']:,}", seeds, *(_spread([state[key] for state in final], 3) for key in
+        cells = [f"{runs[name]['parameters']:,}", seeds, *(spread([state[key] for state in final], 3) for key in
                  ("loss", "nll_loss"))]  # fmt: skip
         for metric in (1, 2):
             chances = [f"{p:.4f}" for scored in found for p in scored[metric].get("p_values", [])]
-            cells += [_spread([scored[metric]["mean"] for scored in found], 1), ", ".join(chances)]
+            cells += [spread([scored[metric]["mean"] for scored in found], 1), ", ".join(chances)]
         speed = [f"{statistics.fmean(run[key] for run, *_ in found):.0f}" for key in ("seconds", "tokens_per_second")]
         lines.append([f"`{name}`", *cells, *speed])
     yield "scores", lines
@@ -80,12 +81,6 @@ def _of_seeds(record: Record, name: str) -> Iterator[tuple[Any, Any, Any]]:
             place = folders.index(folder)
             scored = (part["scores"][metric]["systems"][place] for metric in ("sacrebleu", "chrf"))
             yield part["runs"][folder], *scored
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    """Return the mean and, of several values, their standard deviation."""
-    mean = f"{statistics.fmean(values):.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 
 def _norms(record: Record) -> Lines:

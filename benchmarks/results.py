@@ -103,7 +103,7 @@ PARTS = {
             "attention-blocks": _connected("attention", "--encoder-block-size 4"),
             "hyper-manifold": _connected("hyper", "--hyper-manifold"),
             "scaled-norms": _connected("residual", "--norm-scaling"),
-            # Whether the others only make up for a rate that is too low for a plain stack.
+            # Whether a connection only makes up for a rate that is too low for a plain stack.
             "residual-rate2": _connected("residual", "--lr 0.002"),
             "attention-rate2": _connected("attention", "--lr 0.002"),
         },

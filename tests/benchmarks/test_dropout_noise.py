@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import bench
+import dropout_noise
 import pytest
 import torch
 from dropout_noise import noise_ratio, set_dropout
@@ -44,6 +46,14 @@ def test_dropout_is_set_where_there_is_some_and_at_the_site() -> None:
     assert set_to("embeddings") == [0.3, 0, 0, 0]
     assert set_to("sub-layers") == [0, 0.3, 0, 0.3]
     assert set_to("all") == [0.3, 0.3, 0, 0.3]
+
+
+@pytest.mark.parametrize("name", ["", "../other", "a/b", "."])
+@pytest.mark.parametrize("parse", [dropout_noise.parse_options, bench.parse_options])
+def test_a_record_has_a_name_in_its_folder(name: str, parse: Callable[[list[str]], object]) -> None:
+    with pytest.raises(SystemExit):
+        parse([f"--name={name}"])
+    parse(["--name=other_record-2"])
 
 
 @pytest.mark.slow
