@@ -24,6 +24,10 @@ STOCK, STOCK_PRE_NORM, DEPTHWISE, MUTE, SDT = "stock", "stock pre-norm", "depth-
 CTRANSLATE2 = "ctranslate2"
 
 
+#: The size of the protocol in docs/results.md.
+_MULTI30K = small_systems.MULTI30K
+
+
 @dataclass(frozen=True)
 class Size:
     """Widths of all models of a run: of layers, of hidden nets; heads; entries of the joined dictionary."""
@@ -44,7 +48,7 @@ class Size:
 
 SIZES = {
     "tiny": Size(width=16, hidden=32, heads=2, vocabulary=64),
-    "small": Size(width=small_systems.WIDTH, hidden=small_systems.INNER, heads=small_systems.HEADS, vocabulary=6056),
+    "small": Size(width=_MULTI30K.width, hidden=_MULTI30K.inner, heads=_MULTI30K.heads, vocabulary=6056),
     "narrow": Size(width=128, hidden=512, heads=4, vocabulary=8000),
     "middle": Size(width=256, hidden=1024, heads=4, vocabulary=8000),
     "base": Size(width=512, hidden=2048, heads=8, vocabulary=32768),
@@ -200,10 +204,10 @@ def _rows() -> Iterator[Row]:
         for measure, precision, further in _MEMORY_MEASURES:
             extra = (*extra, *further)
             yield Row(f"{name}, {measure}", family, preset=preset, precision=precision, extra=extra, parts=(TRAINING,))
-    for name, system in small_systems.systems(small_systems.MULTI30K).items():
+    for name, system in small_systems.systems(_MULTI30K).items():
         family = next(known for known in (DEPTHWISE, MUTE, SDT, STOCK) if system.arch.startswith(_ARCHITECTURES[known]))
-        deep = bool(system.stages) or str(small_systems.DEEP) in system.options
-        layers = small_systems.DEEP if deep else small_systems.LAYERS
+        deep = bool(system.stages) or str(_MULTI30K.deep) in system.options
+        layers = _MULTI30K.deep if deep else _MULTI30K.layers
         extra = (*system.options, "--encoder-layers", str(layers))
         yield Row(name, family, layers, extra, preset=system.arch, compared=PROTOCOL_BASE, parts=(DECODING,))
 

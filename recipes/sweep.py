@@ -2,6 +2,7 @@
 
     python recipes/sweep.py --jobs 2                         all of it, two trainings at a time
     python recipes/sweep.py --jobs 12 --gpus 1               on a GPU that twelve trainings share
+    python recipes/sweep.py --recipes mixed_de_en --gpus 1   at base width, which needs a GPU
     python recipes/sweep.py --recipes multi30k --systems transformer depthwise_lstm --seeds 1
     python recipes/sweep.py --status                         what is done, running and left
     python recipes/sweep.py --tables                         the tables, of what is in the records so far
@@ -37,12 +38,16 @@ from sweep_plan import SEEDS, SHORT, SIZES, SYSTEMS, Record, Run, all_runs
 from sweep_training import RECIPE_FOLDERS, Training, train_and_score
 
 from fairseq_compat import UserError
+from recipes import RECIPES
 
 
 def main() -> None:
     arguments, extra = _split(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipes", nargs="+", choices=SIZES, default=list(SIZES))
+    small = [recipe for recipe in SIZES if not RECIPES[recipe].needs_gpu]
+    parser.add_argument(
+        "--recipes", nargs="+", choices=SIZES, help="default: those that need no GPU; of tables and figures, all"
+    )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--seeds", nargs="+", type=_seed, default=list(SEEDS), metavar="N")
     parser.add_argument("--work", type=Path, default=Path("runs/sweep"), help="where trainings keep their files")
@@ -63,15 +68,20 @@ def main() -> None:
             raise UserError(f"--{name} {getattr(options, name)} must be at least 1")
     if options.gpus < 0:
         raise UserError(f"--gpus {options.gpus} must be at least 0")
+    shown = options.figures or options.tables
+    recipes = options.recipes or (list(SIZES) if shown else small)
+    can_train_large = options.gpus or os.environ.get("CPU") == "1"
+    if (large := set(recipes) - set(small)) and not (shown or options.status or can_train_large):
+        raise UserError(f"--recipes {' '.join(large)} needs --gpus 1 or more, or CPU=1 to train for weeks")
     if not 0 <= options.nice <= 19:
         raise UserError(f"--nice {options.nice} must be from 0 to 19")
     folder = options.records or options.work / "records"
     for name, path in (("work", options.work), ("records", folder), ("figures", options.figures)):
         if path is not None and path.exists() and not path.is_dir():
             raise UserError(f"--{name} {path} is a file; give a folder")
-    records = {recipe: Record(folder / f"sweep_{recipe}.json", recipe) for recipe in options.recipes}
-    runs = list(all_runs(options.recipes, options.systems, options.seeds))
-    if options.figures or options.tables or options.status:
+    records = {recipe: Record(folder / f"sweep_{recipe}.json", recipe) for recipe in recipes}
+    runs = list(all_runs(recipes, options.systems, options.seeds))
+    if shown or options.status:
         try:
             if options.figures:
                 write_figures(options.figures, list(records.values()))
@@ -192,8 +202,8 @@ class Sweep:
                 continue
             run = training.run
             self.records[run.recipe].add(run, result | about(training.gpu, self.extra))
-            if run.rate is not None and "failed" not in result:
-                _remove_checkpoints(training.folder)
+            if "failed" not in result:
+                _remove_checkpoints(training)
             say(f"{_now()} {run.recipe}/{run.name} {_in_words(result)}")
             say(status(self.runs, self.records, self.options.work, self.options.jobs).splitlines()[-1])
 
@@ -311,9 +321,10 @@ def _in_words(result: dict[str, Any]) -> str:
     )
 
 
-def _remove_checkpoints(folder: Path) -> None:
-    """Free what a short training wrote; nothing reads its checkpoints again."""
-    for path in (folder / "checkpoints").glob("checkpoint*.pt"):
+def _remove_checkpoints(training: Training) -> None:
+    """Free what nothing reads again: all of a short training, of one of full length what its average was made of."""
+    short = training.run.rate is not None
+    for path in (training.folder / "checkpoints").glob("checkpoint*.pt" if short else "checkpoint_*_*.pt"):
         path.unlink()
 
 

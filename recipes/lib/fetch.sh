@@ -4,15 +4,17 @@
 #              IGNORE_CHECKSUMS  1 takes archives that are not the published ones, if they can be read to their end
 # shellcheck shell=bash
 
-# fetch NAME CHECKSUM URL...: one archive into DOWNLOADS; NAME alone is looked up in archives.txt.
+# fetch NAME CHECKSUM URL...: one archive into DOWNLOADS; the rest of NAME alone is in archives.txt.
 # CHECKSUM is sha256:HEX or md5:HEX, or none where none was published: then the archive is read to its end. A URL may be
 # by-hand: and a sentence that says where the file can be had.
 fetch() {
-  local name=$1 checksum=${2:-} file=$DOWNLOADS/$1 url command
+  local name=$1 checksum file=$DOWNLOADS/$1 command
+  local -a known
   if [ $# = 1 ]; then
-    read -r _ checksum url < <(grep "^$1 " "$LIB/archives.txt") || die "recipes/lib/archives.txt has no $1"
-    set -- "$1" "$checksum" "$url"
+    read -ra known < <(grep "^$1 " "$LIB/archives.txt") || die "recipes/lib/archives.txt has no $1"
+    set -- "${known[@]}"
   fi
+  checksum=$2
   mkdir -p "$DOWNLOADS"
   is_checked && return
   for command in curl "${checksum%%:*}sum"; do

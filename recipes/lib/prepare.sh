@@ -58,6 +58,17 @@ space() {
 # pair SOURCE TARGET: two texts in DOWNLOADS that the next call of text is made of.
 pair() { PAIRS+=(--pair "$DOWNLOADS/$1" "$DOWNLOADS/$2"); }
 
+# split_tatoeba: the German-English pairs of Tatoeba as a training, a validation and a test set, both of HELD_OUT pairs.
+split_tatoeba() {
+  fetch deu-eng.zip
+  made "$TEXT/split/train.de" "$TEXT/split/train.en" && return
+  "$PYTHON" "$LIB/split_pairs.py" --pair "$DOWNLOADS/deu-eng.zip!deu.txt@2" "$DOWNLOADS/deu-eng.zip!deu.txt@1" \
+    --languages de en --held-out "$HELD_OUT" --output "$TEXT/split"
+}
+
+# tatoeba_pair SET: train, valid or test of it, for the next call of text.
+tatoeba_pair() { PAIRS+=(--pair "$TEXT/split/$1.de" "$TEXT/split/$1.en"); }
+
 # text NAME [OPTION...]: cleaned and tokenized text from the pairs so far.
 text() {
   local name=$1

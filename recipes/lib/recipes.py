@@ -87,6 +87,12 @@ def _many_languages() -> dict[str, System]:
     }
 
 
+def _small(size: small_systems.Size, languages: tuple[str, str], *, needs_gpu: bool) -> Recipe:
+    metrics = ("sacrebleu", "tokenized-lc", "chrf")
+    systems = small_systems.systems(size)
+    return Recipe(systems, metrics, languages, beam=5, length_penalty=1.0, needs_gpu=needs_gpu)
+
+
 RECIPES: dict[str, Recipe] = {
     "wmt14_en_de": Recipe({**_DEPTHWISE, **_SDT, **_MUTE}, _GERMAN, ("en", "de")),
     "wmt14_en_fr": Recipe(
@@ -118,22 +124,9 @@ RECIPES: dict[str, Recipe] = {
         beam=5,
         length_penalty=1.0,
     ),
-    "multi30k": Recipe(
-        small_systems.systems(small_systems.MULTI30K),
-        ("sacrebleu", "tokenized-lc", "chrf"),
-        ("en", "de"),
-        beam=5,
-        length_penalty=1.0,
-        needs_gpu=False,
-    ),
-    "tatoeba_de_en": Recipe(
-        small_systems.systems(small_systems.TATOEBA),
-        ("sacrebleu", "tokenized-lc", "chrf"),
-        ("de", "en"),
-        beam=5,
-        length_penalty=1.0,
-        needs_gpu=False,
-    ),
+    "multi30k": _small(small_systems.MULTI30K, ("en", "de"), needs_gpu=False),
+    "tatoeba_de_en": _small(small_systems.TATOEBA, ("de", "en"), needs_gpu=False),
+    "mixed_de_en": _small(small_systems.MIXED, ("de", "en"), needs_gpu=True),
 }
 
 

@@ -1,4 +1,4 @@
-"""Systems of the recipes that anyone can run today: the families at a size that fits small corpora and CPUs.
+"""Systems of the recipes that anyone can run today: the families at sizes that fit small corpora.
 
 Nothing was published for them. They are what the protocol of docs/results.md compares, with the baselines that a
 reviewer asks for: pre-norm and post-norm, relative positions without units or depth, depth without growth, and what
@@ -15,24 +15,34 @@ from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Stage, System, Training, 
 
 @dataclass(frozen=True)
 class Size:
-    """What depends on the corpus; the models are the same.
+    """What depends on the corpus. The models are as small as is usual for Multi30k, where larger ones overfit.
 
     Attributes:
         dropout: of embeddings and sub-layer outputs; attention weights and the inside of feed-forward nets have none.
-        rate: peak of the learning rate.
+        rates: peaks of the learning rate that a sweep tries; without a sweep it is the middle one.
         updates: at most.
+        width, inner, heads: of all layers; ``inner`` is that of feed-forward nets and depth-wise cells.
+        layers: of encoder and decoder; deep encoders have three times as many.
     """
 
     dropout: float
-    rate: float
-    updates: int
+    rates: tuple[float, float, float] = (1.5e-3, 3e-3, 6e-3)
+    updates: int = 6000
+    width: int = 128
+    inner: int = 256
+    heads: int = 4
+    layers: int = 4
+
+    @property
+    def deep(self) -> int:
+        return 3 * self.layers
 
 
-MULTI30K = Size(dropout=0.3, rate=3e-3, updates=6000)
-TATOEBA = Size(dropout=0.1, rate=3e-3, updates=6000)
+MULTI30K = Size(dropout=0.3)
+TATOEBA = Size(dropout=0.1)
+#: The papers' base, for a GPU.
+MIXED = Size(dropout=0.3, rates=(2.5e-4, 5e-4, 1e-3), updates=12_000, width=512, inner=2048, heads=8, layers=6)
 
-#: As small as is usual for Multi30k, where larger models overfit.
-WIDTH, INNER, HEADS, LAYERS, DEEP = 128, 256, 4, 4, 12
 BATCH_TOKENS, WARM_UP = 8192, 1000
 
 #: Checkpoints are validated, and kept, every so many updates; a training ends when so many in a row are no better.
@@ -53,26 +63,25 @@ CONNECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def stages(updates: int) -> tuple[Stage, ...]:
+def stages(size: Size, updates: int) -> tuple[Stage, ...]:
     """Return stages that grow to full depth in thirds of it, over the first half of the updates."""
     quarter = updates // 4
-    third = DEEP // 3
-    return (Stage(third, updates=quarter), Stage(2 * third, updates=quarter), Stage(DEEP))
+    return (Stage(size.layers, updates=quarter), Stage(2 * size.layers, updates=quarter), Stage(size.deep))
 
 
 def systems(size: Size) -> dict[str, System]:
     """Return the systems of a small recipe by name."""
     shape = (
-        *(f"--{side}-embed-dim={WIDTH}" for side in ("encoder", "decoder")),
-        *(f"--{side}-attention-heads={HEADS}" for side in ("encoder", "decoder")),
+        *(f"--{side}-embed-dim={size.width}" for side in ("encoder", "decoder")),
+        *(f"--{side}-attention-heads={size.heads}" for side in ("encoder", "decoder")),
         *TIED,
     )
-    inner = (*shape, *(f"--{side}-ffn-embed-dim={INNER}" for side in ("encoder", "decoder")))
-    same = depth(LAYERS, LAYERS)
-    deep = depth(DEEP, LAYERS)
-    unconnected, blocks = ("--encoder-block-size", "0"), ("--encoder-block-size", str(DEEP // 3))
+    inner = (*shape, *(f"--{side}-ffn-embed-dim={size.inner}" for side in ("encoder", "decoder")))
+    same = depth(size.layers, size.layers)
+    deep = depth(size.deep, size.layers)
+    unconnected, blocks = ("--encoder-block-size", "0"), ("--encoder-block-size", str(size.layers))
     deep_model = (*inner, *deep, *unconnected, *_RELATIVE)
-    cell = (*shape, *same, "--depthwise-hidden-dim", str(INNER))
+    cell = (*shape, *same, "--depthwise-hidden-dim", str(size.inner))
     plain, grown = _training(size), _training(size, scheduler="inverse_sqrt_restart")
     return {
         "transformer": System("transformer", plain, "fairseq's Transformer, pre-norm", (*inner, *PRE_NORM, *same)),
@@ -133,38 +142,38 @@ def systems(size: Size) -> dict[str, System]:
         "deep": System(
             "sdt_transformer",
             plain,
-            f"encoder of {DEEP} layers from the start, relative positions",
+            f"encoder of {size.deep} layers from the start, relative positions",
             deep_model,
             baseline="transformer_relative",
         ),
         "deep_blocks": System(
             "sdt_transformer",
             plain,
-            f"encoder of {DEEP} layers in connected blocks of {DEEP // 3}, relative positions",
+            f"encoder of {size.deep} layers in connected blocks of {size.layers}, relative positions",
             (*inner, *deep, *blocks, *_RELATIVE),
             baseline="deep",
         ),
         "sdt": System(
             "sdt_transformer",
             grown,
-            f"encoder in blocks of {DEEP // 3}, grown from {DEEP // 3} to {DEEP} layers, relative positions",
-            (*inner, "--decoder-layers", str(LAYERS), *blocks, *_RELATIVE),
-            stages=stages(size.updates),
+            f"encoder in blocks of {size.layers}, grown from {size.layers} to {size.deep} layers, relative positions",
+            (*inner, "--decoder-layers", str(size.layers), *blocks, *_RELATIVE),
+            stages=stages(size, size.updates),
             baseline="deep_blocks",
         ),
         "sdt_no_restart": System(
             "sdt_transformer",
             plain,
             "the same without restarts of the learning rate",
-            (*inner, "--decoder-layers", str(LAYERS), *blocks, *_RELATIVE),
-            stages=stages(size.updates),
+            (*inner, "--decoder-layers", str(size.layers), *blocks, *_RELATIVE),
+            stages=stages(size, size.updates),
             baseline="sdt",
         ),
         **{
             f"deep_{name}": System(
                 "sdt_transformer",
                 plain,
-                f"encoder of {DEEP} layers: {about}, relative positions",
+                f"encoder of {size.deep} layers: {about}, relative positions",
                 (*deep_model, "--encoder-connection", connection, "--decoder-connection", connection, *more),
                 baseline="deep",
             )
@@ -178,7 +187,7 @@ def _training(size: Size, *, scheduler: str = "inverse_sqrt", dropout: float | N
         batch_tokens=BATCH_TOKENS,
         updates=size.updates,
         dropout=Dropout(size.dropout if dropout is None else round(dropout, 4), attention=0, activation=0),
-        options=(*adam("(0.9, 0.98)", "1e-9", size.rate, WARM_UP, scheduler), *SMOOTHED),
+        options=(*adam("(0.9, 0.98)", "1e-9", size.rates[1], WARM_UP, scheduler), *SMOOTHED),
         save=(*saved_every(INTERVAL, keep=AVERAGE + PATIENCE), "--patience", str(PATIENCE)),
         average=AVERAGE,
         up_to_best=True,

@@ -9,7 +9,7 @@ from typing import Any
 import sweep_claims
 from evaluate import baselines_of
 from sweep_numbers import chances, difference, score_of, seeds_of, spread
-from sweep_plan import RATES, SEEDS, SYSTEMS, Record, Run
+from sweep_plan import SEEDS, SYSTEMS, Record, Run
 
 from fairseq_depthwise import tables
 from recipes import RECIPES, system_of
@@ -67,12 +67,12 @@ def _differences(record: Record, systems: list[str]) -> Rows:
 
 
 def _rates(record: Record) -> Rows:
-    rows = [["system", *(f"{rate:g}" for rate in RATES), "taken"]]
+    rows = [["system", *(f"{rate:g}" for rate in record.rates), "taken"]]
     for system in SYSTEMS:
-        tried = [record.of(Run(record.content["recipe"], system, 1, rate)) for rate in RATES]
+        tried = [record.of(Run(record.content["recipe"], system, 1, rate)) for rate in record.rates]
         if any(tried):
             taken = record.rate(system)
-            edge = " (edge)" * (taken in (RATES[0], RATES[-1]))
+            edge = " (edge)" * (taken in (record.rates[0], record.rates[-1]))
             rows.append([f"`{system}`", *map(_loss, tried), f"{taken:g}{edge}" if taken else "-"])
     return rows
 
@@ -96,7 +96,7 @@ def _facts(record: Record, scored: Scored) -> Iterator[str]:
     missing: dict[str, list[str]] = {}  # which seeds -> of which systems
     for system in SYSTEMS:
         names = {seed: Run(recipe, system, seed).name for seed in SEEDS if seed not in scored.get(system, {})}
-        hopeless = all(record.of(Run(recipe, system, 1, rate)) for rate in RATES) and record.rate(system) is None
+        hopeless = all(record.of(Run(recipe, system, 1, rate)) for rate in record.rates) and record.rate(system) is None
         if not hopeless and (left := [seed for seed, name in names.items() if name not in failed]):
             missing.setdefault(", ".join(map(str, left)), []).append(f"`{system}`")
     for seeds, systems in missing.items():

@@ -1,7 +1,8 @@
 """The trainings of the protocol in docs/results.md: which there are, in which order, and what is known of them.
 
-Each system tries the same peak rates in short trainings of seed 1, and takes the one with the lowest validation loss
-for its trainings of full length, one for each seed. What was measured is a record, one JSON file for each recipe.
+Each system of a recipe tries the same peak rates in short trainings of seed 1, and takes the one with the lowest
+validation loss for its trainings of full length, one for each seed. What was measured is a record, one JSON file for
+each recipe.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 
 #: The recipes of the protocol, and the part of each that depends on the corpus.
-SIZES = {"multi30k": small_systems.MULTI30K, "tatoeba_de_en": small_systems.TATOEBA}
+SIZES = {
+    "multi30k": small_systems.MULTI30K,
+    "tatoeba_de_en": small_systems.TATOEBA,
+    "mixed_de_en": small_systems.MIXED,
+}
 
 #: Their systems that are compared, baselines first, so that a later one can be compared with them.
 SYSTEMS = (
@@ -41,9 +46,6 @@ SYSTEMS = (
 
 #: Trainings of full length of each.
 SEEDS = (1, 2, 3)
-
-#: Peak rates that every system tries.
-RATES = (1.5e-3, 3e-3, 6e-3)
 
 #: The part of the updates that a short training has.
 SHORT = 4
@@ -75,10 +77,11 @@ class Run:
         options: tuple[str, ...] = ("--lr", f"{rate:g}")
         if self.rate is None:
             return options
-        updates = SIZES[self.recipe].updates // SHORT
+        size = SIZES[self.recipe]
+        updates = size.updates // SHORT
         options += ("--max-update", str(updates), "--patience", "-1")
-        if small_systems.systems(SIZES[self.recipe])[self.system].stages:
-            stages = ",".join(f"{stage.layers}:{stage.updates or ''}u" for stage in small_systems.stages(updates))
+        if small_systems.systems(size)[self.system].stages:
+            stages = ",".join(f"{stage.layers}:{stage.updates or ''}u" for stage in small_systems.stages(size, updates))
             options += ("--growth-stages", stages)
         return options
 
@@ -89,7 +92,7 @@ def all_runs(recipes: Sequence[str], systems: Sequence[str], seeds: Sequence[int
         for recipe in recipes:
             for system in systems:
                 if position == 0:
-                    yield from (Run(recipe, system, 1, rate) for rate in RATES)
+                    yield from (Run(recipe, system, 1, rate) for rate in SIZES[recipe].rates)
                 yield Run(recipe, system, seed)
 
 
@@ -106,7 +109,9 @@ class Record:
 
     def __init__(self, path: Path, recipe: str) -> None:
         self.path = path
-        protocol = {"updates": SIZES[recipe].updates, "dropout": SIZES[recipe].dropout, "rates": list(RATES)}
+        size = SIZES[recipe]
+        self.rates = size.rates
+        protocol = {"updates": size.updates, "dropout": size.dropout, "rates": list(size.rates)}
         self.content: dict[str, Any] = {"recipe": recipe, "protocol": protocol, "runs": {}}
         if path.exists():
             try:
@@ -148,10 +153,10 @@ class Record:
 
     def rate(self, system: str) -> float | None:
         """Return the peak rate that a system takes; None while a short training is missing, or if all failed."""
-        tried = {rate: self.of(Run(self.content["recipe"], system, 1, rate)) for rate in RATES}
+        tried = {rate: self.of(Run(self.content["recipe"], system, 1, rate)) for rate in self.rates}
         losses = {rate: _loss(result) for rate, result in tried.items() if result is not None}
         best = min(losses, key=lambda rate: losses[rate], default=None)
-        return best if len(losses) == len(RATES) and best is not None and losses[best] < math.inf else None
+        return best if len(losses) == len(self.rates) and best is not None and losses[best] < math.inf else None
 
 
 def _loss(result: Mapping[str, Any]) -> float:

@@ -175,7 +175,24 @@ def test_opus_has_every_language(prepared: Prepared) -> None:
     assert lines(text / "zero-shot" / "de-fr.fr") == [pair[1] for pair in OwnTexts().pairs("de", "fr", 1024, 4)]
 
 
-@pytest.mark.parametrize("recipe", [*RECIPES, "tatoeba_de_en", "opus100", "iwslt14_de_en", "nist_zh_en"])
+def test_mixed_text_is_that_of_three_places(prepared: Prepared) -> None:
+    """Of the news, 2013 validates, 2014 tests, and all other years are trained on."""
+    text = prepared("mixed_de_en").folder / "text"
+    pairs = {
+        part: list(zip(*(lines(text / f"{part}.{language}") for language in ("de", "en")), strict=True))
+        for part in ("split/train", "split/valid", "split/test", "valid.raw", "test.mixed.raw")
+    }
+    held_out = [OwnTexts().pairs("de", "en", 1000 + 12 * number, 12) for number in range(14)]
+    assert pairs["valid.raw"] == pairs["split/valid"] + held_out[0] + held_out[8]
+    assert pairs["test.mixed.raw"] == pairs["split/test"] + held_out[1] + held_out[9]
+    trained = [*held_out[2:8], *held_out[10:]]
+    report = (text / "train.report.txt").read_text()
+    read = len(pairs["split/train"]) + 2 * 60 + len(DIRT) + sum(map(len, trained))
+    assert f"{read} pairs read" in report
+    assert lines(text.parent / "data-bin" / "tests.txt") == ["mixed"]
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, "tatoeba_de_en", "mixed_de_en", "opus100", "iwslt14_de_en", "nist_zh_en"])
 def test_prepare_again_does_nothing(prepared: Prepared, mirror: MirrorServer, recipe: str) -> None:
     work = prepared(recipe)
     before, requests = times_of(work.folder), len(mirror.requests)
@@ -258,8 +275,8 @@ def test_published_checksums_of_multi30k() -> None:
     corpora = os.environ.get("CORPORA")
     if not corpora or not (Path(corpora) / "multi30k").is_dir():
         pytest.skip("CORPORA does not name a folder with multi30k")
-    script = (recipe_runs.RECIPES / "multi30k" / "prepare.sh").read_text()
-    found = re.findall(r"^fetch_part (\w+) (\w+) (\w{32})$", script, re.MULTILINE)
+    archives = (recipe_runs.RECIPES / "lib" / "archives.txt").read_text()
+    found = re.findall(r"^(train|val|test_2016_flickr)\.(\w\w)\.gz md5:(\w{32}) ", archives, re.MULTILINE)
     assert len(found) == 12
     for part, language, checksum in found:
         name = "valid" if part == "val" else part

@@ -28,7 +28,7 @@ from recipes import RECIPES, system_of
 #: (recipes, systems, where it stands, settings): patterns of whole names; all papers' systems match some of them.
 Rule = tuple[str, str, str, dict[str, Any]]
 
-SMALL = "multi30k|tatoeba_de_en"
+SMALL = "multi30k|tatoeba_de_en|mixed_de_en"
 _DEPTHWISE = r"transformer_(base|big|\d+l|big_12l_6l)|depthwise_.*"
 _SDT = r"pre_norm_.*|deep_.*|dlcl_.*|sparse_.*|sdt_.*|stack_12l|reg_6l"
 _WMT = r"wmt14_en_de|wmt14_en_fr|wmt15_cs_en"
@@ -115,14 +115,16 @@ RULES: list[Rule] = [
         "eps": 1e-9, "average": 10, "save": 200, "patience": 10, "kept": 20, "valid": "valid", "beam": 5, "lenpen": 1.0,
         "best": "loss",
     }),
-    ("multi30k", ".*", "protocol", {"dropout": (0.3, 0.0, 0.0)}),
+    ("mixed_de_en", ".*", "protocol", {**BASE, "updates": 12_000, "lr": 5e-4}),
+    ("multi30k|mixed_de_en", ".*", "protocol", {"dropout": (0.3, 0.0, 0.0)}),
     ("tatoeba_de_en", ".*", "protocol", {"dropout": (0.1, 0.0, 0.0)}),
-    ("multi30k", ".*_less_dropout", "protocol", {"dropout": (0.1, 0.0, 0.0)}),
+    ("multi30k|mixed_de_en", ".*_less_dropout", "protocol", {"dropout": (0.1, 0.0, 0.0)}),
     ("tatoeba_de_en", ".*_less_dropout", "protocol", {"dropout": (0.0333, 0.0, 0.0)}),
     (SMALL, "transformer(_post_norm|_less_dropout)?|depthwise_.*", "protocol", {"positions": NONE}),
     (SMALL, "transformer_post_norm", "protocol", {"norm": "post"}),
     (SMALL, "depthwise_.*", "section 2", {"norm": "depth-wise"}),
-    (SMALL, "deep.*|sdt.*", "protocol", {"layers": (12, 4)}),
+    ("multi30k|tatoeba_de_en", "deep.*|sdt.*", "protocol", {"layers": (12, 4)}),
+    ("mixed_de_en", "deep.*|sdt.*", "protocol", {"layers": (18, 6)}),
 ]  # fmt: skip
 
 #: An epoch of each corpus in updates, by the papers' numbers of both.

@@ -24,12 +24,14 @@ from sweep_claims import CLAIMS, verdict
 from sweep_figures import STYLES, decoding_speeds
 from sweep_numbers import Difference
 from sweep_page import tables_of
-from sweep_plan import RATES, SIZES, SYSTEMS, Record, Run, all_runs
+from sweep_plan import SIZES, SYSTEMS, Record, Run, all_runs
 from train_system import Machine, training_options
 
 from fairseq_compat import UserError
 from recipes import RECIPES as ALL_RECIPES
 from recipes import system_of
+
+RATES = SIZES["multi30k"].rates
 
 sys.path.append(str(RECIPES))
 sweep_command: Any = importlib.import_module("sweep")
@@ -50,14 +52,14 @@ def test_every_system_has_the_same_trainings() -> None:
 
 
 @pytest.mark.parametrize("recipe", SIZES)
-@pytest.mark.parametrize("rate", [None, RATES[0]])
-def test_trainings_of_a_recipe_differ_in_the_model_only(recipe: str, rate: float | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("short", [False, True])
+def test_trainings_of_a_recipe_differ_in_the_model_only(recipe: str, short: bool, tmp_path: Path) -> None:
     same = ("--lr", "--max-update", "--max-tokens", "--update-freq", "--warmup-updates", "--adam-betas", "--patience")
     same += ("--dropout", "--attention-dropout", "--activation-dropout", "--label-smoothing", "--save-interval-updates")
     (tmp_path / "train.en-de.en.idx").touch()
     found = set()
     for system in SYSTEMS:
-        run = Run(recipe, system, 1, rate)
+        run = Run(recipe, system, 1, SIZES[recipe].rates[0] if short else None)
         machine = Machine(0, 1)
         options = training_options(
             ALL_RECIPES[recipe], system_of(recipe, system), tmp_path, tmp_path, machine, {"WORK": "", "SEED": "1"}
@@ -299,6 +301,15 @@ def test_what_outlives_its_sweep_keeps_the_folder(tmp_path: Path, monkeypatch: p
             time.sleep(0.05)
 
 
+def test_base_width_is_not_begun_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["sweep.py", "--recipes", "multi30k", "mixed_de_en", "--work", str(tmp_path / "work")]
+    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.delenv("CPU", raising=False)
+    with pytest.raises(UserError, match="--recipes mixed_de_en needs --gpus 1 or more"):
+        sweep_command.main()
+    assert not (tmp_path / "work").exists()
+
+
 def test_a_training_that_no_sweep_began_is_left_alone(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", "multi30k")
     run = Run("multi30k", "mute", 1, RATES[0])
@@ -373,6 +384,9 @@ def test_a_sweep_goes_on_where_it_was_killed(sweep: _Sweep, tmp_path: Path) -> N
     assert full["tokens"] > 0
     assert 1 <= full["averaged"] <= 3
     assert set(full["metrics"]) == set(ALL_RECIPES["multi30k"].metrics)
+    left = {(path.parent.name, path.name) for path in (sweep.folder / "multi30k" / "systems").rglob("*.pt")}
+    last = {("checkpoints", "checkpoint_best.pt"), ("checkpoints", "checkpoint_last.pt")}
+    assert left == {("transformer", "average.pt"), *last}
     assert "4 of 4 trainings are done" in sweep.run("--status").stdout
     assert "| `transformer` |" in sweep.run("--tables").stdout
 

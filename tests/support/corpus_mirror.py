@@ -285,6 +285,16 @@ def _tatoeba(parts: _Parts) -> Archives:
     return {"deu-eng.zip": {"deu.txt": text(rows), "_about.txt": b"** Info **\n"}}
 
 
+def _mixed(parts: _Parts) -> Archives:
+    both, plain = ("de", "en"), ("news-test2008", "newssyscomb2009", *(f"newstest{year}" for year in range(2009, 2014)))
+    dev: dict[str, bytes] = {}
+    for number, name in enumerate(plain):
+        dev |= _sides(f"dev/{name}", both, parts.held_out(*both, 2 + number))
+    for number, year in enumerate(range(2014, 2019)):
+        dev |= _sgm(f"dev/newstest{year}-deen", both, parts.held_out(*both, 2 + len(plain) + number))
+    return {**_tatoeba(parts), **_multi30k(parts), "dev.tgz": dev}
+
+
 def _multi30k(parts: _Parts) -> Archives:
     archives = {}
     for name, pairs in (
@@ -306,6 +316,7 @@ _ARCHIVES: dict[str, Callable[[_Parts], Archives]] = {
     "nist_zh_en": _nist,
     "tatoeba_de_en": _tatoeba,
     "multi30k": _multi30k,
+    "mixed_de_en": _mixed,
 }
 
 
