@@ -118,8 +118,8 @@ PARTS = {
             "--activation-dropout 0 --task translation_layer_growth --growth-stages {doubling} "
             "--lr-scheduler inverse_sqrt_restart",
         },
-        {"layers": 6},
-        validations=7,
+        {"layers": 6, "updates": 1000, "learning-rate": 2e-3},
+        validations=5,
     ),
 }
 
