@@ -1,5 +1,7 @@
 # make demo, check, test, test-long: each sets up .venv by itself. make setup PYTHON=python3.12 picks an interpreter.
 PYTHON ?= python3
+# The recipes' scripts take an interpreter of this name from the environment, and it has to be that of VENV.
+unexport PYTHON
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

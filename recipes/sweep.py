@@ -1,6 +1,6 @@
 """Runs the protocol of docs/results.md: every system of the small recipes, with tuned peak rates and several seeds.
 
-    python recipes/sweep.py --jobs 2                         all of it, two trainings at a time
+    python recipes/sweep.py --jobs 2                         Multi30k and Tatoeba, two trainings at a time
     python recipes/sweep.py --jobs 12 --gpus 1               on a GPU that twelve trainings share
     python recipes/sweep.py --recipes mixed_de_en --gpus 1   at base width, which needs a GPU
     python recipes/sweep.py --recipes multi30k --systems transformer depthwise_lstm --seeds 1
@@ -9,8 +9,9 @@
     python recipes/sweep.py --figures runs/figures           the figures
 
 Each training has one thread and the lowest priority unless options say otherwise. What has ended is in the records,
-one JSON file for each recipe, and is not done again; a training that was stopped goes on. What follows -- is given to
-every fairseq-train.
+one JSON file for each recipe, and is not done again, unless it has failed and --retry-failed is given; a training that
+was stopped goes on. Of a training that has ended the checkpoints are removed, but for the mean and the best one of full
+length. What follows -- is given to every fairseq-train.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -38,6 +40,7 @@ from sweep_plan import SEEDS, SHORT, SIZES, SYSTEMS, Record, Run, all_runs
 from sweep_training import RECIPE_FOLDERS, Training, train_and_score
 
 from fairseq_compat import UserError
+from fairseq_compat.files import atomic_write
 from recipes import RECIPES
 
 
@@ -46,7 +49,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     small = [recipe for recipe in SIZES if not RECIPES[recipe].needs_gpu]
     parser.add_argument(
-        "--recipes", nargs="+", choices=SIZES, help="default: those that need no GPU; of tables and figures, all"
+        "--recipes",
+        nargs="+",
+        choices=SIZES,
+        help="default: those that need no GPU, and to be shown those that were begun",
     )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--seeds", nargs="+", type=_seed, default=list(SEEDS), metavar="N")
@@ -56,9 +62,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each training (default: 1)")
     parser.add_argument("--gpus", type=int, default=0, help="that the trainings share (default: 0, the CPU)")
     parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
+    parser.add_argument("--retry-failed", action="store_true", help="train again what ended with an error")
     parser.add_argument("--status", action="store_true", help="print what is done, running and left, and end")
-    parser.add_argument("--tables", action="store_true", help="print the tables, and end")
-    parser.add_argument("--figures", type=Path, help="draw the figures into this folder, and end")
+    parser.add_argument("--tables", action="store_true", help="print the tables, of all systems, and end")
+    parser.add_argument("--figures", type=Path, help="draw the figures, of all systems, into this folder, and end")
     options = parser.parse_args(arguments)
     for name in ("work", "records", "figures"):
         if (path := getattr(options, name)) is not None and str(path) in ("", "."):
@@ -68,20 +75,19 @@ def main() -> None:
             raise UserError(f"--{name} {getattr(options, name)} must be at least 1")
     if options.gpus < 0:
         raise UserError(f"--gpus {options.gpus} must be at least 0")
-    shown = options.figures or options.tables
-    recipes = options.recipes or (list(SIZES) if shown else small)
-    can_train_large = options.gpus or os.environ.get("CPU") == "1"
-    if (large := set(recipes) - set(small)) and not (shown or options.status or can_train_large):
-        raise UserError(f"--recipes {' '.join(large)} needs --gpus 1 or more, or CPU=1 to train for weeks")
     if not 0 <= options.nice <= 19:
         raise UserError(f"--nice {options.nice} must be from 0 to 19")
     folder = options.records or options.work / "records"
     for name, path in (("work", options.work), ("records", folder), ("figures", options.figures)):
         if path is not None and path.exists() and not path.is_dir():
             raise UserError(f"--{name} {path} is a file; give a folder")
-    records = {recipe: Record(folder / f"sweep_{recipe}.json", recipe) for recipe in recipes}
+    files = {recipe: folder / f"sweep_{recipe}.json" for recipe in SIZES}
+    shown = options.figures or options.tables or options.status
+    begun = [name for name in SIZES if files[name].exists() or (options.work / name).exists()] if shown else []
+    recipes = options.recipes or [name for name in SIZES if name in small or name in begun]
+    records = {recipe: Record(files[recipe], recipe) for recipe in recipes}
     runs = list(all_runs(recipes, options.systems, options.seeds))
-    if shown or options.status:
+    if shown:
         try:
             if options.figures:
                 write_figures(options.figures, list(records.values()))
@@ -96,6 +102,16 @@ def main() -> None:
             where = ", ".join(str(record.path) for record in records.values())
             raise UserError(f"{where}: a value in it is none that a sweep writes ({error!r})") from error
         return
+    if (large := set(recipes) - set(small)) and not options.gpus and os.environ.get("CPU") != "1":
+        raise UserError(f"--recipes {' '.join(large)} needs --gpus 1 or more, or CPU=1 to train for weeks")
+    if options.gpus:
+        import torch
+
+        if options.gpus > (there := torch.cuda.device_count()):
+            raise UserError(f"--gpus {options.gpus}: PyTorch finds {there} on this machine")
+    if options.retry_failed:
+        for record in records.values():
+            record.forget_failures()
     Sweep(runs, records, options, extra).train()
 
 
@@ -189,8 +205,25 @@ class Sweep:
         if training.is_foreign():
             raise UserError(f"{training.folder} has files of a training that no sweep began; give another --work")
         say(f"{_now()} {run.recipe}/{run.name} begins or goes on, peak rate {rate:g}")
-        future = pool.submit(train_and_score, training, work, self.options.threads, self.extra)
-        self.running[future] = training
+        self.running[pool.submit(self.run, training, work)] = training
+
+    def run(self, training: Training, work: Path) -> dict[str, Any] | None:
+        """Train, keep what came of it beside the training, and remove the checkpoints that nothing reads again."""
+        kept = training.folder / "result.json"  # which outlives a kill before it is in the record, or another record
+        if not kept.exists():
+            result = train_and_score(training, work, self.options.threads, self.extra)
+            if result is None:
+                return None
+            result |= about(training.gpu, self.extra)
+            if "failed" in result:
+                return result
+            with atomic_write(kept) as file:
+                file.write(json.dumps(result).encode())
+        for path in (training.folder / "checkpoints").glob("checkpoint*.pt"):
+            if training.run.rate is not None or path.name != "checkpoint_best.pt":
+                path.unlink()
+        result = json.loads(kept.read_text(encoding="utf-8"))
+        return result
 
     def collect(self) -> None:
         """Wait for a training to end, and keep what came of it."""
@@ -201,9 +234,7 @@ class Sweep:
             if result is None:
                 continue
             run = training.run
-            self.records[run.recipe].add(run, result | about(training.gpu, self.extra))
-            if "failed" not in result:
-                _remove_checkpoints(training)
+            self.records[run.recipe].add(run, result)
             say(f"{_now()} {run.recipe}/{run.name} {_in_words(result)}")
             say(status(self.runs, self.records, self.options.work, self.options.jobs).splitlines()[-1])
 
@@ -262,7 +293,8 @@ def about(gpu: int | None, extra: Sequence[str]) -> dict[str, Any]:
         "versions": recorded_versions(),
         "ended": datetime.now().isoformat(timespec="seconds"),
     }
-    return facts | ({"options": list(extra)} if extra else {})
+    batch = [f"BATCH_TOKENS={tokens}"] if (tokens := os.environ.get("BATCH_TOKENS")) else []
+    return facts | ({"options": [*batch, *extra]} if batch or extra else {})
 
 
 def status(runs: Sequence[Run], records: dict[str, Record], work: Path, jobs: int) -> str:
@@ -319,13 +351,6 @@ def _in_words(result: dict[str, Any]) -> str:
     return f"{result['updates']:,} updates, loss {result['loss']:.3f}, {minutes:.0f} min" + (
         f", {scores}" * bool(scores)
     )
-
-
-def _remove_checkpoints(training: Training) -> None:
-    """Free what nothing reads again: all of a short training, of one of full length what its average was made of."""
-    short = training.run.rate is not None
-    for path in (training.folder / "checkpoints").glob("checkpoint*.pt" if short else "checkpoint_*_*.pt"):
-        path.unlink()
 
 
 def _now() -> str:

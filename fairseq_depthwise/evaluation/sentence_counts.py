@@ -36,16 +36,25 @@ def corpus_bleu(metric: TranslationMetric, counts: np.ndarray) -> float:
     ).score
 
 
-def paired_bootstrap(
+def resampled_differences(
     metric: TranslationMetric, base: np.ndarray, system: np.ndarray, *, samples: int = 1000, seed: int = 12345
-) -> float:
-    """Return the p value of sacreBLEU's paired bootstrap (Koehn, 2004) for two systems on the same test set."""
+) -> np.ndarray:
+    """Return the difference of two systems on test sets that are drawn from the same one, with replacement."""
+    chosen = np.random.default_rng(seed).choice(len(base), size=(samples, len(base)), replace=True)
+    return np.array([corpus_bleu(metric, system[rows]) - corpus_bleu(metric, base[rows]) for rows in chosen])
+
+
+def paired_bootstrap(metric: TranslationMetric, base: np.ndarray, system: np.ndarray, sampled: np.ndarray) -> float:
+    """Return the p value of sacreBLEU's paired bootstrap (Koehn, 2004) for two systems on the same test set.
+
+    Args:
+        sampled: their :func:`resampled_differences`.
+    """
     difference = abs(corpus_bleu(metric, system) - corpus_bleu(metric, base))
     if difference == 0:
         return 1.0
-    chosen = np.random.default_rng(seed).choice(len(base), size=(samples, len(base)), replace=True)
-    sampled = np.array([abs(corpus_bleu(metric, system[rows]) - corpus_bleu(metric, base[rows])) for rows in chosen])
-    return float((np.sum(sampled - sampled.mean() > difference) + 1) / (samples + 1))
+    sampled = np.abs(sampled)
+    return float((np.sum(sampled - sampled.mean() > difference) + 1) / (len(sampled) + 1))
 
 
 def to_text(counts: np.ndarray) -> str:

@@ -133,11 +133,13 @@ def average_of(wanted: int, folder: Path, *, up_to_best: bool = False) -> Path:
     if not saved.is_dir():
         raise UserError(f"{saved} does not exist; train the system first")
     files = _newest(str(saved), wanted, _best(saved) if up_to_best else None)
+    average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
+    if not files and average.exists():
+        return average  # a sweep removes what it was made of
     if not files:
         raise UserError(f"{saved} has no checkpoint of an epoch or of a number of updates yet; train the system longer")
     if len(files) < wanted:
         say(f"{saved} has {len(files)} checkpoints of the last depth, and the mean of {wanted} is asked for")
-    average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
     if not average.exists() or average.stat().st_mtime < Path(files[-1]).stat().st_mtime:
         command = [sys.executable, "-m", "fairseq_depthwise", "average", "--force", "--output", str(average), *files]
         if status := subprocess.run(command, stdout=sys.stderr).returncode:

@@ -7,14 +7,11 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sweep_numbers import Difference, chances, difference, spread
+from sweep_numbers import MARGIN, Difference, chances, difference, spread
 from sweep_plan import Record
 
-#: One-sided, in the bootstrap of each seed, for a difference that counts; 0.05 for either direction.
+#: One-sided, in the bootstrap of each seed, for a difference that counts, or that is too small to count.
 LEVEL = 0.025
-
-#: What may be lost where something is said to be as good, in points of the score.
-MARGIN = 0.5
 
 #: Number of seeds -> Student's t for 95 %, one-sided, with one degree of freedom less.
 STUDENT = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015, 7: 1.943, 8: 1.895, 9: 1.860, 10: 1.833}
@@ -49,6 +46,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "En-De 27.55 to 28.53, En-Fr 39.54 to 40.10 (Table 1)",
             "depthwise_lstm", "transformer",
         ),
+        Claim("the same, against norms after the sub-layers, as in Table 1", "-", "depthwise_lstm",
+              "transformer_post_norm"),
         Claim(
             "12 layers are as good as 24 of the Transformer",
             "En-De 29.26, 29.02; Cs-En 29.64, 29.73 (Table 6)",
@@ -122,7 +121,8 @@ def rows(record: Record) -> Iterator[list[str]]:
             if found := difference(record, claim.system, claim.baseline):
                 yield [*said, spread(found.scores, 2, "+"), chances(found), verdict(found, as_good=claim.as_good)]
             else:
-                yield [*said, "-", "-", "undecided: not trained yet"]
+                failed = [f"`{name}`" for name in (claim.system, claim.baseline) if record.has_failed(name)]
+                yield [*said, "-", "-", f"failed: {', '.join(failed)}" if failed else "not trained yet"]
 
 
 def verdict(found: Difference, *, as_good: bool) -> str:
@@ -135,7 +135,8 @@ def verdict(found: Difference, *, as_good: bool) -> str:
         return "contradicted"
     if as_good:
         error = statistics.stdev(found.scores) / math.sqrt(seeds)
-        supported = statistics.fmean(found.scores) - STUDENT[min(seeds, max(STUDENT))] * error > -MARGIN
+        bounded = statistics.fmean(found.scores) - STUDENT[min(seeds, max(STUDENT))] * error > -MARGIN
+        supported = bounded and all(loss <= LEVEL for loss in found.losses)
     else:
         supported = sure and all(score > 0 for score in found.scores)
     return "supported" if supported else "undecided"

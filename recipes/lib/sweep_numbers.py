@@ -12,8 +12,11 @@ from typing import Any
 from sweep_plan import Record
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.sentence_counts import from_text, paired_bootstrap
+from fairseq_depthwise.evaluation.sentence_counts import from_text, paired_bootstrap, resampled_differences
 from recipes import RECIPES
+
+#: What may be lost where something is said to be as good, in points of the score.
+MARGIN = 0.5
 
 
 def seeds_of(record: Record, system: str) -> dict[int, dict[str, Any]]:
@@ -37,10 +40,12 @@ class Difference:
     Attributes:
         scores: differences in the first metric of the recipe.
         chances: sacreBLEU's paired bootstrap over the test sentences: the probability, of one direction.
+        losses: the share of the same samples of test sentences in which more than MARGIN is lost.
     """
 
     scores: tuple[float, ...]
     chances: tuple[float, ...]
+    losses: tuple[float, ...]
 
 
 def difference(record: Record, system: str, baseline: str) -> Difference | None:
@@ -51,15 +56,17 @@ def difference(record: Record, system: str, baseline: str) -> Difference | None:
     name = RECIPES[record.content["recipe"]].metrics[0]
     pairs = [(ours[seed], theirs[seed]) for seed in both]
     counts = [tuple(result["metrics"][name]["sentences"] for result in (their, our)) for our, their in pairs]
-    return Difference(
-        tuple(score_of(record, our) - score_of(record, their) for our, their in pairs),
-        tuple(_chance(name, *sentences) for sentences in counts),
-    )
+    scores = tuple(score_of(record, our) - score_of(record, their) for our, their in pairs)
+    chances, losses = zip(*(_bootstrap(name, *sentences) for sentences in counts), strict=True)
+    return Difference(scores, chances, losses)
 
 
 @functools.cache  # several tables ask for the same
-def _chance(name: str, theirs: str, ours: str) -> float:
-    return paired_bootstrap(TranslationMetric(name), from_text(theirs), from_text(ours))
+def _bootstrap(name: str, theirs: str, ours: str) -> tuple[float, float]:
+    """Return the p value, and how often more than MARGIN is lost."""
+    metric, base, system = TranslationMetric(name), from_text(theirs), from_text(ours)
+    sampled = resampled_differences(metric, base, system)
+    return paired_bootstrap(metric, base, system, sampled), float((sampled < -MARGIN).mean())
 
 
 def spread(values: Sequence[float], digits: int, sign: str = "") -> str:

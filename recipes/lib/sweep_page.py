@@ -96,8 +96,7 @@ def _facts(record: Record, scored: Scored) -> Iterator[str]:
     missing: dict[str, list[str]] = {}  # which seeds -> of which systems
     for system in SYSTEMS:
         names = {seed: Run(recipe, system, seed).name for seed in SEEDS if seed not in scored.get(system, {})}
-        hopeless = all(record.of(Run(recipe, system, 1, rate)) for rate in record.rates) and record.rate(system) is None
-        if not hopeless and (left := [seed for seed, name in names.items() if name not in failed]):
+        if not record.has_failed(system) and (left := [seed for seed, name in names.items() if name not in failed]):
             missing.setdefault(", ".join(map(str, left)), []).append(f"`{system}`")
     for seeds, systems in missing.items():
         yield f"Still to be trained, seed {seeds}: {', '.join(systems)}"

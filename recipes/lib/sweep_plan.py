@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,11 @@ class Record:
         self.path = path
         size = SIZES[recipe]
         self.rates = size.rates
-        protocol = {"updates": size.updates, "dropout": size.dropout, "rates": list(size.rates)}
+        protocol = asdict(size) | {
+            "rates": list(size.rates),
+            "batch_tokens": small_systems.BATCH_TOKENS,
+            "warm_up": small_systems.WARM_UP,
+        }
         self.content: dict[str, Any] = {"recipe": recipe, "protocol": protocol, "runs": {}}
         if path.exists():
             try:
@@ -150,6 +154,15 @@ class Record:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(self.path) as file:
             file.write((json.dumps(self.content, indent=1, sort_keys=True) + "\n").encode())
+
+    def has_failed(self, system: str) -> bool:
+        """Return whether all short trainings of a system have ended, and none of them can be taken."""
+        tried = [self.of(Run(self.content["recipe"], system, 1, rate)) for rate in self.rates]
+        return all(tried) and self.rate(system) is None
+
+    def forget_failures(self) -> None:
+        """Leave out what failed, so that it is trained again; the file changes with the next that ends."""
+        self.content["runs"] = {name: run for name, run in self.content["runs"].items() if "failed" not in run}
 
     def rate(self, system: str) -> float | None:
         """Return the peak rate that a system takes; None while a short training is missing, or if all failed."""

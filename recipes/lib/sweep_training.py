@@ -103,6 +103,8 @@ def train_and_score(training: Training, work: Path, threads: int, extra: Sequenc
     folder.mkdir(parents=True, exist_ok=True)
     python = os.environ.get("PYTHON", sys.executable)
     same = {"WORK": str(work), "PYTHON": python, "OMP_NUM_THREADS": str(threads), "PRECISION": "fp32"}
+    # What the environment may say for other trainings; BATCH_TOKENS, the only one left, is in the record.
+    same |= {"AVERAGE": "", "NNODES": "1", "NODE_RANK": "0", "MAX_RESTARTS": ""}
     if training.gpu is None:
         same["GPUS"] = "0"
     else:

@@ -13,6 +13,7 @@ from fairseq_depthwise.evaluation.sentence_counts import (
     count_sentences,
     from_text,
     paired_bootstrap,
+    resampled_differences,
     to_text,
 )
 from fairseq_depthwise.evaluation.significance import paired_test
@@ -39,14 +40,17 @@ def test_score_and_p_value_are_sacrebleus(name: str) -> None:
         assert corpus_bleu(metric, count) == pytest.approx(metric.score(system, [reference]).score, abs=1e-9)
     expected = paired_test(worse, better, [reference], metric, samples=200, seed=5)
     assert 0.01 < expected < 0.9
-    assert paired_bootstrap(metric, counts[1], counts[0], samples=200, seed=5) == pytest.approx(expected, abs=1e-12)
+    sampled = resampled_differences(metric, counts[1], counts[0], samples=200, seed=5)
+    assert paired_bootstrap(metric, counts[1], counts[0], sampled) == pytest.approx(expected, abs=1e-12)
+    assert 0 < (sampled > 0).mean() < 1
+    assert np.array_equal(resampled_differences(metric, counts[0], counts[1], samples=200, seed=5), -sampled)
 
 
 def test_equal_systems_do_not_differ() -> None:
     metric = TranslationMetric("sacrebleu")
     reference, system, _ = _texts()
     counts = count_sentences(metric, system, reference)
-    assert paired_bootstrap(metric, counts, counts) == 1.0
+    assert paired_bootstrap(metric, counts, counts, resampled_differences(metric, counts, counts, samples=9)) == 1.0
 
 
 def test_text_is_a_few_bytes_a_sentence() -> None:

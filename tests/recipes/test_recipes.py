@@ -189,6 +189,9 @@ def test_mixed_text_is_that_of_three_places(prepared: Prepared) -> None:
     report = (text / "train.report.txt").read_text()
     read = len(pairs["split/train"]) + 2 * 60 + len(DIRT) + sum(map(len, trained))
     assert f"{read} pairs read" in report
+    german = {re.sub(r"\W", "", line) for line in lines(text / "train.de")}
+    for year in held_out[2:]:
+        assert all((re.sub(r"\W", "", pair[0]) in german) == (year in trained) for pair in year)
     assert lines(text.parent / "data-bin" / "tests.txt") == ["mixed"]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import sweep_training
+import torch
 from forked_python import ForkedPython
 from recipe_runs import RECIPES, SMALL_TEXT, Work, small
 from sweep_claims import CLAIMS, verdict
@@ -155,6 +156,9 @@ def test_what_failed_is_not_still_to_be_trained(tmp_path: Path) -> None:
     assert "`mute-rate0.0015` (`'no' memory -- >`)" in failed
     assert "`sdt-seed3` (`killed`)" in failed
     assert "`deep-seed2` (`loss nan`)" in failed
+    claims = tables_of(record)["claims"].split("\n")
+    assert any("| `mute`, `transformer_relative` | - | - | failed: `mute` |" in line for line in claims)
+    assert any("| `sdt`, `sdt_no_restart` | - | - | not trained yet |" in line for line in claims)
 
 
 @pytest.mark.parametrize(
@@ -168,22 +172,24 @@ def test_what_failed_is_not_still_to_be_trained(tmp_path: Path) -> None:
     ],
 )
 def test_verdicts(scores: tuple[float, ...], chances: tuple[float, ...], expected: str) -> None:
-    assert verdict(Difference(scores, chances), as_good=False) == expected
+    assert verdict(Difference(scores, chances, (0.0,) * len(scores)), as_good=False) == expected
 
 
 @pytest.mark.parametrize(
-    ("scores", "chances", "expected"),
+    ("scores", "chances", "losses", "expected"),
     [
-        ((0.1, 0.1), (0.4, 0.4), "supported"),
-        ((0.3, -0.1), (0.4, 0.4), "undecided"),  # two seeds that differ bound nothing
-        ((0.2, 0.0, 0.1), (0.4, 0.4, 0.4), "supported"),
-        ((-0.4, -0.41), (0.4, 0.4), "supported"),
-        ((-0.4, -0.41), (0.01, 0.01), "contradicted"),
-        ((0.5,), (0.01,), "undecided"),
+        ((0.1, 0.1), (0.4, 0.4), (0.01, 0.025), "supported"),
+        ((0.1, 0.1), (0.4, 0.4), (0.01, 0.03), "undecided"),  # as good here, but not on other sentences
+        ((0.3, -0.1), (0.4, 0.4), (0.0, 0.0), "undecided"),  # two seeds that differ bound nothing
+        ((0.2, 0.0, 0.1), (0.4, 0.4, 0.4), (0.0, 0.0, 0.0), "supported"),
+        ((-0.4, -0.41), (0.01, 0.01), (0.0, 0.0), "contradicted"),
+        ((0.5,), (0.01,), (0.0,), "undecided"),
     ],
 )
-def test_verdicts_of_what_is_as_good(scores: tuple[float, ...], chances: tuple[float, ...], expected: str) -> None:
-    assert verdict(Difference(scores, chances), as_good=True) == expected
+def test_verdicts_of_what_is_as_good(
+    scores: tuple[float, ...], chances: tuple[float, ...], losses: tuple[float, ...], expected: str
+) -> None:
+    assert verdict(Difference(scores, chances, losses), as_good=True) == expected
 
 
 def test_claims_are_of_systems_that_are_compared() -> None:
@@ -310,6 +316,32 @@ def test_base_width_is_not_begun_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "work").exists()
 
 
+def test_more_gpus_than_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is fetched."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "--gpus", "2", "--work", str(tmp_path / "work")])
+    with pytest.raises(UserError, match="--gpus 2: PyTorch finds 1 on this machine"):
+        sweep_command.main()
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_failed_is_trained_again_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record(tmp_path / "records" / "sweep_multi30k.json", "multi30k")
+    for rate, result in zip(RATES, (_result(3.0), {"failed": "no space"}, _result(3.5)), strict=True):
+        record.add(Run("multi30k", "mute", 1, rate), result)
+    begun: list[Run] = []
+
+    def train(sweep: Any) -> None:
+        begun.append(sweep.next_run())
+
+    monkeypatch.setattr(sweep_command.Sweep, "train", train)
+    command = ["sweep.py", "--recipes", "multi30k", "--systems", "mute", "--work", str(tmp_path)]
+    for further in ([], ["--retry-failed"]):
+        monkeypatch.setattr(sys, "argv", [*command, *further])
+        sweep_command.main()
+    assert begun == [Run("multi30k", "mute", 1), Run("multi30k", "mute", 1, RATES[1])]
+
+
 def test_a_training_that_no_sweep_began_is_left_alone(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", "multi30k")
     run = Run("multi30k", "mute", 1, RATES[0])
@@ -384,11 +416,19 @@ def test_a_sweep_goes_on_where_it_was_killed(sweep: _Sweep, tmp_path: Path) -> N
     assert full["tokens"] > 0
     assert 1 <= full["averaged"] <= 3
     assert set(full["metrics"]) == set(ALL_RECIPES["multi30k"].metrics)
-    left = {(path.parent.name, path.name) for path in (sweep.folder / "multi30k" / "systems").rglob("*.pt")}
-    last = {("checkpoints", "checkpoint_best.pt"), ("checkpoints", "checkpoint_last.pt")}
-    assert left == {("transformer", "average.pt"), *last}
+    systems = sweep.folder / "multi30k" / "systems"
+    left = {str(path.relative_to(systems)) for path in systems.rglob("*.pt")}
+    assert left == {"transformer/average.pt", "transformer/checkpoints/checkpoint_best.pt"}
     assert "4 of 4 trainings are done" in sweep.run("--status").stdout
     assert "| `transformer` |" in sweep.run("--tables").stdout
+    # Nothing of it is needed to score the mean again, or to make a record that was lost.
+    scored = Work("multi30k", sweep.folder / "multi30k", {"PYTHON": sweep.forked}).run("evaluate", "transformer").stdout
+    assert f"{full['metrics']['sacrebleu']['score']:.2f}" in scored
+    times = {path: path.stat().st_mtime_ns for path in systems.rglob("train.log")}
+    (sweep.folder / "records" / "sweep_multi30k.json").unlink()
+    assert sweep.run("--jobs", "2").returncode == 0
+    assert sweep.runs() == after
+    assert {path: path.stat().st_mtime_ns for path in systems.rglob("train.log")} == times
 
 
 def test_a_training_that_fails_is_in_the_record(sweep: _Sweep) -> None:
