@@ -24,6 +24,7 @@ def tables_of(record: Record) -> dict[str, str]:
         "scores": _scores(record, scored),
         "differences": _differences(record, list(scored)),
         "rates": _rates(record),
+        "dropouts": _dropouts(record),
         "claims": list(sweep_claims.rows(record)),
         "summary": _summary(record, scored),
     }
@@ -74,6 +75,24 @@ def _rates(record: Record) -> Rows:
             taken = record.rate(system)
             edge = " (edge)" * (taken in (record.rates[0], record.rates[-1]))
             rows.append([f"`{system}`", *map(_loss, tried), f"{taken:g}{edge}" if taken else "-"])
+    return rows
+
+
+def _dropouts(record: Record) -> Rows:
+    """Losses by update of short trainings: systems with another dropout, and their baselines at the same rate."""
+    recipe, rows = record.content["recipe"], [["system", "rate", "dropout"]]
+    for system in (name for name in SYSTEMS if "dropout" in system_of(recipe, name).differs):
+        for rate in record.rates:
+            names = [name for name in (system_of(recipe, system).baseline, system) if name]
+            found = [record.of(Run(recipe, name, 1, rate)) for name in names]
+            if not all(result is not None and "curve" in result for result in found):
+                continue
+            for name, result in zip(names, found, strict=True):
+                assert result is not None
+                rows[0] = [*rows[0][:3], *(str(update) for update, _ in result["curve"])]
+                dropout = system_of(recipe, name).training.dropout.residual
+                losses = [f"{loss:.3f}" for _, loss in result["curve"]]
+                rows.append([f"`{name}`", f"{rate:g}", f"{dropout:g}", *losses])
     return rows
 
 

@@ -143,6 +143,20 @@ def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
     assert "Failed or diverged: none." in tables["facts"]
 
 
+def test_dropouts_are_compared_at_the_same_rate(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.json", "multi30k")
+    record.add(Run("multi30k", "transformer_less_dropout", 1, RATES[0]), _result(3.0))
+    assert "less_dropout" not in tables_of(record)["dropouts"]
+    record.add(Run("multi30k", "transformer", 1, RATES[0]), _result(2.0))
+    record.add(Run("multi30k", "transformer", 1, RATES[1]), _result(1.0))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables_of(record)["dropouts"].splitlines()]
+    assert rows[0] == ["system", "rate", "dropout", "600", "800"]
+    assert rows[2:] == [
+        ["`transformer`", "0.0015", "0.3", "3.000", "2.000"],
+        ["`transformer_less_dropout`", "0.0015", "0.1", "4.000", "3.000"],
+    ]
+
+
 def test_what_failed_is_not_still_to_be_trained(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", "multi30k")
     for rate in RATES:
