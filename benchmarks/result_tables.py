@@ -49,9 +49,6 @@ def results(record: Record) -> Tables:
             yield name.removesuffix(".txt"), f"```sh\n{output['command']}\n```\n{shown}"
         return
     runs = record["runs"]
-    if "scores" not in record:
-        yield "norms", _norms(record)
-        return
     bleu, chrf = record["scores"]["sacrebleu"], record["scores"]["chrf"]
     lines = [["model", "parameters", "seeds", "validation loss", "without smoothing", "BLEU", "p", "chrF", "p",
               "training s", "tokens/s"]]  # fmt: skip
@@ -81,30 +78,3 @@ def _of_seeds(record: Record, name: str) -> Iterator[tuple[Any, Any, Any]]:
             place = folders.index(folder)
             scored = (part["scores"][metric]["systems"][place] for metric in ("sacrebleu", "chrf"))
             yield part["runs"][folder], *scored
-
-
-def _norms(record: Record) -> Lines:
-    """Return losses and gradient norms of the trainings in both precisions, at about every sixth of the log lines."""
-    runs = {name: whole(run["train"]) for name, run in record["runs"].items()}
-    updates = sorted({number for run in runs.values() for number in run})
-    every = max(1, len(updates) // 6)
-    lines = [["update", *(f"{name} {what}" for name in runs for what in ("loss", "gradient norm"))]]
-    for number in dict.fromkeys([updates[0], *updates[::-1][::every][::-1]]):
-        states = [run.get(number) for run in runs.values()]
-        cells = [f"{state[key]:.3f}" if state else NOTHING for state in states for key in ("loss", "gnorm")]
-        lines.append([str(number), *cells])
-    highest = (max(state["gnorm"] for state in run.values()) for run in runs.values())
-    lines.append(["highest", *(cell for norm in highest for cell in ("", f"{norm:.3f}"))])
-    warm_up, last = record["setup"]["warm_up"], record["setup"]["updates"]
-    verdicts = ("diverged" if diverged(run, last, warm_up) else "did not diverge" for run in runs.values())
-    lines.append(["", *(cell for verdict in verdicts for cell in (verdict, ""))])
-    return lines
-
-
-def diverged(train: Mapping[int, Mapping[str, float]], updates: int, warm_up: int) -> bool:
-    """Return whether a value is not finite, the training stopped early, or it got worse after warm-up."""
-    values = [value for state in train.values() for value in state.values()]
-    if not values or max(train) < updates - updates % 10 or not all(abs(value) < float("inf") for value in values):
-        return True
-    before = max(number for number in train if number <= warm_up)
-    return train[max(train)]["loss"] > train[before]["loss"]

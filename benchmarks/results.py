@@ -1,14 +1,14 @@
 """Results on real text, in parts: each asks one question and answers it with a few short trainings.
 
 Part "comparison": how does the depth-wise model train compared with stock fairseq's Transformer, and what does dropout
-change? Part "stability": does a deep model train in fp32 and in bf16? Part "connections": what do other connections
-over depth do? Part "analysis": what do the commands print that look at models and translations? Every command is
-printed before it runs; what is finished is not repeated, and a training that was stopped goes on from its checkpoint.
-Each part has a record, ``results_PART``. Trainings in full, with tuned rates and several seeds, are those of
-``recipes/sweep.py``.
+change? Part "forgetting": what do forget gates that start open do in a deeper one? Part "connections": what do other
+connections over depth do? Part "analysis": what do the commands print that look at models and translations? Every
+command is printed before it runs; what is finished is not repeated, and a training that was stopped goes on from its
+checkpoint. Each part has a record, ``results_PART``. Trainings in full, with tuned rates and several seeds, are those
+of ``recipes/sweep.py``.
 
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results
-    python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --part stability
+    python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/results --part connections
     python benchmarks/results.py --corpus "$CORPORA/tatoeba-deen" --work runs/analysis --part analysis
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 from growth_schedules import stages_text
 from program import integer, make_parser, positive, run_program, use_threads
 from record import finish, read_record, setup_of, write_record
-from trainings import LOG_EVERY, read_training, train_and_score, training, widths
+from trainings import train_and_score, training, widths
 from workplace import Workplace, add_text_options, find_languages, prepare
 
 from fairseq_compat.files import copied_whole
@@ -51,7 +51,7 @@ class Part:
     Attributes:
         runs: folder -> program with the options in which the training differs from the others.
         defaults: of options, where they are others than usual.
-        validations: of each training; 0: none.
+        validations: of each training.
         repeated: runs that are trained with the two seeds after the given one, too.
     """
 
@@ -66,6 +66,9 @@ _HIDDEN = "--encoder-ffn-embed-dim {hidden} --decoder-ffn-embed-dim {hidden}"
 _STOCK = "fairseq-train data-bin --arch transformer --encoder-normalize-before --decoder-normalize-before " + _HIDDEN
 _DEPTHWISE = f"{_TRAIN} depthwise_lstm_transformer --depthwise-hidden-dim {{hidden}}"
 
+#: Of the models of parts "forgetting" and "analysis", which are the same where their options are.
+_SIX_LAYERS = {"layers": 6, "updates": 1000, "learning-rate": 2e-3}
+
 _DEEP = f"{_TRAIN} sdt_transformer {_HIDDEN} --encoder-layers 12 --max-relative-positions 8 --encoder-block-size 0"
 
 
@@ -73,7 +76,7 @@ def _connected(name: str, more: str = "") -> str:
     return f"{_DEEP} --encoder-connection {name} --decoder-connection {name} {more}".rstrip()
 
 
-COMPARISON, STABILITY, CONNECTIONS, ANALYSIS = "comparison", "stability", "connections", "analysis"
+COMPARISON, FORGETTING, CONNECTIONS, ANALYSIS = "comparison", "forgetting", "connections", "analysis"
 PARTS = {
     COMPARISON: Part(
         {
@@ -84,18 +87,14 @@ PARTS = {
         },
         {"updates": 1000},
     ),
-    STABILITY: Part(
-        {"fp32": _DEPTHWISE, "bf16": f"{_DEPTHWISE} --bf16"},
-        # The peak of the papers' schedule: 512 wide, 8000 updates of warm-up.
+    FORGETTING: Part(
         {
-            "layers": 24,
-            "width": 64,
-            "updates": 300,
-            "warm-up": 100,
-            "max-tokens": 1500,
-            "learning-rate": (512 * 8000) ** -0.5,
+            "transformer": _STOCK,
+            "depthwise": f"{_DEPTHWISE} --log-gates",
+            **{f"forget{bias}": f"{_DEPTHWISE} --log-gates --depthwise-forget-bias {bias}" for bias in (1, 2, 3)},
         },
-        validations=0,
+        _SIX_LAYERS,
+        validations=5,
     ),
     CONNECTIONS: Part(
         {
@@ -118,7 +117,7 @@ PARTS = {
             "--activation-dropout 0 --task translation_layer_growth --growth-stages {doubling} "
             "--lr-scheduler inverse_sqrt_restart",
         },
-        {"layers": 6, "updates": 1000, "learning-rate": 2e-3},
+        _SIX_LAYERS,
         validations=5,
     ),
 }
@@ -176,10 +175,8 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(given)
     for name in options.part:
         settings, runs = settings_of(name, options), PARTS[name]
-        if settings["updates"] < max(runs.validations, 1):
+        if settings["updates"] < runs.validations:
             parser.error(f"--updates {settings['updates']} has to be {runs.validations} or more")
-        if name == STABILITY and not LOG_EVERY <= settings["warm_up"] < settings["updates"]:
-            parser.error(f"--warm-up {settings['warm_up']} has to be at least {LOG_EVERY} and below --updates")
     return options
 
 
@@ -204,10 +201,9 @@ def commands_of(name: str, options: argparse.Namespace, later: int = 0) -> dict[
     layers, updates, heads, width = (settings[option] for option in ("layers", "updates", "heads", "width"))
     half = {layers // 2: updates // 2, layers: updates - updates // 2}
     fill = {"hidden": 4 * width, "doubling": stages_text(half)}
-    every = max(1, updates // part.validations) if part.validations else 0
+    every = max(1, updates // part.validations)
     validated = f"--validate-interval 1000 --validate-interval-updates {every} --save-interval-updates {every}"
-    rest = f"--max-tokens {settings['max_tokens']} --max-update {updates} --seed {seed} "
-    rest += validated if every else f"--disable-validation --save-interval-updates {settings['warm_up']}"
+    rest = f"--max-tokens {settings['max_tokens']} --max-update {updates} --seed {seed} {validated}"
     commands = {}
     for run in part.repeated if later else part.runs:
         program = part.runs[run]
@@ -223,9 +219,6 @@ def commands_of(name: str, options: argparse.Namespace, later: int = 0) -> dict[
 def measure(name: str, place: Workplace, options: argparse.Namespace, target: str) -> dict[str, Any]:
     """Train, translate and score every model of a part."""
     commands, settings = commands_of(name, options), settings_of(name, options)
-    if name == STABILITY:
-        logs = {run: place.train(command, run, may_diverge=True) for run, command in commands.items()}
-        return {"commands": list(commands.values()), "runs": {run: read_training(log) for run, log in logs.items()}}
     if name == ANALYSIS:
         for run, command in commands.items():
             place.train(command, run)

@@ -6,7 +6,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -25,9 +24,6 @@ from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
 
 SPLITS = ("train", "valid", "test")
-
-#: What fairseq logs when it stops because gradients are not numbers.
-NOT_FINITE = re.compile("Nan/Inf|FloatingPointError", re.IGNORECASE)
 
 
 class Workplace:
@@ -81,14 +77,14 @@ class Workplace:
         (self.folder / "errors.log").unlink(missing_ok=True)
         self.train(command, "errors")
 
-    def train(self, command: str, name: str, *, may_diverge: bool = False) -> Path:
+    def train(self, command: str, name: str) -> Path:
         """Run a command, or what is left of a training, unless it is finished; a later start adds to its log.
 
         Returns:
             NAME.log, with what it printed.
 
         Raises:
-            UserError: it failed, and not because of numbers that are not finite where ``may_diverge`` allows that.
+            UserError: it failed.
         """
         log = self.folder / f"{name}.log"
         if self._finished.exists() and command in self._finished.read_text(encoding="utf-8").split("\n"):
@@ -111,8 +107,7 @@ class Workplace:
                 os.killpg(process.pid, signal.SIGTERM)  # what the command started is ended, too
                 process.wait()
                 raise
-        diverged = may_diverge and NOT_FINITE.search(log.read_text(encoding="utf-8", errors="replace")[-5000:])
-        if status != 0 and not diverged:
+        if status != 0:
             raise _failure(command, f"status {status}", log)
         with self._finished.open("a", encoding="utf-8") as finished:
             finished.write(command + "\n")

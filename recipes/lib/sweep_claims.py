@@ -61,7 +61,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim(
             "its layers lose more when they are made linear, and the last one of the decoder most",
             "BLEU of decoder layer 6 -30 %, the Transformer's -4 % (first version, Tables 6, 7)",
-            elsewhere="no checkpoints were kept; [short trainings](analysis.md) show what the probe prints",
+            elsewhere="no checkpoints were kept; in [short trainings](analysis.md) the last layer of its decoder loses "
+            "most, too",
         ),
     ),
     "Shallow to deep": (

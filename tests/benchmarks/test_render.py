@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from record import write_record
 from render import main, render_page, tables_of
-from result_tables import diverged
 
 from fairseq_compat import UserError
 
@@ -108,20 +107,6 @@ def test_time_to_the_deep_models_loss() -> None:
     assert tables["times"].splitlines()[-1].endswith("| 4: 2, 8: 2 | 6 | 6.000 | 4 | 0.50 |")
 
 
-def states(*losses: float) -> dict[int, dict[str, float]]:
-    return {10 * number: {"loss": loss, "gnorm": 1.0} for number, loss in enumerate(losses, start=1)}
-
-
-@pytest.mark.parametrize(
-    ("losses", "expected"),
-    [((9.0, 8.0, 7.0), False), ((9.0, 8.0, 8.0), False), ((9.0, 8.0, 8.1), True), ((9.0, float("nan"), 7.0), True),
-     ((9.0, 8.0), True), ((), True)],
-    ids=["falls", "stays", "rises", "not a number", "stopped early", "nothing"],
-)  # fmt: skip
-def test_divergence(losses: tuple[float, ...], expected: bool) -> None:
-    assert diverged(states(*losses), updates=30, warm_up=20) is expected
-
-
 class TestPages:
     @pytest.fixture
     def page(self, tmp_path: Path) -> Path:
@@ -186,7 +171,7 @@ def test_the_pages_are_those_of_the_records(page: Path, tmp_path: Path) -> None:
     assert copy.read_text() == page.read_text()
 
 
-@pytest.mark.parametrize("page", [README, DOCS / "results.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, DOCS / "results.md", DOCS / "analysis.md"], ids=lambda page: page.name)
 def test_every_result_has_a_record(page: Path) -> None:
     named = re.findall(r"^<!-- ([\w-]+) [\w.-]+ -->$", page.read_text(), re.MULTILINE)
     assert named

@@ -16,7 +16,7 @@ from fairseq_depthwise.cli import build_parser
 RunBenchmark = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = [
-    "--part", "comparison", "stability", "--merges=60", "--heads=2", "--layers=1", "--width=16", "--updates=30",
+    "--part", "comparison", "--merges=60", "--heads=2", "--layers=1", "--width=16", "--updates=30",
     "--warm-up=20", "--max-tokens=200",
 ]  # fmt: skip
 
@@ -50,13 +50,6 @@ def test_every_model_is_trained_and_scored(work: Path) -> None:
     for metric in ("sacrebleu", "chrf"):
         assert all(0 <= system["mean"] <= 100 for system in record["scores"][metric]["systems"])
     assert (record["text"]["train"], record["text"]["valid"], record["text"]["test"]) == (100, 9, 10)
-
-
-@pytest.mark.long
-def test_the_deep_model_is_logged_in_both_precisions(work: Path) -> None:
-    record = json.loads((work.parent / "results_stability.json").read_text(encoding="utf-8"))
-    for name in ("fp32", "bf16"):
-        assert list(record["runs"][name]["train"]) == ["10", "20", "30"]
 
 
 @pytest.mark.long
