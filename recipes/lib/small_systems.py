@@ -103,13 +103,16 @@ def systems(size: Size) -> dict[str, System]:
             cell,
             baseline="transformer",
         ),
-        "depthwise_lstm_forget1": System(
-            "depthwise_lstm_transformer",
-            plain,
-            "depth-wise LSTM, forget gates start with a bias of 1",
-            (*cell, "--depthwise-forget-bias", "1"),
-            baseline="depthwise_lstm",
-        ),
+        **{
+            f"depthwise_lstm_forget{bias}": System(
+                "depthwise_lstm_transformer",
+                plain,
+                f"depth-wise LSTM, forget gates start with a bias of {bias}",
+                (*cell, "--depthwise-forget-bias", str(bias)),
+                baseline="depthwise_lstm",
+            )
+            for bias in (1, 2)
+        },
         # Under the same dropout the outputs of the depth-wise model are several times as noisy (docs/results.md).
         **{
             f"{name}_less_dropout": System(

@@ -39,6 +39,7 @@ SYSTEMS = (
     "mute",
     "deep",
     "sdt_no_restart",
+    "depthwise_lstm_forget2",
     "depthwise_lstm_less_dropout",
     "transformer_less_dropout",
     *(f"deep_{name}" for name in small_systems.CONNECTIONS),
