@@ -91,7 +91,7 @@ PARTS = {
         {
             "transformer": _STOCK,
             "depthwise": f"{_DEPTHWISE} --log-gates",
-            **{f"forget{bias}": f"{_DEPTHWISE} --log-gates --depthwise-forget-bias {bias}" for bias in (1, 2, 3)},
+            **{f"forget{bias}": f"{_DEPTHWISE} --log-gates --depthwise-forget-bias {bias}" for bias in (1, 2)},
         },
         _SIX_LAYERS,
         validations=5,
