@@ -103,6 +103,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim("with it, the depth-wise model is better than the Transformer", "-", "depthwise_lstm_less_dropout",
               "transformer"),
         Claim("a third of the dropout is better for the Transformer", "-", "transformer_less_dropout", "transformer"),
+        Claim("forget gates that start at a bias of 2 are better than at 0", "-", "depthwise_lstm_forget2",
+              "depthwise_lstm"),
         Claim("forget gates that start at a bias of 1 are better than at 0", "-", "depthwise_lstm_forget1",
               "depthwise_lstm"),
     ),
