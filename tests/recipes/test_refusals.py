@@ -152,7 +152,7 @@ def test_print_needs_nothing_and_leaves_nothing(new_work: Callable[..., Work], t
 def test_unknown_recipe(script: str, recipe: str, tmp_path: Path) -> None:
     message = refusal(Work(recipe, tmp_path), script, "transformer")
     assert recipe in message
-    assert "iwslt14_de_en multi30k nist_zh_en" in message
+    assert "iwslt14_de_en mixed_de_en multi30k nist_zh_en" in message
 
 
 def test_list_of_systems(prepared: Callable[[str], Work]) -> None:
