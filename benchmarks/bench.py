@@ -9,7 +9,7 @@ batches, through fairseq's own trainer and beam search. Writes the record ``benc
     python benchmarks/bench.py --size base --rows int8 --together 7 --parts decoding --name int8_cpu
     python benchmarks/bench.py --size middle --rows connections --together 8 --name connections_cpu
     python benchmarks/bench.py --size base --rows large --together 1 --batches 1 --train-tokens 3000 --name large_cpu
-    python benchmarks/bench.py --size small --rows protocol --together 19 --name protocol_cpu
+    python benchmarks/bench.py --size small --rows protocol --together 20 --name protocol_cpu
 """
 
 from __future__ import annotations

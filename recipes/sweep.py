@@ -219,10 +219,15 @@ class Sweep:
                 return result
             with atomic_write(kept) as file:
                 file.write(json.dumps(result).encode())
+        try:
+            result = json.loads(kept.read_text(encoding="utf-8"))
+            if not isinstance(result, dict) or "updates" not in result:
+                raise ValueError("no result")
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(f"{kept} is not what a sweep wrote; remove its folder to train again") from error
         for path in (training.folder / "checkpoints").glob("checkpoint*.pt"):
             if training.run.rate is not None or path.name != "checkpoint_best.pt":
                 path.unlink()
-        result = json.loads(kept.read_text(encoding="utf-8"))
         return result
 
     def collect(self) -> None:

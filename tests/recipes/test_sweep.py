@@ -356,6 +356,19 @@ def test_what_failed_is_trained_again_where_that_is_asked_for(tmp_path: Path, mo
     assert begun == [Run("multi30k", "mute", 1), Run("multi30k", "mute", 1, RATES[1])]
 
 
+@pytest.mark.parametrize("text", ["", "{", "{}", "[]", "3", "[" * 100_000])
+def test_a_result_that_no_sweep_wrote_removes_nothing(text: str, tmp_path: Path) -> None:
+    run = Run("multi30k", "mute", 1, RATES[0])
+    training = sweep_training.Training(run, RATES[0], tmp_path, -1)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "checkpoint_last.pt").touch()
+    (tmp_path / "result.json").write_text(text)
+    options = argparse.Namespace(work=tmp_path, threads=1, jobs=1, gpus=0)
+    with pytest.raises(UserError, match=r"result\.json is not what a sweep wrote"):
+        sweep_command.Sweep([run], {}, options, ()).run(training, tmp_path)
+    assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
+
+
 def test_a_training_that_no_sweep_began_is_left_alone(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.json", "multi30k")
     run = Run("multi30k", "mute", 1, RATES[0])
