@@ -51,7 +51,7 @@ def results(record: Record) -> Tables:
     runs = record["runs"]
     bleu, chrf = record["scores"]["sacrebleu"], record["scores"]["chrf"]
     lines = [["model", "parameters", "seeds", "validation loss", "without smoothing", "BLEU", "p", "chrF", "p",
-              "training s", "tokens/s"]]  # fmt: skip
+              "length", "training s", "tokens/s"]]  # fmt: skip
     for name in runs:
         found = list(_of_seeds(record, name))
         final = [list(run["valid"].values())[-1] for run, *_ in found]
@@ -62,7 +62,8 @@ def results(record: Record) -> Tables:
             chances = [f"{p:.4f}" for scored in found for p in scored[metric].get("p_values", [])]
             cells += [spread([scored[metric]["mean"] for scored in found], 1), ", ".join(chances)]
         speed = [f"{statistics.fmean(run[key] for run, *_ in found):.0f}" for key in ("seconds", "tokens_per_second")]
-        lines.append([f"`{name}`", *cells, *speed])
+        lengths = [run["length"] for run, *_ in found if "length" in run]  # which older records do not have
+        lines.append([f"`{name}`", *cells, spread(lengths, 3) if lengths else NOTHING, *speed])
     yield "scores", lines
     curves = {name: {update: state["loss"] for update, state in whole(run["valid"]).items()}
               for name, run in runs.items()}  # fmt: skip

@@ -51,7 +51,8 @@ def train_and_score(place: Workplace, trainings: Mapping[str, str], max_tokens: 
         trainings: the command of each model; the others are compared with the first.
 
     Returns:
-        All ``commands``, what each training's log says in ``runs``, and ``scores``: metric -> what ``compare`` prints.
+        All ``commands``; what each training's log says in ``runs``, and the ``length`` of its translations, by that of
+        the reference; and ``scores``: metric -> what ``compare`` prints.
     """
     commands, runs, scores = [], {}, {}
     for name, command in trainings.items():
@@ -64,15 +65,19 @@ def train_and_score(place: Workplace, trainings: Mapping[str, str], max_tokens: 
         place.run(translation)
         commands += [command, translation]
         runs[name] = read_training(log)
-    for metric in ("sacrebleu", "chrf"):
-        printed = f"{next(iter(trainings))}-{metric}.json"
-        command = (
-            f"fairseq-depthwise compare --ref test.{target} --detokenize {target} --metric {metric} --json "
-            f"{' '.join(f'{name}.generated' for name in trainings)} > {printed}"
-        )
+    translations = " ".join(f"{name}.generated" for name in trainings)
+
+    def printed(program: str, name: str) -> Any:
+        file = f"{next(iter(trainings))}-{name}.json"
+        command = f"{program} --ref test.{target} --detokenize {target} --json {translations} > {file}"
         place.run(command)
         commands.append(command)
-        scores[metric] = json.loads((place.folder / printed).read_text(encoding="utf-8"))
+        return json.loads((place.folder / file).read_text(encoding="utf-8"))
+
+    for metric in ("sacrebleu", "chrf"):
+        scores[metric] = printed(f"fairseq-depthwise compare --metric {metric}", metric)
+    for run, parts in zip(runs.values(), printed("fairseq-depthwise score", "score"), strict=True):
+        run["length"] = parts["hypothesis_length"] / parts["reference_length"]
     return {"commands": commands, "runs": runs, "scores": scores}
 
 
