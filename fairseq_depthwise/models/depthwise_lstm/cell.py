@@ -53,13 +53,18 @@ class Gates(nn.Module):
         input_dim: width of c (2d, or 3d where a decoder layer concatenates its two attentions).
         embed_dim: d.
         forget_bias: start value of the bias of the forget gate's norm; not in the paper.
+        gain: start value of the norms' weights; 1 in the paper.
+        joint: normalize the three gates over all 3d values together; not in the paper.
     """
 
-    def __init__(self, *, input_dim: int, embed_dim: int, forget_bias: float = 0.0) -> None:
+    def __init__(
+        self, *, input_dim: int, embed_dim: int, forget_bias: float = 0.0, gain: float = 1.0, joint: bool = False
+    ) -> None:
         super().__init__()
         self.embed_dim = embed_dim
+        self.joint = joint
         self.projection = nn.Linear(input_dim, 3 * embed_dim, bias=False)
-        self.norm_weight = nn.Parameter(torch.ones(3, embed_dim))
+        self.norm_weight = nn.Parameter(torch.full((3, embed_dim), float(gain)))
         self.norm_bias = nn.Parameter(torch.zeros(3, embed_dim))
         nn.init.constant_(self.norm_bias[1], forget_bias)
 
@@ -69,6 +74,11 @@ class Gates(nn.Module):
 
     def activate(self, projected: Tensor) -> GateValues:
         """Compute the gates from their projections, T x B x 3d."""
+        if self.joint:
+            parts = projected.unflatten(-1, (3, self.embed_dim))
+            logits = F.layer_norm(parts, (3, self.embed_dim), self.norm_weight, self.norm_bias, NORM_EPS)
+            input_gate, forget_gate, output_gate = logits.sigmoid().unbind(-2)
+            return input_gate, forget_gate, output_gate
         if torch.is_grad_enabled():
             # Three norms have a shorter backward pass than one and its scale and shift.
             parts = zip(projected.chunk(3, dim=-1), self.norm_weight, self.norm_bias, strict=True)
@@ -140,16 +150,24 @@ class DepthwiseLSTMCell(nn.Module):
     Args:
         gates: the gates, one object given to every layer that shares them.
         hidden_net: computes h from c.
+        attention_skip: add the attention's output to h; not in the paper.
         kernel: how it is computed, one of ``fused_cell.KERNELS``.
         observer: is shown every training forward.
     """
 
     def __init__(
-        self, *, gates: Gates, hidden_net: HiddenNet, kernel: str = "auto", observer: CellObserver | None = None
+        self,
+        *,
+        gates: Gates,
+        hidden_net: HiddenNet,
+        attention_skip: bool = False,
+        kernel: str = "auto",
+        observer: CellObserver | None = None,
     ) -> None:
         super().__init__()
         self.gates = gates
         self.hidden_net = hidden_net
+        self.attention_skip = attention_skip
         self.kernel = kernel
         self.observer = observer
         self._joined: JoinedLinear | None = None
@@ -157,15 +175,21 @@ class DepthwiseLSTMCell(nn.Module):
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
-        kernel = choose_kernel(self.kernel, joined.device, fusible=self._fusible, gates=self.gates, net=self.hidden_net)
+        skipped = _sum_of_attentions(attended, state) if self.attention_skip else None
+        kernel = choose_kernel(
+            self.kernel, joined.device, fusible=self._fusible, gates=self.gates, net=self.hidden_net,
+            skip=self.attention_skip,
+        )  # fmt: skip
         if self._joined is not None and not torch.is_grad_enabled():
-            return self._joined_step(kernel, self._joined(joined), state)
+            return self._joined_step(kernel, self._joined(joined), skipped, state)
         gates: GateValues | None = None
         if kernel != "eager":
-            above = DepthwiseState(*run_fused(kernel, joined, state.cell, self.gates, self.hidden_net, NORM_EPS))
+            above = DepthwiseState(
+                *run_fused(kernel, joined, skipped, state.cell, self.gates, self.hidden_net, NORM_EPS)
+            )
         else:
             gates = self.gates(joined)  # Eqs 2-4
-            above = _update(gates, self.hidden_net(joined), state)  # Eqs 5-8
+            above = _update(gates, self.hidden_net(joined), skipped, state)  # Eqs 5-8
         if self.observer is not None and self.training:
             with torch.no_grad():
                 self.observer(gates or self.gates(joined), above)
@@ -185,17 +209,27 @@ class DepthwiseLSTMCell(nn.Module):
         """Pack the weights once, before generation (fairseq's hook)."""
         self._joined = join(self.gates.projection, self.hidden_net.first)
 
-    def _joined_step(self, kernel: str, projected: Tensor, state: DepthwiseState) -> DepthwiseState:
+    def _joined_step(
+        self, kernel: str, projected: Tensor, skipped: Tensor | None, state: DepthwiseState
+    ) -> DepthwiseState:
         """Compute the same from what c is projected to (T x B x (3d + H)), at inference."""
         if kernel == "triton":
-            return DepthwiseState(*finish_fused(projected, state.cell, self.gates, self.hidden_net, NORM_EPS))
+            return DepthwiseState(*finish_fused(projected, skipped, state.cell, self.gates, self.hidden_net, NORM_EPS))
         width = 3 * self.gates.embed_dim
         gates = self.gates.activate(projected[..., :width])
-        return _update(gates, self.hidden_net.finish(projected[..., width:]), state)
+        return _update(gates, self.hidden_net.finish(projected[..., width:]), skipped, state)
 
 
-def _update(gates: GateValues, hidden: Tensor, state: DepthwiseState) -> DepthwiseState:
+def _sum_of_attentions(attended: Tensor, state: DepthwiseState) -> Tensor:
+    """Return the attention's output, T x B x d; of two that are concatenated their sum."""
+    width = state.output.size(-1)
+    return attended if attended.size(-1) == width else attended.unflatten(-1, (-1, width)).sum(-2)
+
+
+def _update(gates: GateValues, hidden: Tensor, skipped: Tensor | None, state: DepthwiseState) -> DepthwiseState:
     input_gate, forget_gate, output_gate = gates
+    if skipped is not None:
+        hidden = hidden + skipped
     cell = torch.addcmul(state.cell * forget_gate, hidden, input_gate)  # Eq 7
     return DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8
 

@@ -7,7 +7,7 @@ of a stack, and the decoder's two attentions merged by addition. Where the paper
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fairseq.logging import metrics
@@ -39,6 +39,16 @@ from fairseq_depthwise.models.depthwise_lstm.layers import (
 from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS
 from fairseq_depthwise.modules.attention import MultiheadAttention
 
+#: Options that have no meaning without gates.
+_OF_GATES = (
+    "depthwise_gate_scope",
+    "depthwise_forget_bias",
+    "depthwise_gate_gain",
+    "depthwise_gate_norm",
+    "depthwise_attention_skip",
+    "log_gates",
+)
+
 
 @dataclass
 class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
@@ -63,6 +73,13 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     depthwise_forget_bias: float = option(
         0.0, "start value of the bias of the forget gate's layer norm; the paper has 0", changes_parameters=False
     )
+    depthwise_gate_gain: float = option(
+        1.0, "start value of the weights of the gates' layer norms; the paper has 1", changes_parameters=False
+    )
+    depthwise_gate_norm: str = option(
+        "separate", "statistics of the gates' layer norms: of each gate, or of all three", one_of=("separate", "joint")
+    )
+    depthwise_attention_skip: bool = option(False, "add the attention's output to the hidden net's")
     decoder_merge: str = option(
         "add", "how self- and cross-attention reach the decoder's cell", one_of=tuple(DECODER_MERGES)
     )
@@ -84,15 +101,14 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
             )
         if self.depthwise_gate_scope == "model":
             self._check_gates_of_the_model()
-        if self.depthwise_cell == "rnn" and self.log_gates:
-            raise UserError("--log-gates has nothing to log: --depthwise-cell rnn has no gates")
-        if self.depthwise_cell == "rnn" and self.depthwise_forget_bias:
-            bias = f"{self.depthwise_forget_bias:g}"
-            raise UserError(f"--depthwise-forget-bias {bias} has no meaning: --depthwise-cell rnn has no gates")
+        if self.depthwise_cell == "rnn":
+            defaults = {option_field.name: option_field.default for option_field in fields(self)}
+            for name in _OF_GATES:
+                if (value := getattr(self, name)) != defaults[name]:
+                    given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+                    raise UserError(f"{given} has no meaning: --depthwise-cell rnn has no gates")
 
     def _check_gates_of_the_model(self) -> None:
-        if self.depthwise_cell == "rnn":
-            raise UserError("--depthwise-gate-scope model has no meaning: --depthwise-cell rnn has no gates")
         if self.depthwise_sharing == "none":
             raise UserError(
                 "--depthwise-gate-scope model contradicts --depthwise-sharing none; one shares gates across the model, "
@@ -200,12 +216,20 @@ class DepthwiseStacks:
         return lambda: DepthwiseLSTMCell(
             gates=gates or self._new_gates(input_dim),
             hidden_net=net or new_net(),
+            attention_skip=config.depthwise_attention_skip,
             kernel=config.depthwise_kernel,
             observer=_GateMetrics(side, f"{next(numbers)}{place}") if config.log_gates else None,
         )
 
     def _new_gates(self, input_dim: int) -> Gates:
-        return Gates(input_dim=input_dim, embed_dim=self.width, forget_bias=self.config.depthwise_forget_bias)
+        config = self.config
+        return Gates(
+            input_dim=input_dim,
+            embed_dim=self.width,
+            forget_bias=config.depthwise_forget_bias,
+            gain=config.depthwise_gate_gain,
+            joint=config.depthwise_gate_norm == "joint",
+        )
 
     def encoder_connection(self) -> DepthwiseConnection:
         return DepthwiseConnection(embed_dim=self.width)

@@ -18,7 +18,11 @@ _TABLE = {"depthwise_gate_scope": "model"}
 #: Big models of Table 6 with an encoder of 12 layers and a decoder of 6, and relative positions.
 _BIG_12L_6L = {**_BIG, "encoder_layers": 12, "dropout": 0.3, "max_relative_positions": 16}
 
+#: Not the paper's: forget gates that start open, gates that start quiet, and a direct way from attention to the state.
+OPEN = {"depthwise_forget_bias": 2.0, "depthwise_gate_gain": 0.25, "depthwise_attention_skip": True}
+
 PRESETS: dict[str, dict[str, Any]] = {
+    "open": OPEN,
     # Table 1, and small data.
     "iwslt_de_en": {**both_sides(embed_dim=512, attention_heads=4), "depthwise_hidden_dim": 1024},
     "wmt_en_de": {},

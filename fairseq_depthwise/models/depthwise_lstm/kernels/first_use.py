@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 #: How many times as far from the exact values as the readable cell the kernels may be, and roundings besides.
 _TIMES, _ROUNDINGS = 4, 2
 
-#: Width of the attention's output here; the products, in which alone it takes part, are not the kernels'.
-_ATTENDED = 16
-
 
 class CellKind(NamedTuple):
     """What the kernels are compiled for."""
@@ -30,11 +27,13 @@ class CellKind(NamedTuple):
     two_layers: bool
     activation: str
     dropout: bool
+    joint: bool  # of the gates' norms
+    skip: bool  # whether the attention's output is added to h
     dtype: torch.dtype  # of the parameters
     autocast: torch.dtype | None  # what autocast computes products in, if it is on
 
 
-def kind_of(gates: Gates, net: HiddenNet, device: torch.device) -> CellKind:
+def kind_of(gates: Gates, net: HiddenNet, device: torch.device, *, skip: bool) -> CellKind:
     """Return what a cell's kernels are compiled for."""
     return CellKind(
         width=gates.embed_dim,
@@ -42,6 +41,8 @@ def kind_of(gates: Gates, net: HiddenNet, device: torch.device) -> CellKind:
         two_layers=net.second is not None,
         activation=net.activation,
         dropout=net.dropout.active or net.activation_dropout.active,
+        joint=gates.joint,
+        skip=skip,
         dtype=gates.norm_weight.dtype,
         autocast=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
     )
@@ -71,7 +72,7 @@ def _difference(device: torch.device, kind: CellKind) -> str | None:
     cell = _random_cell(device, kind, generator)
     # Programs of the backward kernels take two rows, one of them three.
     rows = 2 * program_limit(device, 3 * kind.width) + 1
-    widths = (_ATTENDED, kind.width, kind.width, kind.width, kind.width)
+    widths = (_attended(kind), kind.width, kind.width, kind.width, kind.width)
     tensors = [torch.randn(rows, 1, width, device=device, generator=generator).to(kind.dtype) for width in widths]
     exact = _results(copy.deepcopy(cell).double(), "eager", [tensor.double() for tensor in tensors], None)
     readable = _results(cell, "eager", tensors, kind.autocast)
@@ -88,6 +89,11 @@ def _difference(device: torch.device, kind: CellKind) -> str | None:
                 f"{limit:.1e} (width {kind.width}, {precision}, {device})"
             )
     return None
+
+
+def _attended(kind: CellKind) -> int:
+    """Return the width of the attention's output; without a skip only the products, not the kernels, read it."""
+    return kind.width if kind.skip else 16
 
 
 def _results(
@@ -107,7 +113,8 @@ def _results(
             above = cell(attended, DepthwiseState(output, below))
         else:
             joined = torch.cat([output, attended], dim=-1)
-            above = DepthwiseState(*run_fused(kernel, joined, below, cell.gates, cell.hidden_net, NORM_EPS))
+            skipped = attended if cell.attention_skip else None
+            above = DepthwiseState(*run_fused(kernel, joined, skipped, below, cell.gates, cell.hidden_net, NORM_EPS))
     leaves = {"attention": attended, "output below": output, "cell state below": below, **dict(cell.named_parameters())}
     outward = [grad.to(result.dtype) for grad, result in zip(tensors[3:], above, strict=True)]
     grads = torch.autograd.grad(list(above), list(leaves.values()), outward)
@@ -120,7 +127,7 @@ def _random_cell(device: torch.device, kind: CellKind, generator: torch.Generato
     """Return a cell with random parameters, made without PyTorch's own generator."""
     from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, Gates, HiddenNet
 
-    input_dim = kind.width + _ATTENDED
+    input_dim = kind.width + _attended(kind)
     with torch.device("meta"):
         net = HiddenNet(
             input_dim=input_dim,
@@ -128,8 +135,8 @@ def _random_cell(device: torch.device, kind: CellKind, generator: torch.Generato
             hidden_dim=kind.hidden_width if kind.two_layers else None,
             activation=kind.activation,
         )
-        gates = Gates(input_dim=input_dim, embed_dim=kind.width)
-        cell = DepthwiseLSTMCell(gates=gates, hidden_net=net, kernel="eager")
+        gates = Gates(input_dim=input_dim, embed_dim=kind.width, joint=kind.joint)
+        cell = DepthwiseLSTMCell(gates=gates, hidden_net=net, attention_skip=kind.skip, kernel="eager")
     cell.to_empty(device=device)
     with torch.no_grad():
         for name, parameter in cell.named_parameters():

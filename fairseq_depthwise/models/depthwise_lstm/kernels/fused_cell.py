@@ -41,7 +41,9 @@ TRITON_ACTIVATIONS = ("glu", "gelu", "relu")
 _first_uses: dict[tuple[torch.device, CellKind], str | None] = {}
 
 
-def choose_kernel(requested: str, device: torch.device, *, fusible: bool, gates: Gates, net: HiddenNet) -> str:
+def choose_kernel(
+    requested: str, device: torch.device, *, fusible: bool, gates: Gates, net: HiddenNet, skip: bool = False
+) -> str:
     """Choose what computes the cell: "eager", "compile" or "triton".
 
     Args:
@@ -50,6 +52,7 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool, gates:
         fusible: whether its linear layers are plain; only the eager cell supports others.
         gates: the cell's gates.
         net: its hidden net.
+        skip: whether the attention's output is added to the net's.
     """
     # Whoever compiles or traces the whole model fuses the equations, too.
     if requested == "eager" or (
@@ -66,7 +69,7 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool, gates:
         problem = f"the Triton kernels do not compute the activation {net.activation}"
     elif (problem := _missing_triton(device)) is None:
         if requested == "auto":
-            return _checked_kernel(device, gates, net)
+            return _checked_kernel(device, gates, net, skip=skip)
         problem = _triton_problem(device)
     if problem is not None:
         _fall_back(kernel, problem)
@@ -74,11 +77,11 @@ def choose_kernel(requested: str, device: torch.device, *, fusible: bool, gates:
     return kernel
 
 
-def _checked_kernel(device: torch.device, gates: Gates, net: HiddenNet) -> str:
+def _checked_kernel(device: torch.device, gates: Gates, net: HiddenNet, *, skip: bool) -> str:
     """Return "triton" if its kernels computed on this device what the readable cell does, else "eager"."""
     from fairseq_depthwise.models.depthwise_lstm.kernels.first_use import find_problem, kind_of
 
-    case = (device, kind_of(gates, net, device))
+    case = (device, kind_of(gates, net, device, skip=skip))
     if case not in _first_uses:
         # Nothing else may disturb a CUDA graph that is being captured; a backward pass that calls this, for a layer
         # whose activations are recomputed, occupies the thread that another one would need.
@@ -139,8 +142,8 @@ def _try_triton(device: torch.device) -> None:
         row = torch.ones(1, 4, device=device).requires_grad_()
         square, norm = torch.ones(4, 4, device=device), torch.ones(4, device=device)
         gates = (torch.ones(12, 4, device=device), torch.ones(3, 4, device=device), torch.ones(3, 4, device=device))
-        tensors = CellTensors(row, row, *gates, square, norm, norm, square, None, None)
-        output, _ = _triton_step(tensors, CellSettings("relu", 1.0, 1.0, 1e-6))
+        tensors = CellTensors(row, row, None, *gates, square, norm, norm, square, None, None)
+        output, _ = _triton_step(tensors, CellSettings("relu", 1.0, 1.0, 1e-6, joint=False))
         torch.autograd.grad(output.sum(), row)
 
 
@@ -155,6 +158,7 @@ class CellTensors(NamedTuple):
 
     joined: Tensor  # c, R x input_dim
     cell: Tensor  # R x d, the state below
+    skipped: Tensor | None  # R x d, added to h
     gate_weight: Tensor  # 3d x input_dim: input, forget, output
     gate_norm_weight: Tensor  # 3 x d
     gate_norm_bias: Tensor  # 3 x d
@@ -173,16 +177,18 @@ class CellSettings(NamedTuple):
     activation_scale: float
     hidden_scale: float
     eps: float
+    joint: bool  # whether the gates are normalized over all three
 
 
 def run_fused(
-    kernel: str, joined: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, eps: float
+    kernel: str, joined: Tensor, skipped: Tensor | None, cell: Tensor, gates: Gates, net: HiddenNet, eps: float
 ) -> tuple[Tensor, Tensor]:
     """Compute one step up the stack.
 
     Args:
         kernel: "compile" or "triton".
         joined: c, T x B x input_dim.
+        skipped: what is added to h, T x B x d, or None.
         cell: the cell state below, T x B x d.
         gates: holds the gates' parameters.
         net: holds the hidden net's parameters.
@@ -196,6 +202,7 @@ def run_fused(
     tensors = CellTensors(
         joined=joined.reshape(-1, joined.size(-1)),
         cell=cell.reshape(-1, cell.size(-1)),
+        skipped=None if skipped is None else skipped.reshape(-1, cell.size(-1)),
         gate_weight=gates.projection.weight,
         gate_norm_weight=gates.norm_weight,
         gate_norm_bias=gates.norm_bias,
@@ -206,13 +213,15 @@ def run_fused(
         keep_activated=keep_activated,
         keep_hidden=keep_hidden,
     )
-    settings = CellSettings(net.activation, net.activation_dropout.scale, net.dropout.scale, eps)
+    settings = CellSettings(net.activation, net.activation_dropout.scale, net.dropout.scale, eps, gates.joint)
     step = _compiled_step() if kernel == "compile" else _triton_step
     output, new_cell = step(tensors, settings)
     return output.view(cell.shape), new_cell.view(cell.shape)
 
 
-def finish_fused(projected: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, eps: float) -> tuple[Tensor, Tensor]:
+def finish_fused(
+    projected: Tensor, skipped: Tensor | None, cell: Tensor, gates: Gates, net: HiddenNet, eps: float
+) -> tuple[Tensor, Tensor]:
     """Compute the step from what c is projected to, through the Triton kernels and without gradients.
 
     Args:
@@ -236,8 +245,9 @@ def finish_fused(projected: Tensor, cell: Tensor, gates: Gates, net: HiddenNet, 
     if net.second is not None:
         hidden = net.second(hidden)
     output, new_cell = gate_update(
-        rows, gates.norm_weight, gates.norm_bias, hidden, below, keep=keep_hidden, scale=net.dropout.scale, eps=eps
-    )
+        rows, gates.norm_weight, gates.norm_bias, hidden, below, keep=keep_hidden, scale=net.dropout.scale, eps=eps,
+        skipped=None if skipped is None else skipped.reshape(below.shape), joint=gates.joint,
+    )  # fmt: skip
     return output.view(cell.shape), new_cell.view(cell.shape)
 
 
@@ -265,7 +275,9 @@ def _step(tensors: CellTensors, settings: CellSettings) -> tuple[Tensor, Tensor]
         hidden = _keep(hidden, tensors.keep_activated, settings.activation_scale)
         hidden = F.linear(hidden, tensors.second_weight)
     hidden = _keep(hidden, tensors.keep_hidden, settings.hidden_scale)
-    normalized = F.layer_norm(gates.unflatten(-1, (3, width)), (width,), eps=eps)
+    if tensors.skipped is not None:
+        hidden = hidden + tensors.skipped
+    normalized = F.layer_norm(gates.unflatten(-1, (3, width)), (3, width) if settings.joint else (width,), eps=eps)
     logits = normalized * tensors.gate_norm_weight + tensors.gate_norm_bias
     input_gate, forget_gate, output_gate = torch.sigmoid(logits).unbind(-2)
     new_cell = cell * forget_gate + hidden * input_gate
@@ -311,7 +323,8 @@ class _TritonCell(torch.autograd.Function):
                 hidden = activated @ tensors.second_weight.T
             result = gate_update(
                 projected, tensors.gate_norm_weight, tensors.gate_norm_bias, hidden, tensors.cell,
-                keep=tensors.keep_hidden, scale=settings.hidden_scale, eps=settings.eps,
+                keep=tensors.keep_hidden, scale=settings.hidden_scale, eps=settings.eps, skipped=tensors.skipped,
+                joint=settings.joint,
             )  # fmt: skip
         # The activation is computed again, also where it is h.
         ctx.save_for_backward(*tensors, projected, None if tensors.second_weight is None else hidden)
@@ -339,10 +352,11 @@ class _TritonCell(torch.autograd.Function):
         start = 3 * tensors.cell.size(1)
         grad_projected = torch.empty_like(projected)
         activated = _TritonCell.activated(projected, tensors, settings)
-        grad_hidden, grad_below, *grad_gate_norm = gate_update_backward(
+        grad_hidden, grad_below, grad_skipped, *grad_gate_norm = gate_update_backward(
             grad_output, grad_cell, projected, tensors.gate_norm_weight, tensors.gate_norm_bias,
             activated if hidden is None else hidden, tensors.cell, keep=tensors.keep_hidden,
-            scale=settings.hidden_scale, eps=settings.eps, grad_projected=grad_projected,
+            scale=settings.hidden_scale, eps=settings.eps, skipped=tensors.skipped, joint=settings.joint,
+            grad_projected=grad_projected,
         )  # fmt: skip
         grad_second = None
         if tensors.second_weight is not None:
@@ -356,6 +370,6 @@ class _TritonCell(torch.autograd.Function):
         grad_joined = grad_projected @ torch.cat([tensors.gate_weight, tensors.first_weight])
         grad_first = grad_projected.T @ tensors.joined
         return (
-            None, grad_joined, grad_below, grad_first[:start], *grad_gate_norm, grad_first[start:], *grad_norm,
-            grad_second, None, None,
+            None, grad_joined, grad_below, grad_skipped, grad_first[:start], *grad_gate_norm, grad_first[start:],
+            *grad_norm, grad_second, None, None,
         )  # fmt: skip

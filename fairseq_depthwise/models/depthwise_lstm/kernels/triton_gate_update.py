@@ -31,20 +31,26 @@ def _add(a, b, c, x, y, z):
 
 
 @triton.jit
-def _means(i, f, o, width: tl.constexpr):
-    """Compute the gates' means in one reduction: in three, the program's warps would wait three times."""
+def _means(i, f, o, width: tl.constexpr, joint: tl.constexpr):
+    """Compute the gates' means in one reduction: in three, the program's warps would wait three times.
+
+    Joint: the mean over all three, three times.
+    """
     i, f, o = tl.reduce((i, f, o), 0, _add)
+    if joint:
+        mean = (i + f + o) / (3 * width)
+        i, f, o = mean * width, mean * width, mean * width
     return i / width, f / width, o / width
 
 
 @triton.jit
-def _normalize_gates(i, f, o, mask, width: tl.constexpr, eps):
+def _normalize_gates(i, f, o, mask, width: tl.constexpr, joint: tl.constexpr, eps):
     """Normalize each gate; return them, then 1 / their deviations."""
-    i_mean, f_mean, o_mean = _means(i, f, o, width)
+    i_mean, f_mean, o_mean = _means(i, f, o, width, joint)
     i = tl.where(mask, i - i_mean, 0.0)
     f = tl.where(mask, f - f_mean, 0.0)
     o = tl.where(mask, o - o_mean, 0.0)
-    i_variance, f_variance, o_variance = _means(i * i, f * f, o * o, width)
+    i_variance, f_variance, o_variance = _means(i * i, f * f, o * o, width, joint)
     i_inverse = 1.0 / tl.sqrt(i_variance + eps)
     f_inverse = 1.0 / tl.sqrt(f_variance + eps)
     o_inverse = 1.0 / tl.sqrt(o_variance + eps)
@@ -53,8 +59,8 @@ def _normalize_gates(i, f, o, mask, width: tl.constexpr, eps):
 
 @triton.jit
 def _gate_update_kernel(
-    output, new_cell, projected, weight, bias, hidden, cell, keep, projected_stride, scale, eps, width: tl.constexpr,
-    block: tl.constexpr,
+    output, new_cell, projected, weight, bias, hidden, cell, keep, skipped, projected_stride, scale, eps,
+    width: tl.constexpr, block: tl.constexpr, joint: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, block)
     mask = columns < width
@@ -68,8 +74,10 @@ def _gate_update_kernel(
     below = load_columns(cell + row * width, columns, mask)
     if keep is not None:
         h = drop(h, keep + row * width, columns, mask, scale)
+    if skipped is not None:
+        h += load_columns(skipped + row * width, columns, mask)
 
-    i, f, o, _, _, _ = _normalize_gates(i, f, o, mask, width, eps)
+    i, f, o, _, _, _ = _normalize_gates(i, f, o, mask, width, joint, eps)
     i = tl.sigmoid(i * load_columns(weight, columns, mask) + load_columns(bias, columns, mask))
     f = tl.sigmoid(f * load_columns(weight + width, columns, mask) + load_columns(bias + width, columns, mask))
     o = tl.sigmoid(o * load_columns(weight + 2 * width, columns, mask) + load_columns(bias + 2 * width, columns, mask))
@@ -80,8 +88,9 @@ def _gate_update_kernel(
 
 @triton.jit(do_not_specialize=["rows"])
 def _gate_update_backward_kernel(
-    partial, grad_projected, grad_hidden, grad_below, grad_output, grad_cell, projected, weight, bias, hidden, cell,
-    keep, rows, grad_projected_stride, projected_stride, scale, eps, width: tl.constexpr, block: tl.constexpr,
+    partial, grad_projected, grad_hidden, grad_below, grad_skipped, grad_output, grad_cell, projected, weight, bias,
+    hidden, cell, keep, skipped, rows, grad_projected_stride, projected_stride, scale, eps, width: tl.constexpr,
+    block: tl.constexpr, joint: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, block)
     mask = columns < width
@@ -105,19 +114,25 @@ def _gate_update_backward_kernel(
         below = load_columns(cell + row * width, columns, mask)
         if keep is not None:
             h = drop(h, keep + row * width, columns, mask, scale)
+        if skipped is not None:
+            h += load_columns(skipped + row * width, columns, mask)
         grad_result, grad_above = zeros, zeros
         if grad_output is not None:
             grad_result = load_columns(grad_output + row * width, columns, mask)
         if grad_cell is not None:
             grad_above = load_columns(grad_cell + row * width, columns, mask)
 
-        i_normal, f_normal, o_normal, i_inverse, f_inverse, o_inverse = _normalize_gates(i, f, o, mask, width, eps)
+        i_normal, f_normal, o_normal, i_inverse, f_inverse, o_inverse = _normalize_gates(
+            i, f, o, mask, width, joint, eps
+        )
         i = tl.sigmoid(i_normal * i_weight + i_bias)
         f = tl.sigmoid(f_normal * f_weight + f_bias)
         o = tl.sigmoid(o_normal * o_weight + o_bias)
         above = below * f + h * i
         grad_above += grad_result * o
         grad_h = grad_above * i
+        if skipped is not None:
+            tl.store(grad_skipped + row * width + columns, grad_h, mask=mask)
         if keep is not None:
             grad_h = drop(grad_h, keep + row * width, columns, mask, scale)
         tl.store(grad_hidden + row * width + columns, grad_h, mask=mask)
@@ -137,8 +152,8 @@ def _gate_update_backward_kernel(
         i_grad *= i_weight
         f_grad *= f_weight
         o_grad *= o_weight
-        i_mean, f_mean, o_mean = _means(i_grad, f_grad, o_grad, width)
-        i_slope, f_slope, o_slope = _means(i_grad * i_normal, f_grad * f_normal, o_grad * o_normal, width)
+        i_mean, f_mean, o_mean = _means(i_grad, f_grad, o_grad, width, joint)
+        i_slope, f_slope, o_slope = _means(i_grad * i_normal, f_grad * f_normal, o_grad * o_normal, width, joint)
         target = grad_projected + row * grad_projected_stride + columns
         tl.store(target, i_inverse * (i_grad - i_mean - i_normal * i_slope), mask=mask)
         tl.store(target + width, f_inverse * (f_grad - f_mean - f_normal * f_slope), mask=mask)
@@ -163,6 +178,8 @@ def gate_update(
     keep: Tensor | None,
     scale: float,
     eps: float,
+    skipped: Tensor | None = None,
+    joint: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Compute the gates (Eqs 2-4) from the first 3d columns of ``projected``, then cell and output (Eqs 7, 8).
 
@@ -172,6 +189,8 @@ def gate_update(
         hidden: R x d, the hidden net's output before dropout.
         cell: R x d, the cell below.
         keep: None, or what dropout keeps of ``hidden``, boolean or bytes, R x d; multiplied by ``scale``.
+        skipped: R x d, added to ``hidden`` after dropout, or None.
+        joint: normalize the gates over all 3d values.
 
     Returns:
         (output, new cell), R x d each, in the type of ``cell``, which autocast leaves in float32. The output comes
@@ -181,10 +200,11 @@ def gate_update(
     rows, width = hidden.shape
     output, new_cell = cell.new_empty(2, rows, width)
     tensors = (output, new_cell, projected, weight.contiguous(), bias.contiguous())
-    state = (hidden.contiguous(), cell.contiguous(), as_bytes(keep))
+    state = (hidden.contiguous(), cell.contiguous(), as_bytes(keep), None if skipped is None else skipped.contiguous())
     numbers = (projected.stride(0), float(scale), float(eps))
     block = triton.next_power_of_2(width)
-    start_programs(_gate_update_kernel, rows, *tensors, *state, *numbers, columns=3 * block, width=width, block=block)
+    constants = {"columns": 3 * block, "width": width, "block": block, "joint": joint}
+    start_programs(_gate_update_kernel, rows, *tensors, *state, *numbers, **constants)
     return output, new_cell
 
 
@@ -201,7 +221,9 @@ def gate_update_backward(
     scale: float,
     eps: float,
     grad_projected: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    skipped: Tensor | None = None,
+    joint: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
     """Compute the gradient of :func:`gate_update`.
 
     Args:
@@ -209,7 +231,8 @@ def gate_update_backward(
         grad_projected: as ``projected``; the first 3d columns are written, the others stay as they are.
 
     Returns:
-        Gradients of ``hidden`` and ``cell``, R x d each, and of ``weight`` and ``bias``, 3 x d each.
+        Gradients of ``hidden``, ``cell`` and ``skipped`` (or None), R x d each, and of ``weight`` and ``bias``, 3 x d
+        each.
     """
     check_rows(projected, grad_projected)
     rows, width = hidden.shape
@@ -218,13 +241,23 @@ def gate_update_backward(
     partial = projected.new_empty(programs, 2, 3, width, dtype=torch.float32)
     grad_hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format)
     grad_below = torch.empty_like(cell, memory_format=torch.contiguous_format)
-    results = (partial, grad_projected, grad_hidden, grad_below)
+    skipped = None if skipped is None else skipped.contiguous()
+    grad_skipped = None if skipped is None else torch.empty_like(skipped)
+    results = (partial, grad_projected, grad_hidden, grad_below, grad_skipped)
     grads = (grad if grad is None else grad.contiguous() for grad in (grad_output, grad_cell))
     inputs = (projected, weight.contiguous(), bias.contiguous(), hidden.contiguous(), cell.contiguous())
     numbers = (rows, grad_projected.stride(0), projected.stride(0), float(scale), float(eps))
-    constants = {"width": width, "block": block, "columns": 3 * block}
+    constants = {"width": width, "block": block, "columns": 3 * block, "joint": joint}
     start_programs(
-        _gate_update_backward_kernel, programs, *results, *grads, *inputs, as_bytes(keep), *numbers, **constants
+        _gate_update_backward_kernel,
+        programs,
+        *results,
+        *grads,
+        *inputs,
+        as_bytes(keep),
+        skipped,
+        *numbers,
+        **constants,
     )
     grad_weight, grad_bias = partial.sum(dim=0)
-    return grad_hidden, grad_below, grad_weight.to(weight.dtype), grad_bias.to(bias.dtype)
+    return grad_hidden, grad_below, grad_skipped, grad_weight.to(weight.dtype), grad_bias.to(bias.dtype)
