@@ -108,6 +108,13 @@ SYSTEMS: dict[str, System] = {
             for_recipe={_FR: {"arch": "depthwise_lstm_transformer_wmt_en_fr_big"}},
         )
     ),
+    "depthwise_lstm_open": System(
+        "depthwise_lstm_transformer_open",
+        _BASE,
+        "open, quiet gates and a direct way from attention to the state; not the paper's",
+        TIED,
+        baseline="depthwise_lstm_base",
+    ),
     # Tables 2, 3 and 5: by their parameter counts, both stacks share one set of gates.
     "depthwise_lstm_6l": _depthwise(
         "_6l", "one set of gates for both stacks, 70.25 M", "Tables 2, 3, 5", scores={_DE: 28.53}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from systems import PRE_NORM, SMOOTHED, Dropout, Stage, System, Training, adam
+from systems import PRE_NORM, SMOOTHED, Dropout, Stage, System, Training, adam, both
 
 _UPDATES = 50_000
 _TIED = ("--share-decoder-input-output-embed",)
@@ -53,6 +53,12 @@ SYSTEMS: dict[str, System] = {
         )
     ),
     "depthwise_lstm": _system("depthwise_lstm_transformer_iwslt_de_en", "layers connected by a depth-wise LSTM"),
+    "depthwise_lstm_open": _system(
+        "depthwise_lstm_transformer_open",
+        "depth-wise LSTM with open, quiet gates and a direct way from attention to the state; not the paper's",
+        *(*both("attention-heads", 4), "--depthwise-hidden-dim", "1024"),
+        baseline="depthwise_lstm",
+    ),
     "mute_1u": _relative(
         _system(
             "mute_transformer_iwslt_de_en",

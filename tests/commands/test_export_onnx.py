@@ -31,16 +31,20 @@ LINES = ["w0 w1", "w3 w1 w2 w7 w7 w6", "w5", "w2 zz w2", "w6 w1 w0 w0 w4 w5 w5 w
 
 LONGEST = 20
 
+#: Family, and what of it after a space -> options.
 FAMILIES: dict[str, dict[str, Any]] = {
     "depthwise_lstm_transformer": {
         "max_relative_positions": 2, "relative_position_terms": "key-value", "encoder_layers": 1, "decoder_layers": 1,
+    },
+    "depthwise_lstm_transformer open": {
+        "depthwise_gate_norm": "joint", "depthwise_attention_skip": True, "encoder_layers": 1, "decoder_layers": 1,
     },
     "sdt_transformer": {"encoder_layers": 2, "decoder_layers": 1},
     "mute_transformer": {"encoder_layers": 1, "decoder_layers": 1},
 }  # fmt: skip
 
 #: Whose exports take a minute.
-OTHERS = ("depthwise_lstm_transformer", "mute_transformer")
+OTHERS = ("depthwise_lstm_transformer", "depthwise_lstm_transformer open", "mute_transformer")
 
 #: Translates with the example in a Python that cannot import torch, fairseq nor this package.
 ALONE = """
@@ -78,7 +82,7 @@ class _Exported(dict[str, Path]):
 
     def __missing__(self, family: str) -> Path:
         folder = self.new_folder(family)
-        checkpoint = checkpoint_of(folder, family, "model.pt", **FAMILIES[family])
+        checkpoint = checkpoint_of(folder, family.partition(" ")[0], "model.pt", **FAMILIES[family])
         exported = {"onnx": ["--format", "onnx"]}
         if family != "depthwise_lstm_transformer":
             exported |= {"int8": ["--format", "onnx", "--int8"]}
@@ -147,6 +151,7 @@ def test_a_batch_of_any_size_is_one_run(folders: dict[str, Path]) -> None:
         ("sdt_transformer", "onnx"),
         ("sdt_transformer", "torch"),
         ("sdt_transformer", "int8"),
+        pytest.param("depthwise_lstm_transformer open", "int8", marks=pytest.mark.long),
         pytest.param("mute_transformer", "int8", marks=pytest.mark.long),
     ],
 )

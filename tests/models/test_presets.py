@@ -43,6 +43,8 @@ D_BASE = BASE | {
     **{"depthwise_hidden_dim": 2048, "depthwise_gate_scope": "stack", "depthwise_sharing": "gates", "dropout": 0.1},
     **{"depthwise_cell": "lstm", "depthwise_hidden_layers": 2, "depthwise_hidden_activation": "glu"},
     **{"decoder_merge": "add", "max_relative_positions": 0},
+    **{"depthwise_forget_bias": 0.0, "depthwise_gate_gain": 1.0, "depthwise_gate_norm": "separate"},
+    **{"depthwise_attention_skip": False},
 }
 D_BIG = D_BASE | BIG | {"depthwise_hidden_dim": 4096, "dropout": 0.3}
 D_BIG_12L = D_BIG | sides(layers=12)
@@ -72,6 +74,7 @@ M_BIG = M_BASE | BIG | BIG_FFN | {"encoder_units": 1}
 #: Each preset, by the tables of the papers.
 EXPECTED: dict[str, dict[str, dict[str, Any]]] = {
     DEPTHWISE: {
+        "open": D_BASE | {"depthwise_forget_bias": 2.0, "depthwise_gate_gain": 0.25, "depthwise_attention_skip": True},
         "iwslt_de_en": D_BASE | IWSLT | {"depthwise_hidden_dim": 1024},
         "wmt_en_de": D_BASE,
         "wmt_en_de_big": D_BIG,

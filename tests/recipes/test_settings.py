@@ -104,7 +104,7 @@ RULES: list[Rule] = [
         "beam": 5, "lenpen": 1.0, "tied": "decoder",
     }),
     ("iwslt14_de_en", "transformer", "fairseq's example", {"norm": "post"}),
-    ("iwslt14_de_en", "depthwise_lstm", "section 2", {"norm": "depth-wise"}),
+    ("iwslt14_de_en", "depthwise_lstm.*", "section 2", {"norm": "depth-wise"}),
     ("iwslt14_de_en", "mute.*", "presets", {"positions": BOTH_16}),
     ("iwslt14_de_en", "transformer_relative|deep.*|sdt", "presets", {"positions": KEY_8}),
     ("iwslt14_de_en", "deep.*|sdt", "names", {"layers": (12, 6)}),

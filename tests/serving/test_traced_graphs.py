@@ -21,6 +21,8 @@ TRACED: dict[str, dict[str, Any]] = {
     "depth-wise": {
         "decoder_merge": "two-cells",
         "depthwise_kernel": "compile",
+        "depthwise_gate_norm": "joint",
+        "depthwise_attention_skip": True,
         "decoder_learned_pos": True,
         "encoder_layers": 1,
         "decoder_layers": 2,

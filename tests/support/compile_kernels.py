@@ -56,6 +56,7 @@ def starts(number: int, turn: int) -> list[tuple[Any, tuple[Any, ...], int, dict
         activated, *arguments, activation=activation, **options, grad_projected=projected.clone()
     )
     options["keep"] = torch.ones(rows, width, dtype=torch.bool) if dropout else None
+    options |= {"joint": dropout, "skipped": cell if dropout else None}
     arguments = (projected, gate_norm, gate_norm, hidden, cell)
     triton_gate_update.gate_update(*arguments, **options)
     # The top layer's cell state has no gradient.

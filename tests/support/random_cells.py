@@ -16,12 +16,14 @@ def build_cell(
     activation: str = "glu",
     input_dim: int | None = None,
     dropout: float = 0.0,
+    joint: bool = False,
+    skip: bool = False,
     kernel: str = "eager",
 ) -> DepthwiseLSTMCell:
     torch.manual_seed(1)
     input_dim = input_dim or 2 * width
     cell = DepthwiseLSTMCell(
-        gates=Gates(input_dim=input_dim, embed_dim=width),
+        gates=Gates(input_dim=input_dim, embed_dim=width, joint=joint),
         hidden_net=HiddenNet(
             input_dim=input_dim,
             embed_dim=width,
@@ -30,6 +32,7 @@ def build_cell(
             dropout=dropout,
             activation_dropout=dropout,
         ),
+        attention_skip=skip,
         kernel=kernel,
     )
     for name, parameter in cell.named_parameters():

@@ -64,12 +64,22 @@ def read_cell(
     if options.get("depthwise_cell") == "rnn":
         return hidden, past
 
-    new = past * read_gate(cell, 1, joined) + hidden * read_gate(cell, 0, joined)
-    return new * read_gate(cell, 2, joined), new
+    if options.get("depthwise_attention_skip"):
+        for start in range(0, attended.size(-1), output.size(-1)):
+            hidden = hidden + attended[..., start : start + output.size(-1)]
+    joint = options.get("depthwise_gate_norm") == "joint"
+    i, f, o = (read_gate(cell, index, joined, joint=joint) for index in range(3))
+    new = past * f + hidden * i
+    return new * o, new
 
 
-def read_gate(cell: nn.Module, index: int, joined: Tensor) -> Tensor:
+def read_gate(cell: nn.Module, index: int, joined: Tensor, *, joint: bool = False) -> Tensor:
     width = cell.gates.norm_weight.size(1)
+    if joint:
+        logits = F.linear(joined, cell.gates.projection.weight)
+        mean, variance = logits.mean(-1, keepdim=True), logits.var(-1, unbiased=False, keepdim=True)
+        own = (logits[..., index * width : (index + 1) * width] - mean) / (variance + 1e-6).sqrt()
+        return torch.sigmoid(own * cell.gates.norm_weight[index] + cell.gates.norm_bias[index])
     rows = cell.gates.projection.weight[index * width : (index + 1) * width]
     weight, bias = cell.gates.norm_weight[index], cell.gates.norm_bias[index]
     return torch.sigmoid(F.layer_norm(F.linear(joined, rows), (width,), weight, bias, 1e-6))

@@ -71,6 +71,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "relative keys": {"max_relative_positions": 2},
     "relative keys and values": {"max_relative_positions": 2, "relative_position_terms": "key-value"},
     "attention bias": {"attention_bias": True},
+    "open": {"depthwise_forget_bias": 2.0, "depthwise_gate_gain": 0.25, "depthwise_attention_skip": True},
+    "joint gate norm, skip, concat": {
+        "depthwise_gate_norm": "joint",
+        "depthwise_attention_skip": True,
+        "decoder_merge": "concat",
+    },
+    "joint gate norm, skip, two cells": {
+        "depthwise_gate_norm": "joint",
+        "depthwise_attention_skip": True,
+        "decoder_merge": "two-cells",
+    },
     "3 and 2 layers": {"encoder_layers": 3, "decoder_layers": 2},
     "rnn, one layer, concat, share all, relative": {
         "depthwise_cell": "rnn",

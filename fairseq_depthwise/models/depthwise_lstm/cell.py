@@ -75,9 +75,9 @@ class Gates(nn.Module):
     def activate(self, projected: Tensor) -> GateValues:
         """Compute the gates from their projections, T x B x 3d."""
         if self.joint:
-            parts = projected.unflatten(-1, (3, self.embed_dim))
-            logits = F.layer_norm(parts, (3, self.embed_dim), self.norm_weight, self.norm_bias, NORM_EPS)
-            input_gate, forget_gate, output_gate = logits.sigmoid().unbind(-2)
+            all_three = projected.unflatten(-1, (3, self.embed_dim))
+            normalized = F.layer_norm(all_three, (3, self.embed_dim), self.norm_weight, self.norm_bias, NORM_EPS)
+            input_gate, forget_gate, output_gate = normalized.sigmoid().unbind(-2)
             return input_gate, forget_gate, output_gate
         if torch.is_grad_enabled():
             # Three norms have a shorter backward pass than one and its scale and shift.

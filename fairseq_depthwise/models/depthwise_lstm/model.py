@@ -39,8 +39,8 @@ from fairseq_depthwise.models.depthwise_lstm.layers import (
 from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS
 from fairseq_depthwise.modules.attention import MultiheadAttention
 
-#: Options that have no meaning without gates.
-_OF_GATES = (
+#: Options that an RNN without gates does not have.
+_OF_THE_LSTM = (
     "depthwise_gate_scope",
     "depthwise_forget_bias",
     "depthwise_gate_gain",
@@ -103,10 +103,10 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
             self._check_gates_of_the_model()
         if self.depthwise_cell == "rnn":
             defaults = {option_field.name: option_field.default for option_field in fields(self)}
-            for name in _OF_GATES:
+            for name in _OF_THE_LSTM:
                 if (value := getattr(self, name)) != defaults[name]:
                     given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-                    raise UserError(f"{given} has no meaning: --depthwise-cell rnn has no gates")
+                    raise UserError(f"{given} belongs to the gates of the LSTM, and --depthwise-cell is rnn")
 
     def _check_gates_of_the_model(self) -> None:
         if self.depthwise_sharing == "none":

@@ -38,8 +38,8 @@ def _means(i, f, o, width: tl.constexpr, joint: tl.constexpr):
     """
     i, f, o = tl.reduce((i, f, o), 0, _add)
     if joint:
-        mean = (i + f + o) / (3 * width)
-        i, f, o = mean * width, mean * width, mean * width
+        third = (i + f + o) / 3
+        i, f, o = third, third, third
     return i / width, f / width, o / width
 
 

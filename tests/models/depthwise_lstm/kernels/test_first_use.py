@@ -52,7 +52,9 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def kernel_of(cell: DepthwiseLSTMCell) -> str:
-    return fused_cell.choose_kernel("auto", DEVICE, fusible=True, gates=cell.gates, net=cell.hidden_net)
+    return fused_cell.choose_kernel(
+        "auto", DEVICE, fusible=True, gates=cell.gates, net=cell.hidden_net, skip=cell.attention_skip
+    )
 
 
 def step(cell: DepthwiseLSTMCell, tensors: tuple[Tensor, ...]) -> Tensor:
@@ -71,7 +73,9 @@ def test_each_kind_of_cell_is_checked_once(checks: list[Any], caplog: pytest.Log
             step(cell, inputs())
         step(cell.bfloat16(), inputs(dtype=torch.bfloat16))
         step(build_cell(width=16, kernel="auto"), inputs(width=16))
-    assert len(set(checks)) == len(checks) == 5
+        step(build_cell(kernel="auto", joint=True), inputs())
+        step(build_cell(kernel="auto", skip=True), inputs())
+    assert len(set(checks)) == len(checks) == 7
     assert LOGGED not in caplog.text
     assert set(fused_cell._first_uses.values()) == {None}
 
@@ -100,7 +104,7 @@ norm_activation = triton_norm_activation.norm_activation
 FAULTS = {
     "inexact": ("gate_update", scaled(triton_gate_update.gate_update, 0, 1.001), "output"),
     "nan": ("gate_update", scaled(triton_gate_update.gate_update, 1, torch.nan), "output below|cell state"),
-    "gradient": ("gate_update_backward", scaled(triton_gate_update.gate_update_backward, 2, 0), "gates.norm_weight"),
+    "gradient": ("gate_update_backward", scaled(triton_gate_update.gate_update_backward, 3, 0), "gates.norm_weight"),
     "exception": ("norm_activation_backward", broken, "RuntimeError: no such instruction"),
     "dropout": ("norm_activation", without_dropout, "output"),
 }
@@ -179,6 +183,6 @@ def test_where_nothing_can_be_checked_now_the_readable_cell_is_used(
     monkeypatch.setattr(fused_cell, "_missing_triton", lambda device: None)
     assert fused_cell.choose_kernel("auto", torch.device("cuda"), **arguments) == "eager"
     assert not checks
-    kind = first_use.kind_of(cell.gates, cell.hidden_net, torch.device("cuda"))
+    kind = first_use.kind_of(cell.gates, cell.hidden_net, torch.device("cuda"), skip=False)
     fused_cell._first_uses[torch.device("cuda"), kind] = None
     assert fused_cell.choose_kernel("auto", torch.device("cuda"), **arguments) == "triton"

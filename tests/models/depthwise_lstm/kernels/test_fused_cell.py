@@ -63,6 +63,8 @@ VARIANTS = {
     "relu": {"activation": "relu"},
     "one-layer": {"activation": "gelu", "hidden_dim": None},
     "concat": {"input_dim": 36},
+    "joint-skip": {"joint": True, "skip": True},
+    "skip-concat-dropout": {"skip": True, "input_dim": 36, "dropout": 0.4},
 }
 
 

@@ -121,10 +121,13 @@ class Case:
         self.assert_close(grads[1], bias.grad, self.bias.dtype)
         self.assert_untouched(self.start, self.projected.size(1))
 
-    def check_gate_update(self, *, grad_output: bool = True, grad_cell: bool = True) -> None:
+    def check_gate_update(
+        self, *, grad_output: bool = True, grad_cell: bool = True, joint: bool = False, skip: bool = False
+    ) -> None:
         """Results and gradients of the gates and what they gate; ``False`` gives None for that gradient."""
         self.surroundings.fill_(UNTOUCHED)
-        options: dict[str, Any] = {"keep": self.keep_hidden, "scale": SCALE, "eps": EPS}
+        options: dict[str, Any] = {"keep": self.keep_hidden, "scale": SCALE, "eps": EPS, "joint": joint}
+        options["skipped"] = self.grad_cell.flip(0) if skip else None  # any other numbers of that size
         arguments = (self.projected, self.gate_weight, self.gate_bias, self.hidden, self.cell)
         output, new_cell = triton_gate_update.gate_update(*arguments, **options)
         grads = triton_gate_update.gate_update_backward(
@@ -135,12 +138,14 @@ class Case:
             grad_projected=self.grad_projected,
         )
 
-        projected, weight, bias, hidden, cell = leaves(*arguments)
+        projected, weight, bias, hidden, cell, skipped = leaves(*arguments, self.grad_cell.flip(0))
+        logits = projected[:, : self.start]
+        values = normalized(logits) if joint else torch.cat([*map(normalized, logits.split(self.width, -1))], dim=-1)
         i, f, o = (
-            1 / (1 + torch.exp(-(normalized(values) * weight[gate] + bias[gate])))
-            for gate, values in enumerate(projected[:, : self.start].split(self.width, dim=-1))
+            1 / (1 + torch.exp(-(normal * weight[gate] + bias[gate])))
+            for gate, normal in enumerate(values.split(self.width, dim=-1))
         )
-        above = cell * f + dropped(hidden, self.keep_hidden) * i
+        above = cell * f + (dropped(hidden, self.keep_hidden) + skipped * skip) * i
         loss = (above * o * self.grad_output.double()).sum() * grad_output
         (loss + (above * self.grad_cell.double()).sum() * grad_cell).backward()
         self.assert_close(output, (above * o).detach())
@@ -148,8 +153,10 @@ class Case:
         self.assert_close(self.grad_projected[:, : self.start], projected.grad[:, : self.start])
         self.assert_close(grads[0], hidden.grad)
         self.assert_close(grads[1], cell.grad)
-        self.assert_close(grads[2], weight.grad, self.gate_weight.dtype)
-        self.assert_close(grads[3], bias.grad, self.gate_bias.dtype)
+        if skip:
+            self.assert_close(grads[2], skipped.grad)
+        self.assert_close(grads[3], weight.grad, self.gate_weight.dtype)
+        self.assert_close(grads[4], bias.grad, self.gate_bias.dtype)
         self.assert_untouched(0, self.start)
 
 
@@ -196,6 +203,12 @@ def test_odd_hidden_width(activation: str) -> None:
 @pytest.mark.parametrize(("rows", "width"), [(0, 12), (1, 12), (4, 2), (5, 32), (3, 65)])
 def test_widths_of_the_gates(rows: int, width: int) -> None:
     Case(rows=rows, width=width).check_gate_update()
+
+
+@pytest.mark.parametrize(("joint", "skip"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dropout", [False, True])
+def test_joint_norm_and_skip(joint: bool, skip: bool, dropout: bool) -> None:
+    Case(width=11, dropout=dropout).check_gate_update(joint=joint, skip=skip)
 
 
 @BOTH
