@@ -199,14 +199,14 @@ def run_one(name: str, work: Path) -> None:
     sizes |= {"--total-num-update": updates, "--warmup-updates": warm_up, "--validate-interval-updates": every}
     options = (
         "--share-all-embeddings --dropout 0.3 --attention-dropout 0 --activation-dropout 0 --optimizer adam "
-        f"--adam-betas (0.9,0.98) --adam-eps 1e-9 --lr {RATE} --lr-scheduler polynomial_decay --clip-norm 0 --no-save "
+        f"--adam-betas (0.9,0.98) --adam-eps 1e-9 --lr {RATE} --lr-scheduler polynomial_decay --clip-norm 0 "
         "--criterion label_smoothed_cross_entropy_with_auxiliary --label-smoothing 0 --valid-subset valid,valid1 "
         "--ignore-unused-valid-subsets "
         "--validate-interval 1000 --cpu --log-format json --log-interval 100 --user-dir fairseq_depthwise --arch "
     )
     pairs = [str(word) for pair in sizes.items() for word in pair]
     sys.argv = ["fairseq-train", str(work / size / "data"), *options.split(), *words.split(), *pairs]
-    sys.argv += ["--log-file", str(work / f"{name}.log")]
+    sys.argv += ["--log-file", str(work / f"{name}.log"), "--save-dir", str(work / name), "--no-epoch-checkpoints"]
     train.cli_main()
 
 
@@ -229,7 +229,8 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        return run_one(options.one, options.work)
+        run_one(options.one, options.work)
+        return
     record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     for size in SIZES:
         prepare(options.work / size)
@@ -241,7 +242,9 @@ def main() -> None:
         log.unlink(missing_ok=True)
         command = [sys.executable, __file__, "--work", str(options.work), "--one", name]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+        commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=RECORD.parent, text=True).strip()
         record[name] = result_of(log) | {"options": SYSTEMS[name.split(":")[1]], "versions": recorded_versions()}
+        record[name]["commit"] = commit
         with atomic_write(RECORD) as file:
             file.write((json.dumps(record, indent=1, sort_keys=True) + "\n").encode())
 
