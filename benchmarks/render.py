@@ -30,7 +30,7 @@ from growth_schedules import (
 )
 from program import run_program, tell
 from record import Record, read_record
-from result_tables import NOTHING, Lines, Tables, losses_by_update, noise, results, whole
+from result_tables import NOTHING, Lines, Tables, forms, losses_by_update, results, whole
 from sweep_page import tables_of as tables_of_sweep  # bench_rows has put the folder on the path
 from sweep_plan import SIZES as SWEPT
 from sweep_plan import Record as Sweep
@@ -47,7 +47,7 @@ def tables_of(record: Record) -> dict[str, str]:
     makers: dict[str, Callable[[Record], Tables]] = {
         "bench": _bench, "training_profile": _profile,
         "probe": _probe, "startup_cost": _startup, "growth": _growth, "results": results, "soak": _soak,
-        "dropout_noise": noise,
+        "proxy": forms,
     }  # fmt: skip
     tables: dict[str, str] = {"setup": _setup(record)}
     for name, lines in makers[setup["program"]](record):

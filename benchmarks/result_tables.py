@@ -1,4 +1,4 @@
-"""Tables of trainings: of ``results.py`` and of ``dropout_noise.py``, and losses by update of any program."""
+"""Tables of trainings: of ``results.py`` and of ``proxy.py``, and losses by update of any program."""
 
 from __future__ import annotations
 
@@ -30,14 +30,20 @@ def losses_by_update(curves: Mapping[str, Mapping[int, float]]) -> Lines:
     return lines
 
 
-def noise(record: Record) -> Tables:
-    sites = list(record["rows"][0]["encoder"])
-    lines = [["model", "dropout", *(f"{side}, {site}" for side in ("encoder", "decoder") for site in sites)]]
-    for name, dropout in dict.fromkeys((row["model"], row["dropout"]) for row in record["rows"]):
-        found = [row for row in record["rows"] if (row["model"], row["dropout"]) == (name, dropout)]
-        cells = [spread([row[side][site] for row in found], 2) for side in ("encoder", "decoder") for site in sites]
-        lines.append([f"`{name}`", f"{dropout:g}", *cells])
-    yield "ratios", lines
+def forms(record: Record) -> Tables:
+    """Make a table of each size of ``proxy.py``, and one of its search: losses and the difference from a base."""
+    runs = {tuple(name.split(":")): run for name, run in record["runs"].items()}
+    for size, title, base in (("long", "long", "stock"), ("short", "short", "stock"), ("long", "search", "open")):
+        chosen = [key for key in runs if key[0] == size and (title == "search") == key[1].startswith("open-")]
+        updates = [update for update, _ in runs[chosen[0]]["valid"]] if chosen else []
+        lines = [["form", "seed", *map(str, updates), "training sentences", f"from `{base}`", "options"]]
+        for key in sorted(chosen, key=lambda key: (list(record["runs"]).index(":".join((*key[:2], "1"))), key[2])):
+            losses, last = [loss for _, loss in runs[key]["valid"]], runs[key]["seen"][-1][1]
+            other = runs.get((size, base, key[2]))
+            difference = NOTHING if other is None or key[1] == base else f"{losses[-1] - other['valid'][-1][1]:+.3f}"
+            cells = [f"{loss:.3f}" for loss in (*losses, last)]
+            lines.append([f"`{key[1]}`", key[2], *cells, difference, f"`{runs[key]['options']}`"])
+        yield title, lines
 
 
 def results(record: Record) -> Tables:
