@@ -17,7 +17,7 @@ BENCH_full := --size base --rows all --rounds 5
 # Tests of behavior that need no training, no processes and no recipe: for every commit.
 UNIT := analysis checkpoints criterions elastic evaluation fairseq_compat growth models modules optim reports serving tasks
 
-.PHONY: demo check test test-long soak setup lint matrix bench bench-gpu sweep-gpu pages clean
+.PHONY: demo check test test-long soak setup lint matrix bench bench-gpu sweep sweep-gpu pages clean
 
 demo: $(READY)
 	$(BIN)/python examples/quickstart/demo.py --corpus "$(CORPUS)"
@@ -61,15 +61,16 @@ bench: $(READY)
 	$(BIN)/python benchmarks/bench.py $(BENCH_$(BENCH))
 	$(BIN)/python benchmarks/render.py docs/benchmarks.md
 
-# The tables of all pages, and the figures of results.md, from docs/records.
+# The tables of all pages, from docs/records.
 pages: $(READY)
 	$(BIN)/python benchmarks/render.py README.md docs/*.md
-	$(BIN)/python recipes/sweep.py --records docs/records --figures docs/figures
 
-# The protocol of docs/results.md at base width. SWEEP="--jobs 4 --gpus 2": trainings at a time, and GPUs that they share.
-SWEEP ?= --jobs 3 --gpus 1
+# The registered comparison of docs/results.md; for a GPU at base width. SWEEP="--jobs 2": trainings at a time.
+sweep: $(READY)
+	$(BIN)/python recipes/sweep.py recipes/plans/multi30k.toml recipes/plans/tatoeba_de_en.toml $(SWEEP)
+
 sweep-gpu: $(READY)
-	$(BIN)/python recipes/sweep.py --recipes mixed_de_en $(SWEEP) -- --num-workers 0
+	$(BIN)/python recipes/sweep.py recipes/plans/mixed_de_en.toml --jobs 3 --gpus 1 $(SWEEP)
 
 # First whether there is a GPU: without one the tests would run in Triton's interpreter, and say nothing about it.
 bench-gpu: $(READY)

@@ -26,8 +26,8 @@ BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
 #: What scores with COMET. It needs NumPy 1, of which there is none for Python 3.13, and pkg_resources of setuptools.
 COMET = ['unbabel-comet>=2.2.7,<3; python_version < "3.13"', "setuptools<81"]
 
-#: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with.
-RECIPES = ["tensorboardX>=2.6,<3"]
+#: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with; what reads the plans of sweep.py.
+RECIPES = ["tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
 
 #: What translates large texts on several machines.
 RAY = ["ray>=2.55,<3"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "recipes" / "lib"))
+sys.path += [str(Path(__file__).resolve().parent.parent / folder) for folder in ("recipes/lib", "recipes")]
 import small_systems  # the folder is on the path by the line above
 
 #: Parts of a run; the encoder alone is a case of decoding.

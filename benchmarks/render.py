@@ -1,8 +1,8 @@
 """Makes tables from records, and puts them into pages between their markers.
 
 A table stands between ``<!-- RECORD TABLE -->`` and ``<!-- end of RECORD TABLE -->``; RECORD is the name of a file in
-``records/`` or ``docs/records/`` beside the page, of a benchmark or of ``recipes/sweep.py``. Where there is no such
-record, what stands there stays: it is written by hand.
+``records/`` or ``docs/records/`` beside the page, or ``protocol_`` and the name of a plan of ``recipes/sweep.py``. Where
+there is no such record, what stands there stays: it is written by hand.
 
     python benchmarks/render.py README.md docs/*.md
 """
@@ -31,9 +31,6 @@ from growth_schedules import (
 from program import run_program, tell
 from record import Record, read_record
 from result_tables import NOTHING, Lines, Tables, forms, losses_by_update, results, whole
-from sweep_page import tables_of as tables_of_sweep  # bench_rows has put the folder on the path
-from sweep_plan import SIZES as SWEPT
-from sweep_plan import Record as Sweep
 from turns import quartiles, ratios
 
 from fairseq_compat import UserError
@@ -373,9 +370,11 @@ def render_page(page: Path) -> int:
 
 def _tables_named(folder: Path, name: str) -> dict[str, str] | None:
     """Return the tables of a record, None where there is none."""
-    path = folder / f"{name}.json"
-    if (recipe := name.removeprefix("sweep_")) in SWEPT and path.exists():
-        return tables_of_sweep(Sweep(path, recipe))
+    import sweep  # bench_rows has put the folder on the path
+
+    plan = sweep.PLANS / f"{name.removeprefix('protocol_')}.toml"
+    if name.startswith("protocol_") and plan.exists():
+        return sweep.tables_of(sweep.Plan(plan, sweep.RESULTS))
     record = read_record(folder, name)
     return None if record is None else tables_of(record)
 

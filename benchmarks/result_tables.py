@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from record import Record
-from sweep_numbers import spread  # bench_rows has put the folder on the path
+
+from fairseq_depthwise.tables import spread
 
 NOTHING = "-"
 

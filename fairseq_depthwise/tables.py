@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 from collections.abc import Mapping, Sequence
 
 
@@ -17,6 +18,14 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first line is the header."""
     rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """Return the mean and, of several values, their standard deviation; "-" of none."""
+    if not values:
+        return "-"
+    deviation = f" ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):,.{digits}f}{deviation}"
 
 
 def csv_text(lines: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:

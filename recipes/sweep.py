@@ -1,365 +1,397 @@
-"""Runs the protocol of docs/results.md: every system of the small recipes, with tuned peak rates and several seeds.
+"""Runs a registered plan: a grid for each system, then trainings of several seeds, and tables of what has ended.
 
-    python recipes/sweep.py --jobs 2                         Multi30k and Tatoeba, two trainings at a time
-    python recipes/sweep.py --jobs 12 --gpus 1               on a GPU that twelve trainings share
-    python recipes/sweep.py --recipes mixed_de_en --gpus 1   at base width, which needs a GPU
-    python recipes/sweep.py --recipes multi30k --systems transformer depthwise_lstm --seeds 1
-    python recipes/sweep.py --status                         what is done, running and left
-    python recipes/sweep.py --tables                         the tables, of what is in the records so far
-    python recipes/sweep.py --figures runs/figures           the figures
+    python recipes/sweep.py recipes/plans/multi30k.toml recipes/plans/tatoeba_de_en.toml
+    python recipes/sweep.py recipes/plans/multi30k.toml --jobs 12 --gpus 1 --results results
+    python recipes/sweep.py recipes/plans/multi30k.toml --table
 
-Each training has one thread and the lowest priority unless options say otherwise. What has ended is in the records,
-one JSON file for each recipe, and is not done again, unless it has failed and --retry-failed is given; a training that
-was stopped goes on. Of a training that has ended the checkpoints are removed, but for the mean and the best one of full
-length. What follows -- is given to every fairseq-train.
+Each training is a process with the lowest priority and one thread; its result is a JSON file, and what has one is not
+trained again. A training that was stopped goes on from its last checkpoint. The final trainings of a system begin when
+its grid is complete, with the combination that has the lowest validation loss.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fcntl
+import hashlib
+import importlib
+import itertools
 import json
+import math
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from datetime import datetime, timedelta
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+from scipy.stats import ttest_1samp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from recipe_step import run_step, say  # the folder is on the path by the line above
-from sweep_figures import write_figures
-from sweep_page import tables_of
-from sweep_plan import SEEDS, SHORT, SIZES, SYSTEMS, Record, Run, all_runs
-from sweep_training import RECIPE_FOLDERS, Training, train_and_score
+from run_folder import languages_of
 
-from fairseq_compat import UserError
+from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
-from recipes import RECIPES
+from fairseq_compat.process import processor_facts
+from fairseq_compat.versions import recorded_versions
+from fairseq_depthwise.evaluation.checkpoint_summary import summarize
+from fairseq_depthwise.evaluation.scores import TranslationMetric
+from fairseq_depthwise.evaluation.sentence_counts import bootstrap_interval, count_sentences, from_text, to_text
+from fairseq_depthwise.evaluation.translations import read_lines
+from fairseq_depthwise.tables import markdown, spread
+from recipes import RECIPES, system_of
+
+tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+HERE = Path(__file__).resolve().parent
+PLANS = HERE / "plans"
+RESULTS = HERE.parent / "docs" / "records" / "protocol"
 
 
-def main() -> None:
-    arguments, extra = _split(sys.argv[1:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    small = [recipe for recipe in SIZES if not RECIPES[recipe].needs_gpu]
-    parser.add_argument(
-        "--recipes",
-        nargs="+",
-        choices=SIZES,
-        help="default: those that need no GPU, and to be shown those that were begun",
-    )
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
-    parser.add_argument("--seeds", nargs="+", type=_seed, default=list(SEEDS), metavar="N")
-    parser.add_argument("--work", type=Path, default=Path("runs/sweep"), help="where trainings keep their files")
-    parser.add_argument("--records", type=Path, help="folder of the records (default: WORK/records)")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time (default: 1)")
-    parser.add_argument("--threads", type=int, default=1, help="of each training (default: 1)")
-    parser.add_argument("--gpus", type=int, default=0, help="that the trainings share (default: 0, the CPU)")
-    parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
-    parser.add_argument("--retry-failed", action="store_true", help="train again what ended with an error")
-    parser.add_argument("--status", action="store_true", help="print what is done, running and left, and end")
-    parser.add_argument("--tables", action="store_true", help="print the tables, of all systems, and end")
-    parser.add_argument("--figures", type=Path, help="draw the figures, of all systems, into this folder, and end")
-    options = parser.parse_args(arguments)
-    for name in ("work", "records", "figures"):
-        if (path := getattr(options, name)) is not None and str(path) in ("", "."):
-            raise UserError(f"--{name} names no file or folder of its own; give its path")
-    for name in ("jobs", "threads"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name} {getattr(options, name)} must be at least 1")
-    if options.gpus < 0:
-        raise UserError(f"--gpus {options.gpus} must be at least 0")
-    if not 0 <= options.nice <= 19:
-        raise UserError(f"--nice {options.nice} must be from 0 to 19")
-    folder = options.records or options.work / "records"
-    for name, path in (("work", options.work), ("records", folder), ("figures", options.figures)):
-        if path is not None and path.exists() and not path.is_dir():
-            raise UserError(f"--{name} {path} is a file; give a folder")
-    files = {recipe: folder / f"sweep_{recipe}.json" for recipe in SIZES}
-    shown = options.figures or options.tables or options.status
-    begun = [name for name in SIZES if files[name].exists() or (options.work / name).exists()] if shown else []
-    recipes = options.recipes or [name for name in SIZES if name in small or name in begun]
-    records = {recipe: Record(files[recipe], recipe) for recipe in recipes}
-    runs = list(all_runs(recipes, options.systems, options.seeds))
-    if shown:
-        try:
-            if options.figures:
-                write_figures(options.figures, list(records.values()))
-            if options.tables:
-                for recipe, record in records.items():
-                    print(f"{recipe}\n\n" + "\n".join(tables_of(record).values()))
-            if options.status:
-                print(status(runs, records, options.work, options.jobs))
-        except UserError:
-            raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, zlib.error) as error:
-            where = ", ".join(str(record.path) for record in records.values())
-            raise UserError(f"{where}: a value in it is none that a sweep writes ({error!r})") from error
-        return
-    if (large := set(recipes) - set(small)) and not options.gpus and os.environ.get("CPU") != "1":
-        raise UserError(f"--recipes {' '.join(large)} needs --gpus 1 or more, or CPU=1 to train for weeks")
-    if options.gpus:
-        import torch
+@dataclass(frozen=True)
+class Run:
+    """A training of a plan.
 
-        if options.gpus > (there := torch.cuda.device_count()):
-            raise UserError(f"--gpus {options.gpus}: PyTorch finds {there} on this machine")
-    if options.retry_failed:
-        for record in records.values():
-            record.forget_failures()
-    Sweep(runs, records, options, extra).train()
+    Attributes:
+        system, seed: what is trained.
+        values: the grid's axes -> values; None for a final training, which takes the best.
+    """
+
+    system: str
+    seed: int
+    values: tuple[tuple[str, float], ...] | None = None
+
+    @property
+    def name(self) -> str:
+        if self.values is None:
+            return f"{self.system}-seed{self.seed}"
+        return "-".join([self.system, *(f"{axis}{value:g}" for axis, value in self.values)])
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate our options from those behind ``--``."""
-    ours = list(arguments)
-    if "--" not in ours:
-        return ours, []
-    place = ours.index("--")
-    return ours[:place], ours[place + 1 :]
+class Plan:
+    """A plan and the results that it has so far.
+
+    Args:
+        path: of the TOML file.
+        results: folder of all plans' results.
+    """
+
+    def __init__(self, path: Path, results: Path) -> None:
+        self.content = tomllib.loads(path.read_text(encoding="utf-8"))
+        self.recipe: str = self.content["recipe"]
+        self.results = results / self.recipe
+        self.systems: dict[str, str] = self.content["systems"]
+        self.axes: dict[str, list[float]] = {
+            axis: values for axis, values in self.content["grid"].items() if axis != "updates"
+        }
+        registered = {name: value for name, value in self.content.items() if name != "extended"}
+        self.digest = hashlib.sha256(json.dumps(registered, sort_keys=True).encode()).hexdigest()[:16]
+
+    def grid(self, system: str) -> list[Run]:
+        """Return the trainings of a system's grid, those of its extension last."""
+        combinations = [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*self.axes.values())]
+        combinations += self.content["extended"].get(system, [])
+        return [Run(system, 1, tuple((axis, float(values[axis])) for axis in self.axes)) for values in combinations]
+
+    def runs(self) -> Iterator[Run]:
+        """Yield all trainings: the grids, a combination of all systems before the next, then the seeds."""
+        grids = [self.grid(system) for system in self.systems]
+        yield from (run for some in itertools.zip_longest(*grids) for run in some if run is not None)
+        yield from (Run(system, seed) for seed in self.content["final"]["seeds"] for system in self.systems)
+
+    def result(self, run: Run) -> dict[str, Any] | None:
+        """Return the result of a training, None before it has ended.
+
+        Raises:
+            UserError: it is of a plan that said something else.
+        """
+        path = self.results / f"{run.name}.json"
+        if not path.exists():
+            return None
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if result.get("plan") != self.digest:
+            raise UserError(
+                f"{path} is of the plan {result.get('plan')}, and this one is {self.digest}: they cannot be compared; "
+                "give another folder with --results"
+            )
+        return result
+
+    def best(self, system: str) -> Run | None:
+        """Return the combination with the lowest validation loss; None before the grid is complete."""
+        found = [(run, result) for run in self.grid(system) if (result := self.result(run)) is not None]
+        run, result = min(found, key=lambda pair: loss_of(pair[1]), default=(None, {"failed": ""}))
+        return run if len(found) == len(self.grid(system)) and "failed" not in result else None
+
+    def at_edge(self, best: Run) -> bool:
+        """Return whether a combination has the lowest or the highest value of an axis that was tried."""
+        for axis, value in best.values or ():
+            tried = {dict(run.values or ())[axis] for run in self.grid(best.system)}
+            if len(tried) > 1 and value in (min(tried), max(tried)):
+                return True
+        return False
+
+    def command(self, run: Run, values: Mapping[str, float], work: Path, folder: Path, on_gpu: bool) -> list[str]:
+        """Return the command that trains, or goes on; those of all systems differ in the model only."""
+        recipe, system = RECIPES[self.recipe], system_of(self.recipe, run.system)
+        updates = self.content["grid" if run.values else "final"]["updates"]
+        source, target = languages_of(work / "data-bin")
+        command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
+        command += [*system.options, *shlex.split(self.systems[run.system]), *shlex.split(self.content["options"])]
+        command += [word for axis, value in values.items() for word in (f"--{axis}", f"{value:g}")]
+        command += [f"--max-update={updates}", f"--total-num-update={updates}", f"--seed={run.seed}"]
+        command += [f"--warmup-updates={round(self.content['warm_up'] * updates)}"]
+        command += [f"--source-lang={source}", f"--target-lang={target}", *recipe.text, recipe.subwords[0]]
+        command += [f"{work}/data-bin/{recipe.subwords[1]}", "--save-dir", f"{folder}/checkpoints"]
+        return [*command, "--log-file", f"{folder}/train.log", *([] if on_gpu else ["--cpu"])]
 
 
-def _seed(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return number
+def loss_of(result: Mapping[str, Any]) -> float:
+    """Return the validation loss at the end; infinite for a training that ended with an error."""
+    return math.inf if "failed" in result else float(result["valid"][-1][1])
 
 
 class Sweep:
-    """Trains what is missing.
+    """Trains what is missing of some plans, each training in a process that a thread waits for."""
 
-    Args:
-        runs: all trainings, in their order.
-        records: recipe -> what is known.
-        options: of the command line.
-        extra: options for every training.
-    """
+    def __init__(self, plans: Sequence[Plan], work: Path, gpus: int) -> None:
+        self.plans, self.work, self.gpus = plans, work, gpus
+        self.running: dict[Future[None], tuple[Plan, Run, int]] = {}
+        self.processes: set[subprocess.Popen[bytes]] = set()
+        self.starting = threading.Lock()  # no process begins while all are ended
+        self.ended = 0  # a signal
 
-    def __init__(
-        self, runs: Sequence[Run], records: dict[str, Record], options: argparse.Namespace, extra: Sequence[str]
-    ) -> None:
-        self.runs, self.records, self.options, self.extra = runs, records, options, extra
-        self.running: dict[Future[dict[str, Any] | None], Training] = {}
-        self.stopping = False
-        self.lock = -1
-
-    def train(self) -> None:
-        """Train until nothing is left, or a signal comes: then the trainings end, and go on another time."""
-        work: Path = self.options.work
-        work.mkdir(parents=True, exist_ok=True)
-        with only_one(work) as self.lock, ThreadPoolExecutor(self.options.jobs) as pool, self.none_left():
-            os.nice(self.options.nice)
+    def train(self, jobs: int) -> None:
+        """Train until nothing is left or a signal comes, which ends the trainings; they go on another time."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        with open(self.work / ".sweep.lock", "w") as self.lock, ThreadPoolExecutor(jobs) as pool:
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise UserError(f"--work {self.work} is in use by a sweep, or by a training that one left") from error
+            for plan in self.plans:
+                prepare(plan, self.work / plan.recipe)
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *received: self.stop())
-            for recipe in dict.fromkeys(run.recipe for run in self.runs):
-                prepare(recipe, work / recipe)
-                self.records[recipe].require_text(
-                    (work / recipe / "text" / "train.report.txt").read_text().splitlines()
-                )
-            while not self.stopping:
-                while len(self.running) < self.options.jobs and (run := self.next_run()) is not None:
-                    self.start(run, pool)
-                if not self.running:
-                    break
-                self.collect()
-        if self.stopping:
-            raise KeyboardInterrupt
-        say(status(self.runs, self.records, work, self.options.jobs))
+                signal.signal(number, lambda received, frame: setattr(self, "ended", received))
+            try:
+                while not self.ended:
+                    while len(self.running) < jobs and (begun := self.next_run()) is not None:
+                        places = set(range(jobs)) - {place for *_, place in self.running.values()}
+                        self.running[pool.submit(self.train_one, *begun, min(places))] = (*begun, min(places))
+                    if not self.running:
+                        return
+                    for future in wait(self.running, timeout=1, return_when=FIRST_COMPLETED).done:
+                        del self.running[future]
+                        future.result()
+            finally:
+                with self.starting:
+                    self.ended = self.ended or signal.SIGTERM
+                    for process in self.processes:
+                        os.killpg(process.pid, signal.SIGTERM)
+        say("sweep: stopped; the same command goes on")
+        sys.exit(128 + self.ended)
 
-    @contextlib.contextmanager
-    def none_left(self) -> Iterator[None]:
-        """End the trainings that still run when something else has ended: an error of one, or a signal."""
-        try:
-            yield
-        finally:
-            for training in self.running.values():
-                training.stop()
-
-    def stop(self) -> None:
-        self.stopping = True
-        for training in self.running.values():
-            training.stop()
-
-    def next_run(self) -> Run | None:
-        """Return the first training that is neither done nor running and whose peak rate is known."""
-        begun = {training.run for training in self.running.values()}
-        for run in self.runs:
-            record = self.records[run.recipe]
-            if run not in begun and record.of(run) is None and (run.rate or record.rate(run.system)):
-                return run
+    def next_run(self) -> tuple[Plan, Run] | None:
+        """Return a training that can begin: one of a grid, or one whose grid is complete."""
+        begun = [(plan, run) for plan, run, _ in self.running.values()]
+        for plan in self.plans:
+            for run in plan.runs():
+                if (plan, run) not in begun and plan.result(run) is None and (run.values or plan.best(run.system)):
+                    return plan, run
         return None
 
-    def start(self, run: Run, pool: ThreadPoolExecutor) -> None:
-        rate = run.rate or self.records[run.recipe].rate(run.system)
-        assert rate is not None
-        work = self.options.work / run.recipe
-        shared = [training.gpu for training in self.running.values()]
-        gpu = min(range(self.options.gpus), key=shared.count, default=None)
-        training = Training(run, rate, work / "systems" / run.name, self.lock, gpu)
-        if training.is_foreign():
-            raise UserError(f"{training.folder} has files of a training that no sweep began; give another --work")
-        say(f"{_now()} {run.recipe}/{run.name} begins or goes on, peak rate {rate:g}")
-        self.running[pool.submit(self.run, training, work)] = training
+    def train_one(self, plan: Plan, run: Run, place: int) -> None:
+        """Train, or go on with a training, and write its result."""
+        work = self.work / plan.recipe
+        folder = work / "protocol" / run.name
+        folder.mkdir(parents=True, exist_ok=True)
+        last = folder / "checkpoints" / "checkpoint_last.pt"
+        before = checkpoints.updates_in(checkpoints.load_checkpoint(last, mapped=True)) if last.exists() else 0
+        say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name} from update {before}")
+        gpu = {"CUDA_VISIBLE_DEVICES": str(place % self.gpus)} if self.gpus else {}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **gpu}
+        chosen = run if run.values else plan.best(run.system)
+        values = dict(chosen.values or ()) if chosen else {}
+        status, seconds = self.run(plan.command(run, values, work, folder, bool(gpu)), folder, environment)
+        if self.ended or not 0 <= status < 128:
+            raise UserError(f"{plan.recipe}/{run.name} was ended by a signal; the same command goes on")
+        described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
+        result: dict[str, Any] = {"plan": plan.digest, "system": run.system, "seed": run.seed, "values": values}
+        result |= {"commit": described.stdout.strip(), "versions": recorded_versions(), "from_update": before}
+        result |= {"processor": processor_facts().get("model name"), "seconds": round(seconds, 1), "gpus": self.gpus}
+        if status:
+            result["failed"] = (folder / "output.log").read_text(errors="replace").strip().splitlines()[-1][:300]
+        else:
+            result |= measured(folder)
+            if run.values is None:
+                result |= self.scored(plan, work, folder, environment)
+        plan.results.mkdir(parents=True, exist_ok=True)
+        with atomic_write(plan.results / f"{run.name}.json") as file:
+            file.write((json.dumps(result) + "\n").encode())
+        if run.values and not status:
+            shutil.rmtree(folder / "checkpoints")  # made by this program
+        say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name}: {result.get('failed') or result['valid'][-1]}")
 
-    def run(self, training: Training, work: Path) -> dict[str, Any] | None:
-        """Train, keep what came of it beside the training, and remove the checkpoints that nothing reads again."""
-        kept = training.folder / "result.json"  # which outlives a kill before it is in the record, or another record
-        if not kept.exists():
-            result = train_and_score(training, work, self.options.threads, self.extra)
-            if result is None:
-                return None
-            result |= about(training.gpu, self.extra)
-            if "failed" in result:
-                return result
-            with atomic_write(kept) as file:
-                file.write(json.dumps(result).encode())
-        try:
-            result = json.loads(kept.read_text(encoding="utf-8"))
-            if not isinstance(result, dict) or "updates" not in result:
-                raise ValueError("no result")
-        except (OSError, ValueError, RecursionError) as error:
-            raise UserError(f"{kept} is not what a sweep wrote; remove its folder to train again") from error
-        for path in (training.folder / "checkpoints").glob("checkpoint*.pt"):
-            if training.run.rate is not None or path.name != "checkpoint_best.pt":
-                path.unlink()
-        return result
+    def run(self, command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, float]:
+        """Run a command that a signal to the sweep ends; return its status and the processor's seconds."""
+        with self.starting, (folder / "output.log").open("ab") as log:
+            if self.ended:
+                return -self.ended, 0.0
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                pass_fds=(self.lock.fileno(),),  # so that it is held as long as the training runs
+            )  # fmt: skip
+            self.processes.add(process)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with self.starting:  # its number is its own as long as it is not collected
+            self.processes.remove(process)
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return process.returncode, usage.ru_utime + usage.ru_stime
 
-    def collect(self) -> None:
-        """Wait for a training to end, and keep what came of it."""
-        done, _ = wait(self.running, timeout=1, return_when=FIRST_COMPLETED)
-        for future in done:
-            training = self.running.pop(future)
-            result = future.result()
-            if result is None:
-                continue
-            run = training.run
-            self.records[run.recipe].add(run, result)
-            say(f"{_now()} {run.recipe}/{run.name} {_in_words(result)}")
-            say(status(self.runs, self.records, self.options.work, self.options.jobs).splitlines()[-1])
-
-
-@contextlib.contextmanager
-def only_one(work: Path) -> Iterator[int]:
-    """Keep others from training in the same folder at the same time.
-
-    Yields:
-        the descriptor that holds the lock. What inherits it holds the lock, too: the trainings of a sweep that was
-        killed, which go on without it.
-
-    Raises:
-        UserError: one does.
-    """
-    # Never through a link, so that no other file can be meant.
-    descriptor = os.open(work / ".sweep.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    with open(descriptor, "r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(
-                f"--work {work} is in use by process {file.read().strip()[:20]}, or by what that one has started; "
-                "wait for it, or end it"
-            ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield file.fileno()
+    def scored(self, plan: Plan, work: Path, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+        """Translate the test sets with the last checkpoint, and score them each and together."""
+        source, target = languages_of(work / "data-bin")
+        bleu, chrf = TranslationMetric("sacrebleu"), TranslationMetric("chrf")
+        command = [sys.executable, "-m", "fairseq_depthwise", "translate", f"{folder}/checkpoints/checkpoint_last.pt"]
+        command += ["--beam", str(plan.content["beam"]), "--lenpen", str(plan.content["lenpen"]), "--force"]
+        scores: dict[str, float] = {}
+        translations, references = [], []
+        for test in plan.content["tests"]:
+            text, output = work / "text" / f"test.{test}.raw", folder / f"{test}.txt"
+            if self.run([*command, f"{text}.{source}", "--output", str(output)], folder, environment)[0]:
+                raise UserError(f"{test} was not translated; the end of {folder}/output.log says why")
+            translations += (found := read_lines(str(output)))
+            references += (expected := read_lines(f"{text}.{target}"))
+            scores[test] = bleu.score(found, [expected]).score
+        both = {metric.name: metric.score(translations, [references]) for metric in (bleu, chrf)}
+        scores |= {name: score.score for name, score in both.items()}
+        signatures = {name: score.signature for name, score in both.items()}
+        counts = to_text(count_sentences(bleu, translations, references))
+        return {"scores": scores, "signatures": signatures, "sentences": counts}
 
 
-def prepare(recipe: str, work: Path) -> None:
-    """Make the recipe's data, unless they are there."""
-    command = ["bash", str(RECIPE_FOLDERS / recipe / "prepare.sh")]
+def prepare(plan: Plan, work: Path) -> None:
+    """Make the recipe's data, and beside them ``protocol-bin``, whose second validation set is training sentences."""
     environment = {"PYTHON": sys.executable, **os.environ, "WORK": str(work)}
-    if code := subprocess.run(command, env=environment, stdout=sys.stderr).returncode:
-        raise UserError(f"{' '.join(command)} ended with status {code}; what it printed above says why")
+    script = str(HERE / plan.recipe / "prepare.sh")
+    if subprocess.run(["bash", script], env=environment, stdout=sys.stderr).returncode:
+        raise UserError(f"{script} failed; what it printed above says why")
+    data, unfinished = work / "protocol-bin", work / "protocol-bin.unfinished"
+    if data.exists():
+        return
+    source, target = languages_of(work / "data-bin")
+    for language in (source, target):
+        lines = (work / f"text/bpe.train.{language}").read_bytes().split(b"\n")[:1000]
+        (work / f"seen.{language}").write_bytes(b"".join(line + b"\n" for line in lines))
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a sweep that was killed here
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary", "--destdir", str(unfinished)]
+    command += ["--source-lang", source, "--target-lang", target, "--srcdict", f"{work}/data-bin/dict.{source}.txt"]
+    command += ["--trainpref", f"{work}/text/bpe.train", "--validpref", f"{work}/text/bpe.valid,{work}/seen"]
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        raise UserError("fairseq-preprocess failed; what it printed above says why")
+    unfinished.rename(data)
 
 
-def about(gpu: int | None, extra: Sequence[str]) -> dict[str, Any]:
-    """Return what a training ran on, and with which version of this repository."""
-    import torch
-
-    from fairseq_compat.process import processor_facts
-    from fairseq_compat.versions import recorded_versions
-
-    commit = "unknown"
-    described = ["git", "describe", "--always", "--dirty"]
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # no git, or no repository
-        commit = subprocess.check_output(described, cwd=RECIPE_FOLDERS, stderr=subprocess.DEVNULL, text=True).strip()
-    processor = processor_facts()
-    facts = {
-        "commit": commit,
-        "processor": processor.get("model name", "unknown") if gpu is None else torch.cuda.get_device_name(gpu),
-        "amx_bf16": "amx_bf16" in processor.get("flags", "").split(),
-        "versions": recorded_versions(),
-        "ended": datetime.now().isoformat(timespec="seconds"),
-    }
-    batch = [f"BATCH_TOKENS={tokens}"] if (tokens := os.environ.get("BATCH_TOKENS")) else []
-    return facts | ({"options": [*batch, *extra]} if batch or extra else {})
+def measured(folder: Path) -> dict[str, Any]:
+    """Return what the log and the last checkpoint say of a training: losses in bits a token, by update."""
+    losses: dict[str, dict[int, float]] = {"valid": {}, "valid1": {}}
+    for line in (folder / "train.log").read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line) if line.startswith("{") and "_nll_loss" in line else {}
+        for subset, found in losses.items():
+            if f"{subset}_nll_loss" in entry:
+                found[int(entry[f"{subset}_num_updates"])] = float(entry[f"{subset}_nll_loss"])
+    last = str(folder / "checkpoints" / "checkpoint_last.pt")
+    summary = summarize(checkpoints.load_checkpoint(last, mapped=True), last)
+    about = {"parameters": summary.parameters, "updates": summary.updates}
+    return {**about, "valid": sorted(losses["valid"].items()), "seen": sorted(losses["valid1"].items())}
 
 
-def status(runs: Sequence[Run], records: dict[str, Record], work: Path, jobs: int) -> str:
-    """Return a line for each training that is done, running or failed, and when all should be done."""
-    lines, left, done, per_update = [], 0.0, 0, _seconds_per_update(records)
-    for run in runs:
-        result = records[run.recipe].of(run)
-        updates = SIZES[run.recipe].updates // (1 if run.rate is None else SHORT)
-        if result is not None:
-            done += 1
-            lines.append(f"  {run.recipe}/{run.name}: {_in_words(result)}")
+def tables_of(plan: Plan) -> dict[str, str]:
+    """Return the tables ``grid`` and ``final`` of what has ended, in Markdown."""
+    combinations = list(dict.fromkeys(run.values for system in plan.systems for run in plan.grid(system)))
+    lines = [["system", *(", ".join(f"{axis} {value:g}" for axis, value in values or ()) for values in combinations)]]
+    for system in plan.systems:
+        best, cells = plan.best(system), []
+        for values in combinations:
+            result = plan.result(Run(system, 1, values))
+            loss = "-" if result is None else "failed" if "failed" in result else f"{loss_of(result):.3f}"
+            edge = " (edge)" if best and plan.at_edge(best) else ""
+            cells.append(f"**{loss}**{edge}" if best and best.values == values else loss)
+        lines.append([f"`{system}`", *cells])
+    ended = [plan.result(run) is not None for run in plan.runs()]
+    about = f"\n{sum(ended)} of {len(ended)} trainings have ended, final ones included.\n"
+    return {"grid": markdown(lines) + about, "final": _final(plan)}
+
+
+def _final(plan: Plan) -> str:
+    metric = plan.content["primary"]["metric"]
+    lines = [["system", "parameters", *plan.axes, "seeds", "validation loss", "training sentences", metric, "chrf",
+              "minutes"]]  # fmt: skip
+    for system in plan.systems:
+        found = list(_finals(plan, system).values())
+        if not found:
             continue
-        each = per_update.get((run.recipe, run.system)) or per_update.get(None) or 0.0
-        behind = _updates_behind(work / run.recipe / "systems" / run.name)
-        if behind:
-            lines.append(f"  {run.recipe}/{run.name}: {behind:,} of at most {updates:,} updates")
-        left += max(updates - behind, 0) * each
-    end = datetime.now() + timedelta(seconds=left / jobs)
-    expected = f", about {left / 3600:.1f} core-hours: on idle cores until {end:%Y-%m-%d %H:%M}" if left else ""
-    return "\n".join([*lines, f"{done} of {len(runs)} trainings are done, {len(runs) - done} are left{expected}"])
+        minutes = [result["seconds"] / 60 for result in found if not result["from_update"]]  # the others were stopped
+        columns = [[loss_of(result) for result in found], [result["seen"][-1][1] for result in found]]
+        columns += [[result["scores"][name] for result in found] for name in (metric, "chrf")]
+        cells = [spread(values, digits) for values, digits in zip((*columns, minutes), (3, 3, 2, 2, 0), strict=True)]
+        chosen = [f"{value:g}" for value in found[0]["values"].values()]
+        lines.append([f"`{system}`", f"{found[0]['parameters']:,}", *chosen, str(len(found)), *cells])
+    return markdown(lines) + primary(plan) if len(lines) > 1 else "No final training has ended yet.\n"
 
 
-def _seconds_per_update(records: dict[str, Record]) -> dict[tuple[str, str] | None, float]:
-    """Return the processor's seconds per update by recipe and system, and under None the mean of all."""
-    seconds: dict[tuple[str, str] | None, float] = {}
-    for recipe, record in records.items():
-        for name, result in record.content["runs"].items():
-            if result.get("updates") and result.get("cpu_seconds"):
-                system = name.split("-")[0]
-                seconds[recipe, system] = result["cpu_seconds"] / result["updates"]
-    if seconds:
-        seconds[None] = sum(seconds.values()) / len(seconds)
-    return seconds
+def _finals(plan: Plan, system: str) -> dict[int, dict[str, Any]]:
+    """Return the results of a system's final trainings by seed."""
+    found = {seed: plan.result(Run(system, seed)) for seed in plan.content["final"]["seeds"]}
+    return {seed: result for seed, result in found.items() if result is not None and "failed" not in result}
 
 
-def _updates_behind(folder: Path) -> int:
-    """Return the updates of a training that has not ended, from the end of its log."""
-    import re
-
-    log = folder / "train.log"
-    if not log.exists():
-        return 0
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 20_000))
-        numbers = re.findall(rb"num_updates[= ](\d+)", file.read())
-    return int(numbers[-1]) if numbers else 0
-
-
-def _in_words(result: dict[str, Any]) -> str:
-    if "failed" in result:
-        return f"failed: {result['failed']}"
-    scores = ", ".join(f"{name} {metric['score']:.2f}" for name, metric in result.get("metrics", {}).items())
-    minutes = result["cpu_seconds"] / 60
-    return f"{result['updates']:,} updates, loss {result['loss']:.3f}, {minutes:.0f} min" + (
-        f", {scores}" * bool(scores)
+def primary(plan: Plan) -> str:
+    """Return the plan's primary comparison in words: paired differences, Student's interval, and a bootstrap."""
+    chosen = plan.content["primary"]
+    system, base = (_finals(plan, chosen[which]) for which in ("system", "base"))
+    seeds = [seed for seed in system if seed in base]
+    if len(seeds) < 2:
+        return "\n"
+    differences = [system[seed]["scores"][chosen["metric"]] - base[seed]["scores"][chosen["metric"]] for seed in seeds]
+    counts = ([from_text(side[seed]["sentences"]) for seed in seeds] for side in (system, base))
+    low, high = ttest_1samp(differences, 0).confidence_interval(0.95)
+    from_, to = bootstrap_interval(TranslationMetric(chosen["metric"]), *counts)
+    complete = len(seeds) == len(plan.content["final"]["seeds"])
+    verdict = "supported" if low > 0 else "not reproduced" if high < 0 else "undecided"
+    each = ", ".join(f"{difference:+.2f}" for difference in differences)
+    return (
+        f"\n`{chosen['system']}` against `{chosen['base']}`, {chosen['metric']}, seed by seed: {each}. Mean "
+        f"{fmean(differences):+.2f}; 95 % interval over seeds {low:+.2f} to {high:+.2f} (Student), over seeds and "
+        f"sentences {from_:+.2f} to {to:+.2f} (bootstrap). "
+        + (f"By the first: {verdict} at this size.\n" if complete else "Not all seeds have ended.\n")
     )
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plans", nargs="+", type=Path, metavar="PLAN", help="a TOML file of recipes/plans")
+    parser.add_argument("--work", type=Path, default=Path("runs/sweep"), help="where trainings keep their files")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: docs/records/protocol)")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time (default: 1)")
+    parser.add_argument("--gpus", type=int, default=0, help="that the trainings share (default: 0, the CPU)")
+    parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
+    parser.add_argument("--table", action="store_true", help="print the tables, and end")
+    options = parser.parse_args()
+    plans = [Plan(path, options.results) for path in options.plans]
+    if options.table:
+        print("\n".join(table for plan in plans for table in tables_of(plan).values()))
+    else:
+        os.nice(options.nice)
+        Sweep(plans, options.work, options.gpus).train(options.jobs)
 
 
 if __name__ == "__main__":

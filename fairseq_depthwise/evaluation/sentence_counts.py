@@ -36,25 +36,22 @@ def corpus_bleu(metric: TranslationMetric, counts: np.ndarray) -> float:
     ).score
 
 
-def resampled_differences(
-    metric: TranslationMetric, base: np.ndarray, system: np.ndarray, *, samples: int = 1000, seed: int = 12345
-) -> np.ndarray:
-    """Return the difference of two systems on test sets that are drawn from the same one, with replacement."""
-    chosen = np.random.default_rng(seed).choice(len(base), size=(samples, len(base)), replace=True)
-    return np.array([corpus_bleu(metric, system[rows]) - corpus_bleu(metric, base[rows]) for rows in chosen])
-
-
-def paired_bootstrap(metric: TranslationMetric, base: np.ndarray, system: np.ndarray, sampled: np.ndarray) -> float:
-    """Return the p value of sacreBLEU's paired bootstrap (Koehn, 2004) for two systems on the same test set.
+def bootstrap_interval(
+    metric: TranslationMetric, systems: Sequence[np.ndarray], bases: Sequence[np.ndarray], *, samples: int = 1000
+) -> tuple[float, float]:
+    """Return the 95 % interval of the mean difference in BLEU, with seeds and sentences drawn with replacement.
 
     Args:
-        sampled: their :func:`resampled_differences`.
+        systems, bases: an array of :func:`count_sentences` for each seed, of one test set.
     """
-    difference = abs(corpus_bleu(metric, system) - corpus_bleu(metric, base))
-    if difference == 0:
-        return 1.0
-    sampled = np.abs(sampled)
-    return float((np.sum(sampled - sampled.mean() > difference) + 1) / (len(sampled) + 1))
+    generator, means = np.random.default_rng(12345), []
+    for _ in range(samples):
+        rows = generator.choice(len(systems[0]), len(systems[0]))
+        seeds = generator.choice(len(systems), len(systems))
+        pairs = [(systems[seed][rows], bases[seed][rows]) for seed in seeds]
+        means.append(np.mean([corpus_bleu(metric, system) - corpus_bleu(metric, base) for system, base in pairs]))
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def to_text(counts: np.ndarray) -> str:

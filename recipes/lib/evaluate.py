@@ -134,8 +134,6 @@ def average_of(wanted: int, folder: Path, *, up_to_best: bool = False) -> Path:
         raise UserError(f"{saved} does not exist; train the system first")
     files = _newest(str(saved), wanted, _best(saved) if up_to_best else None)
     average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
-    if not files and average.exists():
-        return average  # a sweep removes what it was made of
     if not files:
         raise UserError(f"{saved} has no checkpoint of an epoch or of a number of updates yet; train the system longer")
     if len(files) < wanted:

@@ -112,7 +112,7 @@ def main() -> None:
     if machine.gpus == 0 and recipe.needs_gpu and environment.get("CPU") != "1":
         raise UserError(_no_gpu(system))
     folder = run_folder(environment, name)
-    if run := environment.get("RUN"):  # a training that evaluation is not to find: of a sweep, with another rate
+    if run := environment.get("RUN"):  # a training that evaluation is not to find, such as the reverse direction
         folder = folder.with_name(run)
     command = [*launcher(machine), *training_options(recipe, system, data, folder, machine, environment), *extra]
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,10 @@ done
 settings MERGES
 space 1
 
-for part in train val test_2016_flickr; do
+TESTS_HERE=(test_2016_flickr)
+[ "$SOURCE" = cs ] || [ "$TARGET" = cs ] || TESTS_HERE+=(test_2017_flickr)  # which has no Czech
+TESTS_HERE+=(test_2018_flickr)
+for part in train val "${TESTS_HERE[@]}"; do
   for language in "$SOURCE" "$TARGET"; do fetch "$part.$language.gz"; done
 done
 
@@ -24,8 +27,10 @@ pair "train.$SOURCE.gz" "train.$TARGET.gz"
 train_text --tokenize moses
 pair "val.$SOURCE.gz" "val.$TARGET.gz"
 valid_text --tokenize moses
-pair "test_2016_flickr.$SOURCE.gz" "test_2016_flickr.$TARGET.gz"
-test_text test_2016_flickr --tokenize moses
+for part in "${TESTS_HERE[@]}"; do
+  pair "$part.$SOURCE.gz" "$part.$TARGET.gz"
+  test_text "$part" --tokenize moses
+done
 
 joint_bpe
 binarize "$TEXT/bpe.codes" -- --joined-dictionary

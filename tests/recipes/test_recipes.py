@@ -33,6 +33,7 @@ class Expected(NamedTuple):
     read: int
     test: str = ""
     test_start: int = 1024
+    others: tuple[str, ...] = ()
 
 
 RECIPES = {
@@ -40,7 +41,7 @@ RECIPES = {
     "wmt14_en_fr": Expected("en", "fr", 5 * 60 + 7, "newstest2014"),
     "wmt15_cs_en": Expected("cs", "en", 4 * 60 + 7, "newstest2015"),
     "wmt18_zh_en": Expected("zh", "en", 8 * 60 + 7, "newstest2018"),
-    "multi30k": Expected("en", "de", 2 * 60 + 7, "test_2016_flickr", 1012),
+    "multi30k": Expected("en", "de", 2 * 60 + 7, "test_2016_flickr", 1012, ("test_2017_flickr", "test_2018_flickr")),
 }
 
 
@@ -61,7 +62,7 @@ def test_prepared_data(prepared: Prepared, recipe: str) -> None:
     pairs = OwnTexts().pairs(expected.source, expected.target, expected.test_start, 12)
     assert_test_set(work.folder, expected.test, (expected.source, expected.target), pairs)
     data = work.folder / "data-bin"
-    assert lines(data / "tests.txt") == [expected.test]
+    assert lines(data / "tests.txt") == [expected.test, *expected.others]
     for part in ("train", "valid", "test"):
         for language in (expected.source, expected.target):
             assert (data / f"{part}.{expected.source}-{expected.target}.{language}.idx").stat().st_size > 0

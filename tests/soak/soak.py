@@ -34,7 +34,6 @@ from forked_python import ForkedPython  # noqa: E402  # as above
 GROUPS = {
     "trainings killed": ("kills:trainings", 10),
     "commands killed": ("kills:commands", 6),
-    "sweeps killed": ("kills:sweeps", 3),
     "ranks killed": ("kills:ranks", 5),
     "clusters killed": ("kills:clusters", 3),
     "full disks": ("kills:full_disks", 3),

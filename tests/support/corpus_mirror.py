@@ -301,6 +301,8 @@ def _multi30k(parts: _Parts) -> Archives:
         ("train", parts.train("en", "de") + parts.train("en", "de", 1)),
         ("val", parts.held_out("en", "de", 0)),
         ("test_2016_flickr", parts.held_out("en", "de", 1)),
+        ("test_2017_flickr", parts.held_out("en", "de", 20)),
+        ("test_2018_flickr", parts.held_out("en", "de", 21)),
     ):
         archives |= _sides(name, ("en", "de"), pairs, end=".gz")
     return {name: gzip.compress(data, mtime=0) for name, data in archives.items()}

@@ -1,0 +1,48 @@
+"""What is measured over depth, and the tables of the forms of the cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import depth_profile
+import pytest
+import torch
+from result_tables import forms
+from tiny_models import SOURCE, TARGET, build_tiny
+
+
+def batch() -> dict[str, Any]:
+    lengths = torch.full((len(SOURCE),), SOURCE.size(1))
+    inputs = {"src_tokens": SOURCE, "src_lengths": lengths, "prev_output_tokens": TARGET}
+    return {"net_input": inputs, "target": TARGET.roll(-1, dims=1)}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_gates_gradients_and_noise_by_layer(dropout: float) -> None:
+    model = build_tiny(dropout=dropout, depthwise_forget_bias=2.0, depthwise_gate_gain=1e-6)
+    for name, parameter in model.named_parameters():  # the tiny models' norms are shaken
+        if name.endswith("gates.norm_weight"):
+            torch.nn.init.zeros_(parameter)
+        if name.endswith("gates.norm_bias"):
+            torch.nn.init.constant_(parameter, 2.0)
+    found = depth_profile.measure(model, [batch(), batch()])
+    for side in depth_profile.SIDES:
+        assert found["forget"][side] == pytest.approx([torch.sigmoid(torch.tensor(2.0)).item()] * 3, abs=1e-4)
+        assert found["gradient"][side][-1] == 1
+        assert min(found["gradient"][side]) > 0
+        assert (max(found["noise"][side]) == 0) == (dropout == 0)
+
+
+def test_forms_are_compared_with_their_base_of_the_same_seed() -> None:
+    def run(loss: float) -> dict[str, Any]:
+        return {"options": "x", "valid": [[300, 5.0], [600, loss]], "seen": [[300, 4.0], [600, 3.0]]}
+
+    runs = {"long:stock:1": run(4.0), "long:open:1": run(3.75), "long:stock:2": run(4.5), "long:open:2": run(4.0),
+            "long:open-joint:1": run(3.5), "short:stock:1": run(2.0)}  # fmt: skip
+    tables = dict(forms({"runs": runs}))
+    column = list(tables["long"][0]).index("from `stock`")
+    assert [(line[0], line[1], line[column]) for line in tables["long"][1:]] == [
+        ("`stock`", "1", "-"), ("`stock`", "2", "-"), ("`open`", "1", "-0.250"), ("`open`", "2", "-0.500"),
+    ]  # fmt: skip
+    assert [line[column] for line in tables["search"][1:]] == ["-0.250"]
+    assert len(tables["short"]) == 2
