@@ -10,16 +10,16 @@ the dropout that the model was trained with; its variance over the masks, divide
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from record import setup_of, write_record
 from torch import Tensor, nn
 
-from fairseq_compat.files import atomic_write
 from fairseq_depthwise.analysis.loaded_model import load_trained
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
@@ -137,9 +137,8 @@ def main() -> None:
         torch.manual_seed(1)
         fresh = loaded.task.build_model(Checkpoint(path).cfg.model)
         rows[name] = {"start": measure(fresh, batches), "trained": measure(loaded.model, batches)}
-        print(name, json.dumps(rows[name]))
-    with atomic_write(DOCS / "records" / "depth_profile.json") as file:
-        file.write((json.dumps(rows, indent=1) + "\n").encode())
+    setup = setup_of("depth_profile", sys.argv[1:], masks=MASKS, sentences=SENTENCES)
+    write_record(DOCS / "records", "depth_profile", {"setup": setup, "rows": rows})
     write_figure(str(DOCS / "figures" / "depth_profile.svg"), (9.0, 5.4), lambda figure: draw(figure, rows))
 
 

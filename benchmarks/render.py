@@ -1,8 +1,8 @@
 """Makes tables from records, and puts them into pages between their markers.
 
 A table stands between ``<!-- RECORD TABLE -->`` and ``<!-- end of RECORD TABLE -->``; RECORD is the name of a file in
-``records/`` or ``docs/records/`` beside the page, or ``protocol_`` and the name of a plan of ``recipes/sweep.py``. Where
-there is no such record, what stands there stays: it is written by hand.
+``records/`` or ``docs/records/`` beside the page, or ``protocol_`` and the name of a plan of ``recipes/sweep.py``.
+Where there is no such record, what stands there stays: it is written by hand.
 
     python benchmarks/render.py README.md docs/*.md
 """
@@ -47,7 +47,7 @@ def tables_of(record: Record) -> dict[str, str]:
         "proxy": forms,
     }  # fmt: skip
     tables: dict[str, str] = {"setup": _setup(record)}
-    for name, lines in makers[setup["program"]](record):
+    for name, lines in makers.get(setup["program"], lambda _: iter(()))(record):
         if len(lines) <= 1:  # no more than the columns' names
             continue
         tables[name] = lines if isinstance(lines, str) else markdown(_without_empty_columns(lines))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sweep
 from record import write_record
 from render import main, render_page, tables_of
 
@@ -159,7 +160,8 @@ class TestPages:
 def test_records_of_the_docs_have_tables(path: Path) -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
     assert {"program", "command", "machine", "versions"} <= set(record["setup"])
-    assert len(tables_of(record)) > 1
+    # A program that is gone has left its numbers, and the text that was made of them.
+    assert (len(tables_of(record)) > 1) == (record["setup"]["program"] not in ("dropout_noise", "depth_profile"))
 
 
 @pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
@@ -171,11 +173,13 @@ def test_the_pages_are_those_of_the_records(page: Path, tmp_path: Path) -> None:
     assert copy.read_text() == page.read_text()
 
 
-@pytest.mark.parametrize("page", [README, DOCS / "results.md", DOCS / "analysis.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [DOCS / "results.md", DOCS / "analysis.md"], ids=lambda page: page.name)
 def test_every_result_has_a_record(page: Path) -> None:
     named = re.findall(r"^<!-- ([\w-]+) [\w.-]+ -->$", page.read_text(), re.MULTILINE)
     assert named
-    assert all((DOCS / "records" / f"{name}.json").is_file() for name in named)
+    for name in named:
+        plan = sweep.PLANS / f"{name.removeprefix('protocol_')}.toml"
+        assert (plan if name.startswith("protocol_") else DOCS / "records" / f"{name}.json").is_file()
 
 
 def test_several_seeds_are_means_with_each_seeds_own_baseline() -> None:
@@ -199,17 +203,12 @@ def test_several_seeds_are_means_with_each_seeds_own_baseline() -> None:
     assert new[4:6] == ["3.0 ± 1.4", "0.0200, 0.0400"]
 
 
-def test_a_sweeps_record_has_its_tables(tmp_path: Path) -> None:
+def test_a_plan_has_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page.md"
-    page.write_text("<!-- sweep_multi30k rates -->\n<!-- end of sweep_multi30k rates -->\n")
-    assert render_page(page) == 0
-    (tmp_path / "docs" / "records").mkdir(parents=True)
-    shutil.copy(DOCS / "records" / "sweep_multi30k.json", tmp_path / "docs" / "records")
+    page.write_text("<!-- protocol_multi30k grid -->\n<!-- end of protocol_multi30k grid -->\n")
+    monkeypatch.setattr(sweep, "RESULTS", tmp_path)
     assert render_page(page) == 1
-    assert "| `transformer` |" in page.read_text()
-    (tmp_path / "docs" / "records" / "sweep_multi30k.json").write_text("{}")
-    with pytest.raises(UserError, match=r"sweep_multi30k\.json is not a record"):
-        render_page(page)
+    assert "| `depthwise_lstm_open` |" in page.read_text()
 
 
 def test_a_file_that_is_no_record_is_not_replaced(tmp_path: Path) -> None:

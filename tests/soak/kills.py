@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,13 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import corpus_mirror
 import torch
 from attacks import PATIENCE, Finding, Outcome, Place, digests, killed_within, refusal
 from elastic_runs import GROWING, train_through_kills
-from mirror_server import MirrorServer
 from probe_checkpoints import checkpoint_of, data_in
-from recipe_runs import RECIPES, SMALL_TEXT, Work, small
 from training_states import assert_same_state
 
 from fairseq_compat import checkpoints

@@ -78,7 +78,7 @@ def penalty(matrix: Tensor) -> Tensor:
 def require_scipy() -> None:
     """Raise :class:`UserError` where scipy is not installed."""
     try:
-        import scipy.optimize  # type: ignore[import-untyped]  # noqa: F401  # only whether it is there
+        import scipy.optimize  # noqa: F401  # only whether it is there
     except ImportError:
         raise UserError("the learned order needs scipy; pip install 'fairseq-depthwise[analysis]'") from None
 
