@@ -58,12 +58,7 @@ RESULTS = HERE.parent / "docs" / "records" / "protocol"
 
 @dataclass(frozen=True)
 class Run:
-    """A training of a plan.
-
-    Attributes:
-        system, seed: what is trained.
-        values: the grid's axes -> values; None for a final training, which takes the best.
-    """
+    """A training of a plan: ``values`` are axes of the grid with values, None for a final training (the best)."""
 
     system: str
     seed: int
@@ -89,23 +84,39 @@ class Plan:
         self.recipe: str = self.content["recipe"]
         self.results = results / self.recipe
         self.systems: dict[str, str] = self.content["systems"]
-        self.axes: dict[str, list[float]] = {
-            axis: values for axis, values in self.content["grid"].items() if axis != "updates"
-        }
-        registered = {name: value for name, value in self.content.items() if name != "extended"}
-        self.digest = hashlib.sha256(json.dumps(registered, sort_keys=True).encode()).hexdigest()[:16]
+        self.axes: dict[str, list[float]] = self.content["grid"]
+        self.digest = hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
 
     def grid(self, system: str) -> list[Run]:
-        """Return the trainings of a system's grid, those of its extension last."""
-        combinations = [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*self.axes.values())]
-        combinations += self.content["extended"].get(system, [])
-        return [Run(system, 1, tuple((axis, float(values[axis])) for axis in self.axes)) for values in combinations]
+        """Return the trainings of a system's grid: all combinations, and what is tried beyond its edges so far."""
+        runs = [
+            Run(system, 1, tuple(zip(self.axes, map(float, values), strict=True)))
+            for values in itertools.product(*self.axes.values())
+        ]
+        while (best := self._lowest(runs)) and (untried := [run for run in self._around(best) if run not in runs]):
+            runs += untried
+        return runs
+
+    def _around(self, run: Run) -> Iterator[Run]:
+        """Yield the combinations with the next lower or higher value of one axis, those beyond the grid included."""
+        for axis, value in run.values or ():
+            values = sorted({*map(float, self.axes[axis]), *map(float, self.content["beyond"].get(axis, []))})
+            place = values.index(value)
+            for other in values[max(place - 1, 0) : place + 2]:
+                yield Run(run.system, run.seed, tuple((dict(run.values or ()) | {axis: other}).items()))
+
+    def _lowest(self, runs: Sequence[Run]) -> Run | None:
+        """Return the training with the lowest validation loss; None before all have ended, or if all failed."""
+        results = [self.result(run) for run in runs]
+        losses = [loss_of(result) for result in results if result is not None]
+        lowest = min(losses, default=math.inf)
+        return runs[losses.index(lowest)] if len(losses) == len(runs) and lowest < math.inf else None
 
     def runs(self) -> Iterator[Run]:
         """Yield all trainings: the grids, a combination of all systems before the next, then the seeds."""
         grids = [self.grid(system) for system in self.systems]
         yield from (run for some in itertools.zip_longest(*grids) for run in some if run is not None)
-        yield from (Run(system, seed) for seed in self.content["final"]["seeds"] for system in self.systems)
+        yield from (Run(system, seed) for seed in self.content["seeds"] for system in self.systems)
 
     def result(self, run: Run) -> dict[str, Any] | None:
         """Return the result of a training, None before it has ended.
@@ -126,22 +137,12 @@ class Plan:
 
     def best(self, system: str) -> Run | None:
         """Return the combination with the lowest validation loss; None before the grid is complete."""
-        found = [(run, result) for run in self.grid(system) if (result := self.result(run)) is not None]
-        run, result = min(found, key=lambda pair: loss_of(pair[1]), default=(None, {"failed": ""}))
-        return run if len(found) == len(self.grid(system)) and "failed" not in result else None
-
-    def at_edge(self, best: Run) -> bool:
-        """Return whether a combination has the lowest or the highest value of an axis that was tried."""
-        for axis, value in best.values or ():
-            tried = {dict(run.values or ())[axis] for run in self.grid(best.system)}
-            if len(tried) > 1 and value in (min(tried), max(tried)):
-                return True
-        return False
+        return self._lowest(self.grid(system))
 
     def command(self, run: Run, values: Mapping[str, float], work: Path, folder: Path, on_gpu: bool) -> list[str]:
         """Return the command that trains, or goes on; those of all systems differ in the model only."""
         recipe, system = RECIPES[self.recipe], system_of(self.recipe, run.system)
-        updates = self.content["grid" if run.values else "final"]["updates"]
+        updates = self.content["updates"]["grid" if run.values else "final"]
         source, target = languages_of(work / "data-bin")
         command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
         command += [*system.options, *shlex.split(self.systems[run.system]), *shlex.split(self.content["options"])]
@@ -323,8 +324,7 @@ def tables_of(plan: Plan) -> dict[str, str]:
         for values in combinations:
             result = plan.result(Run(system, 1, values))
             loss = "-" if result is None else "failed" if "failed" in result else f"{loss_of(result):.3f}"
-            edge = " (edge)" if best and plan.at_edge(best) else ""
-            cells.append(f"**{loss}**{edge}" if best and best.values == values else loss)
+            cells.append(f"**{loss}**" if best and best.values == values else loss)
         lines.append([f"`{system}`", *cells])
     ended = [plan.result(run) is not None for run in plan.runs()]
     about = f"\n{sum(ended)} of {len(ended)} trainings have ended, final ones included.\n"
@@ -350,7 +350,7 @@ def _final(plan: Plan) -> str:
 
 def _finals(plan: Plan, system: str) -> dict[int, dict[str, Any]]:
     """Return the results of a system's final trainings by seed."""
-    found = {seed: plan.result(Run(system, seed)) for seed in plan.content["final"]["seeds"]}
+    found = {seed: plan.result(Run(system, seed)) for seed in plan.content["seeds"]}
     return {seed: result for seed, result in found.items() if result is not None and "failed" not in result}
 
 
@@ -365,7 +365,7 @@ def primary(plan: Plan) -> str:
     counts = ([from_text(side[seed]["sentences"]) for seed in seeds] for side in (system, base))
     low, high = ttest_1samp(differences, 0).confidence_interval(0.95)
     from_, to = bootstrap_interval(TranslationMetric(chosen["metric"]), *counts)
-    complete = len(seeds) == len(plan.content["final"]["seeds"])
+    complete = len(seeds) == len(plan.content["seeds"])
     verdict = "supported" if low > 0 else "not reproduced" if high < 0 else "undecided"
     each = ", ".join(f"{difference:+.2f}" for difference in differences)
     return (

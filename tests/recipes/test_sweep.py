@@ -33,6 +33,8 @@ PLAN = f"""
 recipe = "multi30k"
 primary = {{ system = "depthwise_lstm_open", base = "transformer", metric = "sacrebleu" }}
 tests = ["test_2016_flickr", "test_2018_flickr"]
+updates = {{ grid = 4, final = 6 }}
+seeds = [1]
 beam = 2
 lenpen = 1.0
 warm_up = 0.2
@@ -42,13 +44,9 @@ options = "{SMALL} --valid-subset valid,valid1 --ignore-unused-valid-subsets --v
 [systems]
 depthwise_lstm_open = "--depthwise-hidden-dim 16"
 [grid]
-updates = 4
 dropout = [0.1]
 lr = [0.01]
-[final]
-updates = 6
-seeds = [1]
-[extended]
+[beyond]
 """.replace("subsets --validate-interval 100000\n", "subsets --validate-interval 100000 ").replace("json\n", "json ")
 
 
@@ -94,9 +92,6 @@ def test_every_combination_and_seed_once(tmp_path: Path) -> None:
         "transformer_post_norm-dropout0.1-lr0.003",
     ]
     assert runs[-1].name == "depthwise_lstm_open-seed5"
-    longer = plan_of(tmp_path, MULTI30K.read_text() + "transformer = [{ dropout = 0.1, lr = 0.024 }]\n")
-    assert longer.digest == plan.digest
-    assert len(list(longer.runs())) == len(runs) + 1
     assert plan_of(tmp_path, MULTI30K.read_text().replace("4096", "4095")).digest != plan.digest
 
 
@@ -108,15 +103,32 @@ def test_the_lowest_loss_of_a_complete_grid_is_taken(tmp_path: Path) -> None:
     best = plan.best("transformer")
     assert best is not None
     assert dict(best.values or ()) == {"dropout": 0.2, "lr": 0.006}
-    assert not plan.at_edge(best)
-    add(plan, plan.grid("transformer")[5], 1.5)
-    edge = plan.best("transformer")
-    assert edge is not None
-    assert plan.at_edge(edge)
-    (plan.results / f"{edge.name}.json").write_text(json.dumps({"plan": plan.digest, "failed": "NaN"}))
-    assert plan.best("transformer") == best
+    assert len(plan.grid("transformer")) == 9
     assert "**2.000**" in sweep.tables_of(plan)["grid"]
+    (plan.results / f"{best.name}.json").write_text(json.dumps({"plan": plan.digest, "failed": "NaN"}))
+    assert plan.best("transformer") != best
     assert "failed" in sweep.tables_of(plan)["grid"]
+
+
+def test_a_grid_grows_until_no_neighbor_of_its_best_is_left(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+
+    def loss(run: sweep.Run) -> float:
+        values = dict(run.values or ())
+        return abs(values["dropout"] - 0.4) + abs(np.log2(values["lr"] / 0.024))
+
+    for run in plan.grid("transformer"):
+        add(plan, run, 3 + loss(run))
+    tried = []
+    while plan.best("transformer") is None:
+        run = next(run for run in plan.grid("transformer") if plan.result(run) is None)
+        tried.append(tuple(dict(run.values or ()).values()))
+        add(plan, run, 3 + loss(run))
+    # Around (0.3, 0.012), then around (0.3, 0.024), then around (0.4, 0.024).
+    assert tried == [(0.4, 0.012), (0.3, 0.024), (0.2, 0.024), (0.4, 0.024), (0.3, 0.048), (0.5, 0.024), (0.4, 0.048)]
+    best = plan.best("transformer")
+    assert best is not None
+    assert dict(best.values or ()) == {"dropout": 0.4, "lr": 0.024}
 
 
 def test_results_of_another_plan_are_refused(tmp_path: Path) -> None:
@@ -133,7 +145,7 @@ def test_the_primary_comparison(tmp_path: Path) -> None:
     words = {"transformer": "dog", "depthwise_lstm_open": "cat"}
     scores: dict[str, list[float]] = {}
     for system, word in words.items():
-        for seed in plan.content["final"]["seeds"]:
+        for seed in plan.content["seeds"]:
             found = [line.replace("cat", word) if number < seed else line.replace("sees", "saw")
                      for number, line in enumerate(references)]  # fmt: skip
             counts = count_sentences(bleu, found, references)
