@@ -1,7 +1,7 @@
 """One pass over the data that fits a linear layer to every layer of a trained model.
 
-Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4. The objective is ``distill`` of the criterion ``linearization_probe``.
+Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
+Section 4. The objective is ``distill`` of the criterion ``linearization_probe``.
 """
 
 from __future__ import annotations
