@@ -175,13 +175,15 @@ def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:
     """Raise :class:`UserError` unless a stack that grows so can compute the same function: what its modules say."""
     depth = _depth(sources)
     is_on_top = list(sources[:depth]) == list(range(depth))
-    for module in stack.modules():
-        never, elsewhere = getattr(module, "no_identity", None), getattr(module, "identity_on_top", None)
-        if never or (elsewhere and not is_on_top):
-            raise UserError(
-                f"--growth-init zero (--init of grow) cannot keep what a model computes with {never or elsewhere}"
-                + ("; take copy or random" if never else " where layers move; take copy, or the strategy top-most")
-            )
+    layers: Any = stack.layers
+    never: list[Any] = [] if hasattr(layers[0], "branch_ends") else ["layers without residual branches"]
+    never += [module.no_identity for module in stack.modules() if hasattr(module, "no_identity")]
+    moved = [module.identity_on_top for module in stack.modules() if hasattr(module, "identity_on_top")]
+    if never or (moved and not is_on_top):
+        raise UserError(
+            f"--growth-init zero (--init of grow) cannot keep what a model computes with {[*never, *moved][0]}"
+            + ("; take copy or random" if never else " where layers move; take copy, or the strategy top-most")
+        )
 
 
 def _depth(sources: Sequence[int | None]) -> int:

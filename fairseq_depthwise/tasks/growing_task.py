@@ -137,7 +137,7 @@ class GrowingTask(FairseqTask):
                 cfg[f"{side}_layers"] = depth
         model = super().build_model(cfg, from_checkpoint)
         if given.growth_init == "zero":
-            for before, after in itertools.pairwise(self.plan.depths):
+            for before, after in itertools.pairwise(one for one in self.plan.depths if one >= depth):
                 for side in self.sides:
                     require_identity(getattr(model, side), self._layer_sources(side, before, after))
         if path is None and given.growth_from:

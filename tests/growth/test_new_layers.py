@@ -109,5 +109,5 @@ def test_all_that_is_at_zero_learns() -> None:
 
 
 def test_a_depthwise_layer_has_no_zero() -> None:
-    with pytest.raises(UserError, match=r"--growth-init zero .* depth-wise"):
+    with pytest.raises(UserError, match=r"--growth-init zero .* residual branches"):
         grown("depthwise_lstm_transformer", {"encoder": [0, 1, 1]}, "zero")

@@ -157,8 +157,6 @@ class DepthwiseDecoderLayer(nn.Module):
 class DepthwiseConnection(Connection):
     """The depth-wise LSTM's ends of the stack: ``Out_0 = Cell_0 =`` the embedding; a layer norm on top."""
 
-    no_identity = "a depth-wise layer"
-
     def initial_state(self, embedded: Tensor) -> DepthwiseState:
         return DepthwiseState(output=embedded, cell=embedded)
 
