@@ -102,6 +102,16 @@ def test_interactive_answers_every_line_as_generate_does(
     assert "S-6\t<unk> w4\n" in result.stdout
 
 
+def test_interactive_skips_a_line_that_is_too_long(
+    run_command: RunCommand, copy_reverse_data: Path, stock_run: Path
+) -> None:
+    result = run_command(
+        "fairseq-interactive", copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu",
+        "--skip-invalid-size-inputs-valid-test", stdin=f"{'w1 ' * 2000}\nw1\n",
+    )  # fmt: skip
+    assert list(hypotheses(result.stdout)) == [1]
+
+
 def test_validate_repeats_the_loss_of_training(
     run_command: RunCommand, copy_reverse_data: Path, stock_run: Path
 ) -> None:

@@ -20,7 +20,7 @@ def adjust(module: Any) -> Iterator[None]:
         self: Any, indices: Any, dataset: Any, max_positions: Any = None, ignore_invalid_inputs: bool = False
     ) -> Any:
         left = original(self, indices, dataset, max_positions, ignore_invalid_inputs)
-        if not len(left):
+        if not len(left) and self.datasets:  # fairseq-interactive has none, and a buffer may be skipped whole
             raise UserError(
                 "no sentence is left: the data is empty, or each is longer than the model, --tokens-per-sample, "
                 f"--max-source-positions or --max-target-positions allow, which is {max_positions}"
