@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import random
 import shlex
+import subprocess
 import sys
 import tempfile
 import threading
@@ -428,7 +429,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--size", choices=SIZES, default="narrow", help="width of all models (default: %(default)s)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="of all models (default: %(default)s)")
     add("--threads", type=records.integer(1), metavar="N", help="on a CPU (default: PyTorch's own choice)")
-    add("--train-tokens", type=records.integer(1), metavar="N", help="of a training batch (default: 1200, on cuda"
+    add("--train-tokens", type=records.integer(81), metavar="N", help="of a training batch (default: 1200, on cuda"
         " 16384)")  # fmt: skip
     add("--rounds", type=records.integer(1), default=5, metavar="N", help="that count (default: %(default)s)")
     add("--model-overrides", type=shlex.split, default=[], metavar="OPTIONS", help="fairseq options for all models,"
@@ -445,6 +446,7 @@ def begin(program: str, options: argparse.Namespace, given: Sequence[str]) -> di
         torch.set_num_threads(options.threads)
     options.train_tokens = options.train_tokens or (16384 if cuda else 1200)
     settings = {name: value for name, value in vars(options).items() if name not in ("device", "records", "threads")}
+    settings["commit"] = subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
     return records.setup_of(program, given, "ctranslate2", device=options.device, **settings)
 
 

@@ -48,7 +48,7 @@ def tables_of(record: Record) -> dict[str, str]:
     if setup["program"] not in makers:
         return {}
     tables: dict[str, str] = {
-        "setup": f"- Made by `{setup['command']}`.\n"
+        "setup": f"- Made by `{setup['command']}`{f' at commit {commit}' if (commit := setup.get('commit')) else ''}.\n"
         f"- Machine: {setup['machine']}; device {setup['device']}; threads of PyTorch: {setup['threads']}.\n"
         f"- Versions: {setup['versions']}.\n"
     }
