@@ -41,19 +41,18 @@ def time_saved(stages: Mapping[int, float], times: Mapping[int, float]) -> float
     return 1 - taken / (sum(stages.values()) * times[BLOCKS])
 
 
-def training(options: argparse.Namespace, *depth: str) -> speed.Training:
+def training(options: argparse.Namespace, blocks: int, *extra: str) -> speed.Training:
     """Return a training of the shallow-to-deep model."""
-    size = speed.SIZES[options.size]
-    arguments = [*speed.Row("", "sdt").arguments(size), f"--encoder-block-size={options.block_size}", *depth]
-    dictionary = speed.dictionary_of(size.vocabulary)
-    return speed.Training([*arguments, *options.model_overrides], dictionary, options.device, options.precision)
+    size = options.block_size
+    row = speed.Row("", "sdt", blocks * size, (f"--encoder-block-size={size}", *extra))
+    return speed.work_of(row, speed.TRAINING, options.precision, options)
 
 
 def seconds_of_growth(options: argparse.Namespace, blocks: int, state: str, batch: Any) -> float:
     """Return the seconds in which a trained model is grown to full depth inside its trainer."""
     stages = f"{blocks * options.block_size}:1,{BLOCKS * options.block_size}:1"
     growth = [f"--growth-stages={stages}", f"--growth-optimizer-state={state}", "--lr-scheduler=inverse_sqrt_restart"]
-    work = training(options, "--task=translation_layer_growth", *growth)
+    work = training(options, blocks, "--task=translation_layer_growth", *growth)
     work(batch)
     seconds = records.timed(lambda: work.trainer.begin_epoch(2), options.device)
     work(batch)
@@ -63,11 +62,10 @@ def seconds_of_growth(options: argparse.Namespace, blocks: int, state: str, batc
 def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Measure and write the record."""
     setup = speed.begin("growth", options, given)
-    dictionary = speed.dictionary_of(speed.SIZES[options.size].vocabulary)
-    batches = speed.batches_of(dictionary, options.device, options.train_tokens)
+    batches = speed.batches_of(options)
     works = {}
     for blocks in range(1, BLOCKS + 1):
-        work = training(options, f"--encoder-layers={blocks * options.block_size}")
+        work = training(options, blocks)
         works[str(blocks)] = partial(
             records.timed, lambda work=work: [work(batch) for batch in batches], options.device
         )

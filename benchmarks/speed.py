@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import records
 import torch
@@ -51,22 +51,14 @@ BEAMS, BATCHES = (4, 1), 2
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 
-class Size(NamedTuple):
-    """Widths of all models of a run: of layers, of hidden nets; heads; entries of the joined dictionary."""
-
-    width: int
-    hidden: int
-    heads: int
-    vocabulary: int
-
-
+#: Width of layers, width of hidden nets, heads, entries of the joined dictionary.
 SIZES = {
-    "tiny": Size(16, 32, 2, 64),
-    "small": Size(128, 256, 4, 6056),  # recipes/multi30k
-    "narrow": Size(128, 512, 4, 8000),
-    "middle": Size(256, 1024, 4, 8000),
-    "base": Size(512, 2048, 8, 32768),
-    "big": Size(1024, 4096, 16, 32768),
+    "tiny": (16, 32, 2, 64),
+    "small": (128, 256, 4, 6056),  # recipes/multi30k
+    "narrow": (128, 512, 4, 8000),
+    "middle": (256, 1024, 4, 8000),
+    "base": (512, 2048, 8, 32768),
+    "big": (1024, 4096, 16, 32768),
 }
 
 #: fairseq's loss, computed from scores without log-probabilities of the whole vocabulary; stock has fairseq's own.
@@ -112,13 +104,14 @@ class Row:
     def parts(self) -> tuple[str, ...]:
         return (DECODING,) if self.precision or self.family == "ctranslate2" else (TRAINING, DECODING)
 
-    def arguments(self, size: Size) -> list[str]:
+    def arguments(self, size: str) -> list[str]:
         """Return fairseq's options of the model, the architecture first."""
-        values = {"embed-dim": size.width, "attention-heads": size.heads}
+        width, hidden, heads, _ = SIZES[size]
+        values = {"embed-dim": width, "attention-heads": heads}
         if self.family != "depth-wise":
-            values["ffn-embed-dim"] = size.hidden
+            values["ffn-embed-dim"] = hidden
         widths = [f"--{side}-{name}={value}" for side in ("encoder", "decoder") for name, value in values.items()]
-        widths += [f"--depthwise-hidden-dim={size.hidden}"] if self.family == "depth-wise" else []
+        widths += [f"--depthwise-hidden-dim={hidden}"] if self.family == "depth-wise" else []
         # Families have dropouts of their own, and rows would not do the same work.
         same = ["--attention-dropout=0", "--activation-dropout=0", f"--encoder-layers={self.layers}"]
         return ["--arch", *FAMILIES[self.family], "--decoder-layers=6", *same, *widths, *self.extra]
@@ -175,10 +168,10 @@ CHOICES = {
 # --- sentences ----------------------------------------------------------------------------------------------------
 
 
-def dictionary_of(size: int) -> Dictionary:
-    """Return a dictionary with ``size`` entries, fairseq's four special ones included."""
+def dictionary_of(size: str) -> Dictionary:
+    """Return a dictionary with as many entries as a size has, fairseq's four special ones included."""
     dictionary = Dictionary()
-    for number in range(size - len(dictionary)):
+    for number in range(SIZES[size][-1] - len(dictionary)):
         dictionary.add_symbol(f"w{number}")
     return dictionary
 
@@ -200,15 +193,16 @@ def corpus(dictionary: Dictionary, sentences: int) -> LanguagePairDataset:
     return LanguagePairDataset(sources, sizes[0], dictionary, targets, sizes[1], dictionary, shuffle=False)
 
 
-def batches_of(dictionary: Dictionary, device: str, tokens: int | None, sentences: int | None = None) -> list[Any]:
-    """Return a turn's batches as fairseq makes them, of at most so many tokens or sentences, short to long ones."""
+def batches_of(options: argparse.Namespace, sentences: int = 0) -> list[Any]:
+    """Return a turn's batches as fairseq makes them, short sentences to long ones; without a number to train with."""
     # newstest has 3003 sentences; or else enough for every batch to have its own, which have 5 tokens or more.
-    dataset = corpus(dictionary, max(3003, BATCHES * (sentences or (tokens or 0) // 5)))
-    groups = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=tokens, max_sentences=sentences)
+    dataset = corpus(dictionary_of(options.size), max(3003, BATCHES * (sentences or options.train_tokens // 5)))
+    limits = {"max_sentences": sentences} if sentences else {"max_tokens": options.train_tokens}
+    groups = dataset.batch_by_size(dataset.ordered_indices(), **limits)
     groups = groups[:-1] or groups  # the last one is what was left over
     chosen = [groups[(2 * place + 1) * len(groups) // (2 * BATCHES)] for place in range(BATCHES)]
     batches = [dataset.collater([dataset[index] for index in group]) for group in chosen]
-    return [utils.move_to_cuda(batch) for batch in batches] if device == "cuda" else batches
+    return [utils.move_to_cuda(batch) for batch in batches] if options.device == "cuda" else batches
 
 
 # --- works: called with a batch and a beam ------------------------------------------------------------------------
@@ -326,6 +320,16 @@ class CTranslate2Decoding:
         )
 
 
+def work_of(row: Row, part: str, precision: str, options: argparse.Namespace) -> Any:
+    """Return a row's work; its ``model`` has the parameters."""
+    given = ([*row.arguments(options.size), *options.model_overrides], dictionary_of(options.size))
+    if row.family == "ctranslate2":
+        return CTranslate2Decoding(*given, options.device, precision)
+    if precision not in TYPES:
+        return GraphDecoding(*given, precision)
+    return {TRAINING: Training, DECODING: Decoding}[part](*given, options.device, precision)
+
+
 # --- in a row's process, to which its peak of memory and a crash belong -------------------------------------------
 
 #: The row's work, and what it depends on.
@@ -341,25 +345,17 @@ def start(row: Row, part: str, precision: str, options: argparse.Namespace) -> N
     if row.family in ("depth-wise", "mute", "sdt"):
         importlib.import_module("fairseq_depthwise")  # registers the models; stock runs without it
     before = records.peak_of_process()
-    dictionary = dictionary_of(SIZES[options.size].vocabulary)
-    given = ([*row.arguments(SIZES[options.size]), *options.model_overrides], dictionary)
-    if row.family == "ctranslate2":
-        work: Any = CTranslate2Decoding(*given, options.device, precision)
-    elif precision not in TYPES:
-        work = GraphDecoding(*given, precision)
-    else:
-        work = {TRAINING: Training, DECODING: Decoding}[part](*given, options.device, precision)
-    _HERE.update(work=work, part=part, precision=precision, options=options, before=before, dictionary=dictionary)
+    work = work_of(row, part, precision, options)
+    _HERE.update(work=work, part=part, precision=precision, options=options, before=before)
 
 
 def take_turn(beam: int, sentences: int) -> tuple[float, int]:
     """Return the seconds that all batches took one after the other, and their target tokens or sentences."""
-    training, options, work = _HERE["part"] == TRAINING, _HERE["options"], _HERE["work"]
-    if sentences not in _HERE:
-        limits = (options.train_tokens, None) if training else (None, sentences)
-        _HERE[sentences] = batches_of(_HERE["dictionary"], options.device, *limits)
-    seconds = records.timed(lambda: [work(batch, beam) for batch in _HERE[sentences]], options.device)
-    return seconds, sum(int(batch["ntokens" if training else "nsentences"]) for batch in _HERE[sentences])
+    work, options = _HERE["work"], _HERE["options"]
+    batches = _HERE.setdefault("batches", {}).get(sentences) or batches_of(options, sentences)
+    _HERE["batches"][sentences] = batches
+    seconds = records.timed(lambda: [work(batch, beam) for batch in batches], options.device)
+    return seconds, sum(int(batch["nsentences" if sentences else "ntokens"]) for batch in batches)
 
 
 def size_here() -> dict[str, int]:
@@ -404,7 +400,7 @@ def measure(
         ask(row, start, row, part, row.precision or precision, options)
         if size := ask(row, size_here):
             about = {"beside": row.beside, "parameters": size["parameters"]}
-            record["rows"][row.name] = {**about, "options": row.arguments(SIZES[options.size])}
+            record["rows"][row.name] = {**about, "options": row.arguments(options.size)}
     decoding = [(beam, sentences) for beam in BEAMS for sentences in options.decode_batches]
     for beam, sentences in [(0, 0)] if part == TRAINING else decoding:
         turns = {row.name: partial(ask, row, take_turn, beam, sentences) for row in group if row.name in pools}

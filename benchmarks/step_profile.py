@@ -24,16 +24,14 @@ ROWS = ("stock 6", "depth-wise", "mute 4", "sdt 6")
 MOST = 20
 
 
-def measure(row: str, options: argparse.Namespace, batches: Sequence[Any]) -> dict[str, float]:
+def measure(row: str, options: argparse.Namespace, batch: Any) -> dict[str, float]:
     """Return the seconds of each operation in a step."""
-    size = speed.SIZES[options.size]
-    arguments = [*speed.ROWS[row].arguments(size), *options.model_overrides]
-    work = speed.Training(arguments, speed.dictionary_of(size.vocabulary), options.device, options.precision)
-    work(batches[0])  # memory, and what an optimizer and a GPU's kernels do at first
+    work = speed.work_of(speed.ROWS[row], speed.TRAINING, options.precision, options)
+    work(batch)  # memory, and what an optimizer and a GPU's kernels do at first
     cuda = options.device == "cuda"
     with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as profiler:
         for _ in range(options.rounds):
-            work(batches[0])
+            work(batch)
     kind = "self_device_time_total" if cuda else "self_cpu_time_total"
     return {one.key: getattr(one, kind) / 1e6 / options.rounds for one in profiler.key_averages() if getattr(one, kind)}
 
@@ -41,9 +39,8 @@ def measure(row: str, options: argparse.Namespace, batches: Sequence[Any]) -> di
 def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Measure and write the record."""
     setup = speed.begin("step_profile", options, given)
-    dictionary = speed.dictionary_of(speed.SIZES[options.size].vocabulary)
-    batches = speed.batches_of(dictionary, options.device, options.train_tokens)
-    seconds = {row: measure(row, options, batches) for row in ROWS}
+    batch = speed.batches_of(options)[-1]
+    seconds = {row: measure(row, options, batch) for row in ROWS}
     records.finish(options.records, "step_profile", {"setup": setup, "seconds": seconds})
 
 
