@@ -26,7 +26,6 @@ BLOCKS = 8
 SCHEDULES = {
     "the paper's": {1: 2, 2: 2, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3, 8: 5},
     "doubling every 4 epochs, the paper's too": {1: 4, 2: 4, 4: 4, 8: 9},
-    "doubling, full depth for the last seventh": {1: 6, 2: 6, 4: 6, 8: 3},
 }
 
 
@@ -87,11 +86,10 @@ def tables(record: records.Record) -> dict[str, list[list[str]]]:
     for name, stages in SCHEDULES.items():
         saved = time_saved(stages, {blocks: statistics.median(share) for blocks, share in shares.items()})
         saving.append([name, f"{saved:.1%}", f"{time_saved(stages, {blocks: blocks for blocks in shares}):.1%}"])
-    steps = [["layers", "ms, median", "of the deepest", "quartiles"]]
+    steps = [["layers", "ms, median", "of the deepest"]]
     for blocks, share in shares.items():
-        low, middle, high = records.quartiles(share)
         seconds = statistics.median(record["steps"][str(blocks)]) / speed.BATCHES
-        steps.append([str(blocks * size), f"{1000 * seconds:.0f}", f"{middle:.3f}", f"{low:.3f} - {high:.3f}"])
+        steps.append([str(blocks * size), f"{1000 * seconds:.0f}", f"{statistics.median(share):.3f}"])
     growth = [["layers", "`--growth-optimizer-state`", "s"]]
     for one in record["growth"]:
         growth.append([f"{one['before'] * size} -> {BLOCKS * size}", one["state"], f"{one['seconds']:.2f}"])
@@ -100,8 +98,7 @@ def tables(record: records.Record) -> dict[str, list[list[str]]]:
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
     """Parse the options."""
-    parser = records.make_parser(__doc__)
-    speed.add_options(parser)
+    parser = speed.make_parser(__doc__)
     parser.add_argument("--precision", choices=speed.TYPES, default="fp32", help="(default: %(default)s)")
     parser.add_argument("--block-size", type=records.integer(1), default=6, help="layers of a block (default: 6)")
     return parser.parse_args(given)

@@ -59,8 +59,7 @@ def run_program(
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
     """Return a parser with the option that every program has."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    parser.add_argument("--records", type=Path, default=RECORDS, metavar="FOLDER", help="where the record is written"
-        " (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--records", type=Path, default=RECORDS, metavar="FOLDER", help="(default: %(default)s)")
     return parser
 
 
@@ -86,21 +85,12 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def setup_of(
-    program: str, given: Sequence[str], *distributions: str, device: str = "cpu", **further: Any
-) -> dict[str, Any]:
-    """Return how, where and with what is measured.
-
-    Args:
-        program: the file's name, without its ending.
-        given: its command line.
-        distributions: whose versions matter, besides fairseq and this project.
-        device, further: what else the numbers depend on.
-    """
+def setup_of(program: str, given: Sequence[str], device: str = "cpu", **further: Any) -> dict[str, Any]:
+    """Return how, where and with what a program measures; further is what else its numbers depend on."""
     processor = processor_facts().get("model name") or platform.processor() or platform.machine()
     machine = f"{processor} ({os.cpu_count()} cores), {platform.system()} {platform.machine()}"
     versions = {"Python": platform.python_version(), "PyTorch": torch.__version__}
-    names = ("fairseq", "fairseq-depthwise", *distributions)
+    names = ("fairseq", "fairseq-depthwise", "ctranslate2", "onnxruntime")
     versions |= {name: version for name in names if (version := installed_version(name))}
     return {
         "program": program,

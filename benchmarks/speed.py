@@ -12,7 +12,6 @@ round, on the same sentences and batches, through fairseq's own trainer and beam
 from __future__ import annotations
 
 import argparse
-import importlib
 import multiprocessing
 import os
 import random
@@ -47,6 +46,8 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 #: Beams; 4 first, since it is what the papers decode with. Different batches in a turn.
 BEAMS, BATCHES = (4, 1), 2
 
+START_METHOD = "spawn"  # of a row's process: a fresh interpreter
+
 
 # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -58,7 +59,6 @@ SIZES = {
     "narrow": (128, 512, 4, 8000),
     "middle": (256, 1024, 4, 8000),
     "base": (512, 2048, 8, 32768),
-    "big": (1024, 4096, 16, 32768),
 }
 
 #: fairseq's loss, computed from scores without log-probabilities of the whole vocabulary; stock has fairseq's own.
@@ -80,9 +80,7 @@ class Row:
     """A model that is measured.
 
     Args:
-        name: in the tables.
-        family: one of the names above.
-        layers: of the encoder; decoders have 6.
+        name, family, layers: of the tables, the names above, and the encoder; decoders have 6.
         extra: options that make the difference to other rows of the family.
         precision: its own; else it is the run's.
         compared: the row that it is compared with; else stock fairseq's of as many layers.
@@ -119,14 +117,9 @@ class Row:
 
 def _rows() -> Iterator[Row]:
     yield Row("stock 6", "stock")
-    for name, options in {
-        "depth-wise": "",
-        "depth-wise, 1-layer": "--depthwise-hidden-layers=1",
-        "depth-wise, two-cells": "--decoder-merge=two-cells",
-        "depth-wise, open": "--depthwise-forget-bias=2 --depthwise-gate-gain=0.25 --depthwise-attention-skip",
-        "depth-wise, eager": "--depthwise-kernel=eager",
-    }.items():
-        yield Row(name, "depth-wise", extra=tuple(options.split()))
+    yield Row("depth-wise", "depth-wise")
+    open_form = ("--depthwise-forget-bias=2", "--depthwise-gate-gain=0.25", "--depthwise-attention-skip")
+    yield Row("depth-wise, open", "depth-wise", extra=open_form)
     yield Row("ctranslate2", "ctranslate2")
     yield Row("ctranslate2, int8", "ctranslate2", precision="int8")
     for layers in (6, 12, 24, 48):
@@ -163,9 +156,6 @@ CHOICES = {
     "connections": [name for name, row in ROWS.items() if row.compared],
     "graphs": ["depth-wise", "ctranslate2", "mute 4", "sdt 6", *(name for name, row in ROWS.items() if row.precision)],
 }
-
-
-# --- sentences ----------------------------------------------------------------------------------------------------
 
 
 def dictionary_of(size: str) -> Dictionary:
@@ -234,17 +224,14 @@ class Training:
         self.trainer.begin_epoch(1)
 
     def __call__(self, batch: Any, beam: int = 0) -> None:
-        # Out of memory, fairseq warns, returns None and wants to go on with the next batch.
-        if self.trainer.train_step([batch]) is None:
-            raise UserError("the device has too little memory for a training step; give a lower --train-tokens")
+        self.trainer.train_step([batch], raise_oom=True)  # or else fairseq warns, and goes on with the next batch
 
 
 class Decoding:
     """Beam search through fairseq's generator.
 
-    Every sentence is made exactly as long as its batch's sources are with their padding, and so every row does the
-    same number of steps with the same number of hypotheses, whatever an untrained model thinks of the end of a
-    sentence. The searches of other programs below do the same.
+    Here and in the searches below every sentence is made exactly as long as its batch's sources are with padding: all
+    rows do the same number of steps with as many hypotheses, whatever untrained models think of a sentence's end.
     """
 
     def __init__(self, arguments: Sequence[str], dictionary: Dictionary, device: str, precision: str) -> None:
@@ -343,7 +330,7 @@ def start(row: Row, part: str, precision: str, options: argparse.Namespace) -> N
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # where that one is killed
     records.prepare_process()
     if row.family in ("depth-wise", "mute", "sdt"):
-        importlib.import_module("fairseq_depthwise")  # registers the models; stock runs without it
+        import fairseq_depthwise  # noqa: F401  # registers the models; stock runs without it
     before = records.peak_of_process()
     work = work_of(row, part, precision, options)
     _HERE.update(work=work, part=part, precision=precision, options=options, before=before)
@@ -359,12 +346,10 @@ def take_turn(beam: int, sentences: int) -> tuple[float, int]:
 
 
 def size_here() -> dict[str, int]:
-    """Return parameters, the peak of bytes over what there was before the model, and bytes that stock never reads.
-
-    Every encoder layer of stock fairseq registers a second copy of its weights. The weights that it computes with
-    belong to the modules within the layer, only the copies to the layer itself.
-    """
+    """Return parameters, the peak of bytes over what there was before the model, and bytes that stock never reads."""
     model, cuda = _HERE["work"].model, _HERE["options"].device == "cuda"
+    # Every encoder layer of stock fairseq registers a second copy of its weights. The weights that it computes with
+    # belong to the modules within the layer, only the copies to the layer itself.
     layers = (layer for layer in model.modules() if isinstance(layer, TransformerEncoderLayerBase))
     copies = [parameter for layer in layers for parameter in layer.parameters(recurse=False)]
     # In bf16 a parameter has a float32 twin, to which fairseq gives a gradient of zeros, and so Adam two moments.
@@ -374,12 +359,6 @@ def size_here() -> dict[str, int]:
         "peak": torch.cuda.max_memory_allocated() if cuda else records.peak_of_process() - _HERE["before"],
         "unused": sum(copy.nbytes + further * copy.numel() for copy in copies),
     }
-
-
-# --- in the program -----------------------------------------------------------------------------------------------
-
-#: How a row's process starts: as a fresh interpreter.
-START_METHOD = "spawn"
 
 
 def measure(
@@ -405,13 +384,10 @@ def measure(
     for beam, sentences in [(0, 0)] if part == TRAINING else decoding:
         turns = {row.name: partial(ask, row, take_turn, beam, sentences) for row in group if row.name in pools}
         answers = records.take_turns(turns, options.rounds) if turns else {}
-        rows = {}
-        for name in pools:
-            seconds, amounts = zip(*answers[name], strict=True)
-            rows[name] = {"seconds": seconds, "amount": amounts}
-            records.tell(f"{part}, beam {beam}, {sentences} at once, {precision}: {name} {seconds[-1]:.3g} s")
+        rows = {name: dict(zip(("seconds", "amount"), zip(*answers[name], strict=True), strict=True)) for name in pools}
         case = {"part": part, "beam": beam, "sentences": sentences}
         record["meetings"].append({"precision": precision, "case": case, "rows": rows})
+        records.tell(f"{case}, {precision}: {', '.join(rows)}")
     for row in group:
         if row.family != "ctranslate2" and (size := ask(row, size_here)):  # that one has converted a model, too
             record["memory"].append({"row": row.name, "part": part, "precision": precision, **size})
@@ -419,17 +395,18 @@ def measure(
         pool.shutdown()
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all programs that measure models."""
+def make_parser(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of all programs that measure models."""
+    parser = records.make_parser(doc)
     add = parser.add_argument
     add("--size", choices=SIZES, default="narrow", help="width of all models (default: %(default)s)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="of all models (default: %(default)s)")
     add("--threads", type=records.integer(1), metavar="N", help="on a CPU (default: PyTorch's own choice)")
-    add("--train-tokens", type=records.integer(81), metavar="N", help="of a training batch (default: 1200, on cuda"
-        " 16384)")  # fmt: skip
+    add("--train-tokens", type=records.integer(81), metavar="N", help="of a batch (default: 1200, on cuda 16384)")
     add("--rounds", type=records.integer(1), default=5, metavar="N", help="that count (default: %(default)s)")
     add("--model-overrides", type=shlex.split, default=[], metavar="OPTIONS", help="fairseq options for all models,"
         ' like --model-overrides="--decoder-layers 2"')  # fmt: skip
+    return parser
 
 
 def begin(program: str, options: argparse.Namespace, given: Sequence[str]) -> dict[str, Any]:
@@ -443,14 +420,13 @@ def begin(program: str, options: argparse.Namespace, given: Sequence[str]) -> di
     options.train_tokens = options.train_tokens or (16384 if cuda else 1200)
     settings = {name: value for name, value in vars(options).items() if name not in ("device", "records", "threads")}
     settings["commit"] = subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
-    return records.setup_of(program, given, "ctranslate2", device=options.device, **settings)
+    return records.setup_of(program, given, device=options.device, **settings)
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
     """Parse the options."""
-    parser = records.make_parser(__doc__)
+    parser = make_parser(__doc__)
     add = parser.add_argument
-    add_options(parser)
     add("--rows", nargs="+", choices=(*CHOICES, *ROWS), default=["quick"], metavar="ROW",
         help=f"{', '.join(CHOICES)}, or of {'; '.join(ROWS)} (default: quick)")  # fmt: skip
     add("--precisions", nargs="+", choices=TYPES, default=["fp32"], help="(default: fp32)")

@@ -20,9 +20,6 @@ import fairseq_depthwise  # noqa: F401  # registers the models
 
 ROWS = ("stock 6", "depth-wise", "mute 4", "sdt 6")
 
-#: Operations of a table; the others are one line.
-MOST = 20
-
 
 def measure(row: str, options: argparse.Namespace, batch: Any) -> dict[str, float]:
     """Return the seconds of each operation in a step."""
@@ -51,7 +48,7 @@ def table(record: records.Record) -> list[list[str]]:
         for row, found in record["seconds"].items()
     }
     names = sorted({name for share in shares.values() for name in share}, key=lambda name: -max(
-        share.get(name, 0) for share in shares.values()))[:MOST]  # fmt: skip
+        share.get(name, 0) for share in shares.values()))[:20]  # fmt: skip
     lines = [["% of a step", *shares]]
     lines += [[f"`{name}`", *(f"{share.get(name, 0):.1f}" for share in shares.values())] for name in names]
     rest = (100 - sum(share.get(name, 0) for name in names) for share in shares.values())
@@ -61,8 +58,7 @@ def table(record: records.Record) -> list[list[str]]:
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
     """Parse the options."""
-    parser = records.make_parser(__doc__)
-    speed.add_options(parser)
+    parser = speed.make_parser(__doc__)
     parser.add_argument("--precision", choices=speed.TYPES, default="fp32", help="(default: %(default)s)")
     return parser.parse_args(given)
 

@@ -15,11 +15,10 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import growth
 import step_profile
-from records import RECORDS, Record, quartiles, ratios, read_record, run_program, tell
+from records import RECORDS, Record, quartiles, ratios, read_record, run_program
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -58,46 +57,39 @@ def tables_of(record: Record) -> dict[str, str]:
     return tables
 
 
-# --- speed --------------------------------------------------------------------------------------------------------
-
-
 def speeds(record: Record) -> dict[str, Table]:
-    """Return for each precision the table of speed and that of memory."""
+    """Return for each precision tables of speed and of size, each beside what a row is compared with.
+
+    Speeds are target tokens or sentences a second; peaks leave out the bytes that stock fairseq never reads.
+    """
     tables: dict[str, Table] = {}
     for precision in record["setup"]["precisions"]:
+        cases: dict[str, list[dict[str, list[float]]]] = {}
+        amounts = {"parameters": {row: [about["parameters"]] for row, about in record["rows"].items()}}
+        for meeting in record["meetings"]:
+            case = meeting["case"]
+            # Earlier programs measured the encoder alone and sentences of one length, too.
+            if meeting["precision"] == precision and case["part"] != "encoding" and not case.get("length"):
+                title = f"beam {case['beam']}, {case['sentences']} at once" if case["beam"] else case["part"]
+                rates = {row: ratios(one["amount"], one["seconds"]) for row, one in meeting["rows"].items()}
+                cases.setdefault(title, []).append(rates)
+        for one in record["memory"]:
+            if one["precision"] == precision:
+                column = amounts.setdefault(f"{one['part']} peak, MiB", {})
+                column.setdefault(one["row"], []).append((one["peak"] - one["unused"]) / 2**20)
+        speed, size = [["row", "compared with", *cases]], [["row", "compared with", *amounts]]
+        for row, about in record["rows"].items():
+            beside = "" if about["beside"] == row else about["beside"]
+            cells = [_rate(rates, row, beside) for rates in cases.values()]
+            speed += [[row, beside, *cells]] if set(cells) != {NOTHING} else []
+            size.append([row, beside, *(_amount(column, row, beside) for column in amounts.values())])
         suffix = f"_{precision}" if len(record["setup"]["precisions"]) > 1 else ""
-        tables[f"speed{suffix}"] = _speed(record, precision)
-        tables[f"size{suffix}"] = _size(record, precision)
+        tables |= {f"speed{suffix}": speed, f"size{suffix}": size}
     return tables
 
 
-def _meetings(record: Record, precision: str) -> dict[str, list[Mapping[str, Any]]]:
-    """Return case in words -> the answers of all rows, of each meeting."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for meeting in record["meetings"]:
-        case = meeting["case"]
-        # Earlier programs measured the encoder alone and sentences of one length, too.
-        if meeting["precision"] == precision and case["part"] != "encoding" and not case.get("length"):
-            decoding = f"beam {case['beam']}, {case['sentences']} at once"
-            found.setdefault(decoding if case["beam"] else case["part"], []).append(meeting["rows"])
-    return found
-
-
-def _speed(record: Record, precision: str) -> Table:
-    """Return target tokens or sentences a second, and how many times as fast as what a row is compared with."""
-    cases = _meetings(record, precision)
-    lines = [["row", "compared with", *cases]]
-    for row, about in record["rows"].items():
-        beside = "" if about["beside"] == row else about["beside"]
-        cells = [_rate(meetings, row, beside) for meetings in cases.values()]
-        if set(cells) != {NOTHING}:
-            lines.append([row, beside, *cells])
-    return lines
-
-
-def _rate(meetings: Sequence[Mapping[str, Any]], row: str, beside: str) -> str:
-    rates = [{name: ratios(one["amount"], one["seconds"]) for name, one in rows.items()} for rows in meetings]
-    own = [rate for rows in rates for rate in rows.get(row, [])]
+def _rate(meetings: Sequence[Mapping[str, Sequence[float]]], row: str, beside: str) -> str:
+    own = [rate for rates in meetings for rate in rates.get(row, [])]
     if not own:
         return NOTHING
     low, rate, high = quartiles(own)
@@ -105,33 +97,16 @@ def _rate(meetings: Sequence[Mapping[str, Any]], row: str, beside: str) -> str:
     if not beside:
         return f"{shown} ({low / rate:.2f} - {high / rate:.2f})"
     # Round by round, where both took turns.
-    times = [time for rows in rates if {row, beside} <= rows.keys() for time in ratios(rows[row], rows[beside])]
+    times = [time for rates in meetings if {row, beside} <= {*rates} for time in ratios(rates[row], rates[beside])]
     if not times:
         return shown
     low, middle, high = quartiles(times)
     return f"{shown}, **{middle:.2f}** ({low:.2f} - {high:.2f})"
 
 
-def _size(record: Record, precision: str) -> Table:
-    """Return parameters and peaks of memory, and by what a row is compared with."""
-    amounts: dict[str, dict[str, list[float]]] = {"parameters": {}}
-    for row, about in record["rows"].items():
-        amounts["parameters"][row] = [about["parameters"]]
-    for one in record["memory"]:
-        if one["precision"] == precision:  # bytes that stock fairseq never reads are left out
-            column = amounts.setdefault(f"{one['part']} peak, MiB", {})
-            column.setdefault(one["row"], []).append((one["peak"] - one["unused"]) / 2**20)
-    lines = [["row", "compared with", *amounts]]
-    for row, about in record["rows"].items():
-        beside, cells = "" if about["beside"] == row else about["beside"], []
-        for column in amounts.values():
-            own, other = (statistics.median(column.get(name, [0])) for name in (row, beside))
-            cells.append((f"{own:,.0f}" if own else NOTHING) + (f" ({own / other:.2f})" if own and other else ""))
-        lines.append([row, beside, *cells])
-    return lines
-
-
-# --- programs of one table ----------------------------------------------------------------------------------------
+def _amount(column: Mapping[str, Sequence[float]], row: str, beside: str) -> str:
+    own, other = (statistics.median(column.get(name, [0])) for name in (row, beside))
+    return (f"{own:,.0f}" if own else NOTHING) + (f" ({own / other:.2f})" if own and other else "")
 
 
 def forms(record: Record) -> dict[str, Table]:
@@ -201,21 +176,15 @@ def _tables_named(name: str, folder: Path) -> dict[str, str]:
     return {} if record is None else tables_of(record)
 
 
-def parse_options(given: Sequence[str]) -> argparse.Namespace:
-    """Parse the options."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE", help="Markdown files with markers")
-    return parser.parse_args(given)
-
-
 def run(options: argparse.Namespace, _: Sequence[str]) -> None:
     """Write the tables into all pages."""
     for page in options.pages:
-        tell(str(page))
         text = render(page.read_text(encoding="utf-8"))
         with atomic_write(page) as file:
             file.write(text.encode())
 
 
 if __name__ == "__main__":
-    sys.exit(run_program("tables", parse_options, run, None))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE", help="Markdown files with markers")
+    sys.exit(run_program("tables", parser.parse_args, run, None))

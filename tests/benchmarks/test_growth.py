@@ -46,4 +46,4 @@ def test_tables() -> None:
     tables = tables_of(record)
     # An update takes as long as there are blocks, whatever the round.
     assert "| the paper's | 35.1% | 35.1% |" in tables["saving"]
-    assert "| 12 | 1500 | 0.250 | 0.250 - 0.250 |" in tables["steps"]
+    assert "| 12 | 1500 | 0.250 |" in tables["steps"]

@@ -15,8 +15,7 @@ def test_operations_of_every_family(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run_program("step_profile", step_profile.parse_options, step_profile.run, given) == 0
     record = json.loads((tmp_path / "step_profile.json").read_text())
     assert list(record["seconds"]) == list(step_profile.ROWS)
-    for found in record["seconds"].values():
-        assert min(found[name] for name in ("aten::addmm", "aten::mm")) > 0
+    assert min(found["aten::mm"] for found in record["seconds"].values()) > 0
     lines = step_profile.table(record)
     for column in range(1, len(lines[0])):
         assert sum(float(line[column]) for line in lines[1:-1]) == pytest.approx(100, abs=1.5)  # they are rounded
