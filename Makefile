@@ -22,7 +22,7 @@ check: lint
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
 
-# What compiles for minutes, trains benchmarks, or waits for machines that are lost.
+# What compiles for minutes, or waits for machines that are lost.
 test-long: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
 
