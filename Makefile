@@ -8,12 +8,6 @@ READY := $(VENV)/.ready
 CORPUS ?= examples/quickstart/corpus
 FAIRSEQ := fairseq==0.12.2
 
-# make bench: narrow models and a choice of rows, under 10 minutes on two cores; one thread, since layers of width 128
-# have too little for two. BENCH=full: all rows of base width, hours.
-BENCH ?= quick
-BENCH_quick := --size narrow --threads 1 --rows quick --together 4 --rounds 3 --starts 2 --decode-batches 1,16
-BENCH_full := --size base --rows all --rounds 5
-
 # Tests of behavior that need no training, no processes and no recipe: for every commit.
 UNIT := analysis checkpoints criterions elastic evaluation fairseq_compat growth models modules optim reports serving tasks
 
@@ -28,14 +22,14 @@ check: lint
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
 
-# What compiles for minutes, trains benchmarks, or waits for machines that are lost.
+# What compiles for minutes, or waits for machines that are lost.
 test-long: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
 
 # Half an hour of kills, full disks, damaged and hostile files and requests: docs/reliability.md.
 soak: $(READY)
 	$(BIN)/python tests/soak/soak.py $(SOAK)
-	$(BIN)/python benchmarks/render.py docs/reliability.md
+	$(BIN)/python benchmarks/tables.py docs/reliability.md
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -56,14 +50,15 @@ $(READY): setup.py pyproject.toml fairseq_compat/versions.py fairseq_compat.pth
 	$(BIN)/fairseq-depthwise doctor
 	touch $(READY)
 
+# Narrow models and a choice of rows, under 10 minutes on two cores; one thread, since layers of width 128 have too
+# little for two.
 bench: $(READY)
-	$(if $(BENCH_$(BENCH)),,$(error BENCH=$(BENCH) is neither quick nor full))
-	$(BIN)/python benchmarks/bench.py $(BENCH_$(BENCH))
-	$(BIN)/python benchmarks/render.py docs/benchmarks.md
+	$(BIN)/python benchmarks/speed.py --threads 1 --rounds 3 --decode-batches 1 16
+	$(BIN)/python benchmarks/tables.py docs/benchmarks.md
 
 # The tables of all pages, from docs/records.
 pages: $(READY)
-	$(BIN)/python benchmarks/render.py README.md docs/*.md
+	$(BIN)/python benchmarks/tables.py README.md docs/*.md
 
 # The registered comparison of docs/results.md; for a GPU at base width. SWEEP="--jobs 2": trainings at a time.
 sweep: $(READY)
@@ -74,8 +69,8 @@ sweep-gpu: $(READY)
 
 # First whether there is a GPU: without one the tests would run in Triton's interpreter, and say nothing about it.
 bench-gpu: $(READY)
-	$(BIN)/python benchmarks/bench.py --device cuda $(BENCH_full) --precisions bf16
-	$(BIN)/python benchmarks/render.py docs/benchmarks.md
+	$(BIN)/python benchmarks/speed.py --device cuda --size base --precisions bf16
+	$(BIN)/python benchmarks/tables.py docs/benchmarks.md
 	$(BIN)/python -m pytest tests/models/depthwise_lstm/kernels
 
 matrix:

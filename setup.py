@@ -20,7 +20,7 @@ ONNX = ["onnx>=1.17,<2", "onnxscript>=0.3,<1", "onnxruntime>=1.20,<2"]
 #: What figures and the nearest permutation need.
 ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 
-#: Another program that decodes fairseq's models, for comparison in benchmarks/bench.py; that also draws figures.
+#: Another program that decodes fairseq's models, for comparison in benchmarks/speed.py; what draws figures.
 BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
 
 #: What scores with COMET. It needs NumPy 1, of which there is none for Python 3.13, and pkg_resources of setuptools.

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from record import setup_of, write_record
+from records import setup_of, write_record
 from torch import Tensor, nn
 
 from fairseq_depthwise.analysis.loaded_model import load_trained

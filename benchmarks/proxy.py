@@ -19,8 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from program import integer, make_parser, run_program
-from record import read_record, setup_of, write_record
+from records import integer, make_parser, read_record, run_program, setup_of, write_record
 
 from fairseq_compat import UserError
 

@@ -1,4 +1,4 @@
-"""What is measured over depth, and the tables of the forms of the cell."""
+"""What is measured over depth."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import depth_profile
 import pytest
 import torch
-from result_tables import forms
 from tiny_models import SOURCE, TARGET, build_tiny
 
 
@@ -31,18 +30,3 @@ def test_gates_gradients_and_noise_by_layer(dropout: float) -> None:
         assert found["gradient"][side][-1] == 1
         assert min(found["gradient"][side]) > 0
         assert (max(found["noise"][side]) == 0) == (dropout == 0)
-
-
-def test_forms_are_compared_with_their_base_of_the_same_seed() -> None:
-    def run(loss: float) -> dict[str, Any]:
-        return {"options": "x", "valid": [[300, 5.0], [600, loss]], "seen": [[300, 4.0], [600, 3.0]]}
-
-    runs = {"long:stock:1": run(4.0), "long:open:1": run(3.75), "long:stock:2": run(4.5), "long:open:2": run(4.0),
-            "long:open-joint:1": run(3.5), "short:stock:1": run(2.0)}  # fmt: skip
-    tables = dict(forms({"runs": runs}))
-    column = list(tables["long"][0]).index("from `stock`")
-    assert [(line[0], line[1], line[column]) for line in tables["long"][1:]] == [
-        ("`stock`", "1", "-"), ("`stock`", "2", "-"), ("`open`", "1", "-0.250"), ("`open`", "2", "-0.500"),
-    ]  # fmt: skip
-    assert [line[column] for line in tables["search"][1:]] == ["-0.250"]
-    assert len(tables["short"]) == 2

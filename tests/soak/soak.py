@@ -103,7 +103,7 @@ def main() -> int:
                 print(f"{name}: {error!r}", flush=True)
             counts[name] = dict(Counter(finding.outcome.value for finding in findings))
             kinds[name] = sorted({finding.kind for finding in findings})
-    from record import finish, setup_of  # imports PyTorch
+    from records import finish, setup_of  # imports PyTorch
 
     words = f"--seed {options.seed} --minutes {options.minutes:g}"
     setup = {**setup_of("soak", []), "command": f"python tests/soak/soak.py {words}"}

@@ -1,0 +1,190 @@
+"""Makes tables from records, and puts them into pages between their markers.
+
+A table stands between ``<!-- RECORD TABLE -->`` and ``<!-- end of RECORD TABLE -->``; RECORD is the name of a file in
+``docs/records``, or ``protocol_`` and the name of a plan of ``recipes/sweep.py``. Where there is no such record, or its
+program is gone, what stands there stays.
+
+    python benchmarks/tables.py README.md docs/*.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import growth
+import step_profile
+from records import RECORDS, Record, quartiles, ratios, read_record, run_program
+
+from fairseq_compat import UserError
+from fairseq_compat.files import atomic_write
+from fairseq_depthwise.tables import markdown
+
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
+import sweep  # the folder is on the path by the line above
+
+#: A table in lines and cells, or a text.
+Table = Sequence[Sequence[str]] | str
+NOTHING = "-"
+
+
+def tables_of(record: Record) -> dict[str, str]:
+    """Return the tables of a record by name; none where its program is gone."""
+    makers: dict[str, Callable[[Record], Mapping[str, Table]]] = {
+        "bench": speeds,  # what speed.py was called before
+        "speed": speeds,
+        "growth": growth.tables,
+        "step_profile": lambda record: {"operations": step_profile.table(record)},
+        "proxy": forms,
+        "depth_profile": lambda record: {},
+        "soak": soak,
+    }
+    setup = record["setup"]
+    if setup["program"] not in makers:
+        return {}
+    tables: dict[str, str] = {
+        "setup": f"- Made by `{setup['command']}`{f' at commit {commit}' if (commit := setup.get('commit')) else ''}.\n"
+        f"- Machine: {setup['machine']}; device {setup['device']}; threads of PyTorch: {setup['threads']}.\n"
+        f"- Versions: {setup['versions']}.\n"
+    }
+    for name, lines in makers[setup["program"]](record).items():
+        if len(lines) > 1:  # more than the columns' names
+            tables[name] = lines if isinstance(lines, str) else markdown(lines)
+    return tables
+
+
+def speeds(record: Record) -> dict[str, Table]:
+    """Return for each precision tables of speed and of size, each beside what a row is compared with.
+
+    Speeds are target tokens or sentences a second; peaks leave out the bytes that stock fairseq never reads.
+    """
+    tables: dict[str, Table] = {}
+    for precision in record["setup"]["precisions"]:
+        cases: dict[str, list[dict[str, list[float]]]] = {}
+        amounts = {"parameters": {row: [about["parameters"]] for row, about in record["rows"].items()}}
+        for meeting in record["meetings"]:
+            case = meeting["case"]
+            # Earlier programs measured the encoder alone and sentences of one length, too.
+            if meeting["precision"] == precision and case["part"] != "encoding" and not case.get("length"):
+                title = f"beam {case['beam']}, {case['sentences']} at once" if case["beam"] else case["part"]
+                rates = {row: ratios(one["amount"], one["seconds"]) for row, one in meeting["rows"].items()}
+                cases.setdefault(title, []).append(rates)
+        for one in record["memory"]:
+            if one["precision"] == precision:
+                column = amounts.setdefault(f"{one['part']} peak, MiB", {})
+                column.setdefault(one["row"], []).append((one["peak"] - one["unused"]) / 2**20)
+        speed, size = [["row", "compared with", *cases]], [["row", "compared with", *amounts]]
+        for row, about in record["rows"].items():
+            beside = "" if about["beside"] == row else about["beside"]
+            cells = [_rate(rates, row, beside) for rates in cases.values()]
+            speed += [[row, beside, *cells]] if set(cells) != {NOTHING} else []
+            size.append([row, beside, *(_amount(column, row, beside) for column in amounts.values())])
+        suffix = f"_{precision}" if len(record["setup"]["precisions"]) > 1 else ""
+        tables |= {f"speed{suffix}": speed, f"size{suffix}": size}
+    return tables
+
+
+def _rate(meetings: Sequence[Mapping[str, Sequence[float]]], row: str, beside: str) -> str:
+    own = [rate for rates in meetings for rate in rates.get(row, [])]
+    if not own:
+        return NOTHING
+    low, rate, high = quartiles(own)
+    shown = f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+    if not beside:
+        return f"{shown} ({low / rate:.2f} - {high / rate:.2f})"
+    # Round by round, where both took turns.
+    times = [time for rates in meetings if {row, beside} <= {*rates} for time in ratios(rates[row], rates[beside])]
+    if not times:
+        return shown
+    low, middle, high = quartiles(times)
+    return f"{shown}, **{middle:.2f}** ({low:.2f} - {high:.2f})"
+
+
+def _amount(column: Mapping[str, Sequence[float]], row: str, beside: str) -> str:
+    own, other = (statistics.median(column.get(name, [0])) for name in (row, beside))
+    return (f"{own:,.0f}" if own else NOTHING) + (f" ({own / other:.2f})" if own and other else "")
+
+
+def forms(record: Record) -> dict[str, Table]:
+    """Make a table of each size of ``proxy.py``, and one of its search: losses and the difference from a base."""
+    runs = {tuple(name.split(":")): run for name, run in record["runs"].items()}
+    tables: dict[str, Table] = {}
+    for size, title, base in (("long", "long", "stock"), ("short", "short", "stock"), ("long", "search", "open")):
+        chosen = [key for key in runs if key[0] == size and (title == "search") == key[1].startswith("open-")]
+        updates = [update for update, _ in runs[chosen[0]]["valid"]] if chosen else []
+        lines = [["form", "seed", *map(str, updates), "training sentences", f"from `{base}`", "options"]]
+        for key in sorted(chosen, key=lambda key: (list(record["runs"]).index(":".join((*key[:2], "1"))), key[2])):
+            losses, last = [loss for _, loss in runs[key]["valid"]], runs[key]["seen"][-1][1]
+            other = runs.get((size, base, key[2]))
+            difference = NOTHING if other is None or key[1] == base else f"{losses[-1] - other['valid'][-1][1]:+.3f}"
+            cells = [f"{loss:.3f}" for loss in (*losses, last)]
+            lines.append([f"`{key[1]}`", key[2], *cells, difference, f"`{runs[key]['options']}`"])
+        tables[title] = lines
+    return tables
+
+
+def soak(record: Record) -> dict[str, Table]:
+    """Return what became of the attacks of ``tests/soak``, and what they were."""
+    outcomes = record["outcomes"]
+    lines = [["what is attacked", "attacks", *outcomes]]
+    lines += [
+        [name, f"{sum(counts.values()):,}", *(f"{counts.get(outcome, 0):,}" for outcome in outcomes)]
+        for name, counts in record["counts"].items()
+    ]
+    return {"counts": lines, "kinds": "".join(f"- {name}: {', '.join(of)}.\n" for name, of in record["kinds"].items())}
+
+
+# --- pages --------------------------------------------------------------------------------------------------------
+
+_BLOCK = re.compile(
+    r"<!-- (?P<record>[\w-]+) (?P<table>[\w.-]+) -->\n(?P<text>.*?)<!-- end of (?P=record) (?P=table) -->\n", re.DOTALL
+)
+
+
+def render(text: str, folder: Path = RECORDS) -> str:
+    """Return a page's text with the tables of all records that there are.
+
+    Raises:
+        UserError: a record has no such table, or a marker no end.
+    """
+    markers = re.findall(r"^<!-- (end of )?([\w-]+ [\w.-]+) -->$", text, re.MULTILINE)
+    for (_, name), (end, other) in zip(markers[::2], [*markers[1::2], ("", "")], strict=False):
+        if not end or name != other:
+            raise UserError(f"the marker of {name} has no end before the next one")
+
+    def replaced(block: re.Match[str]) -> str:
+        name, table = block["record"], block["table"]
+        tables = _tables_named(name, folder)
+        if not tables:
+            return block[0]
+        if table not in tables:
+            raise UserError(f"{name} has no table {table}; it has {', '.join(tables)}")
+        return f"<!-- {name} {table} -->\n\n{tables[table]}\n<!-- end of {name} {table} -->\n"
+
+    return _BLOCK.sub(replaced, text)
+
+
+def _tables_named(name: str, folder: Path) -> dict[str, str]:
+    plan = sweep.PLANS / f"{name.removeprefix('protocol_')}.toml"
+    if name.startswith("protocol_") and plan.exists():
+        return sweep.tables_of(sweep.Plan(plan, sweep.RESULTS))
+    record = read_record(folder, name)
+    return {} if record is None else tables_of(record)
+
+
+def run(options: argparse.Namespace, _: Sequence[str]) -> None:
+    """Write the tables into all pages."""
+    for page in options.pages:
+        text = render(page.read_text(encoding="utf-8"))
+        with atomic_write(page) as file:
+            file.write(text.encode())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE", help="Markdown files with markers")
+    sys.exit(run_program("tables", parser.parse_args, run, None))

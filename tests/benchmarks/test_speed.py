@@ -1,0 +1,129 @@
+"""``benchmarks/speed.py`` as a program, with tiny models. How fast they are is not asked here."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import multiprocessing
+from typing import Any
+
+import pytest
+import speed
+import torch
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from records import run_program
+from speed import CHOICES, ROWS
+
+import fairseq_depthwise  # noqa: F401  # registers the models
+
+#: Of models that are built in this process.
+OPTIONS = argparse.Namespace(
+    size="tiny", device="cpu", train_tokens=100, model_overrides=["--encoder-layers=1", "--decoder-layers=1"]
+)
+
+#: With three layers there are no blocks of six: sdt cannot be built.
+TINY = [
+    "--size=tiny", "--rows", "mute 4", "sdt 6", "--rounds=2", "--train-tokens=100", "--decode-batches", "1", "2",
+    "--model-overrides=--encoder-layers 3 --decoder-layers 1",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
+    """A record, and what the program printed; its processes are forks of one that has imported what takes long."""
+    folder = tmp_path_factory.mktemp("speed") / "records"
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
+        multiprocessing.set_forkserver_preload(["torch._dynamo", "fairseq_depthwise", "speed"])
+        patch.setattr(speed, "START_METHOD", "forkserver")
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            assert run_program("speed", speed.parse_options, speed.run, [*TINY, f"--records={folder}"]) == 0
+    record = json.loads((folder / "bench_cpu_tiny.json").read_text(encoding="utf-8"))
+    return record, printed.getvalue(), errors.getvalue()
+
+
+def test_stock_is_added_and_a_row_that_cannot_be_built_is_left_out(measured: tuple[dict[str, Any], str, str]) -> None:
+    record, printed, errors = measured
+    assert list(record["rows"]) == ["stock 6 pre-norm", "mute 4"]
+    assert "sdt 6 is left out of training" in errors
+    assert "--encoder-layers 3" in errors
+    assert "| mute 4 | stock 6 pre-norm |" in printed
+
+
+def test_all_rows_do_the_same_work_in_every_case(measured: tuple[dict[str, Any], str, str]) -> None:
+    meetings = measured[0]["meetings"]
+    assert [tuple(meeting["case"].values()) for meeting in meetings] == [
+        ("training", 0, 0), ("decoding", 4, 1), ("decoding", 4, 2), ("decoding", 1, 1), ("decoding", 1, 2),
+    ]  # fmt: skip
+    for meeting in meetings:
+        stock, mute = (meeting["rows"][name] for name in ("stock 6 pre-norm", "mute 4"))
+        assert stock["amount"] == mute["amount"]
+        assert min(*stock["seconds"], *mute["seconds"]) > 0
+    assert [meeting["rows"]["mute 4"]["amount"] for meeting in meetings[1:3]] == [[2, 2], [4, 4]]
+
+
+def test_memory_of_each_process(measured: tuple[dict[str, Any], str, str]) -> None:
+    record = measured[0]
+    assert [(one["part"], one["row"]) for one in record["memory"]] == [
+        (part, row) for part in ("training", "decoding") for row in record["rows"]
+    ]
+    assert all(one["peak"] > one["unused"] for one in record["memory"])
+
+
+def test_each_row_is_compared_with_one_of_as_many_layers() -> None:
+    for row in ROWS.values():
+        other = ROWS[row.beside]
+        assert (other.layers, other.beside) == (row.layers, other.name)
+    assert {name for names in CHOICES.values() for name in names} <= set(ROWS)
+
+
+@pytest.mark.parametrize("option", ["--rows=mute 9", "--size=huge", "--rounds=0", "--decode-batches=none"])
+def test_bad_option_is_named_with_its_value(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        speed.parse_options([option])
+    name, value = option.split("=")
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert name in sentence
+    assert value in sentence
+
+
+def test_no_such_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert run_program("speed", speed.parse_options, speed.run, ["--device=cuda"]) == 1
+    assert "--device cuda" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("row", ["stock 6", "mute 2", pytest.param("depth-wise, onnx", marks=pytest.mark.long)])
+def test_every_sentence_is_as_long_as_the_sources_of_its_batch(row: str) -> None:
+    work = speed.work_of(ROWS[row], speed.DECODING, ROWS[row].precision or "fp32", OPTIONS)
+    batch = speed.batches_of(OPTIONS, 3)[0]
+    for beam in speed.BEAMS:
+        found = [[one["tokens"] if isinstance(one, dict) else one.tokens for one in many] for many in work(batch, beam)]
+        assert [len(many) for many in found] == [beam] * 3
+        length = batch["net_input"]["src_tokens"].size(1) + 1  # with its end
+        assert {len(tokens) for many in found for tokens in many} == {length}
+
+
+@pytest.mark.parametrize(("row", "precision"), [("stock 6", "fp32"), ("stock 6", "bf16"), ("mute 2", "fp32")])
+def test_unused_copies_are_the_parameters_without_gradient(
+    row: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = speed.work_of(ROWS[row], speed.TRAINING, precision, OPTIONS)
+    work(speed.batches_of(OPTIONS)[0])
+    here = {"work": work, "part": speed.TRAINING, "precision": precision, "options": OPTIONS}
+    monkeypatch.setattr(speed, "_HERE", here | {"before": 0})
+    size = speed.size_here()
+    layers = [layer for layer in work.model.modules() if isinstance(layer, TransformerEncoderLayerBase)]
+    copies = [copy for layer in layers for copy in layer.parameters(recurse=False)]
+    if precision == "fp32":
+        assert {id(copy) for copy in copies} == {id(one) for one in work.model.parameters() if one.grad is None}
+    optimizer = work.trainer.optimizer
+    tensors = list(copies)
+    for parameter, twin in zip(
+        getattr(optimizer, "fp16_params", ()), getattr(optimizer, "fp32_params", ()), strict=True
+    ):
+        if any(parameter is copy for copy in copies):
+            tensors += [twin, twin.grad, *optimizer.optimizer.state[twin].values()]
+    assert size["unused"] == sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
+    assert size["parameters"] == sum(one.numel() for one in work.model.parameters()) - sum(map(torch.numel, copies))
