@@ -15,7 +15,7 @@ BENCH_quick := --size narrow --threads 1 --rows quick --together 4 --rounds 3 --
 BENCH_full := --size base --rows all --rounds 5
 
 # Tests of behavior that need no training, no processes and no recipe: for every commit.
-UNIT := analysis checkpoints criterions elastic evaluation fairseq_compat growth models modules optim reports serving tasks
+UNIT := analysis checkpoints criterions elastic evaluation fairseq_compat growth models modules optim serving tasks
 
 .PHONY: demo check test test-long soak setup lint matrix bench bench-gpu sweep sweep-gpu pages clean
 
