@@ -129,7 +129,7 @@ def read_run(path: str) -> Run:
     run = Run(str(place))
     with open(place, encoding="utf-8", errors="replace") as file:
         for line in file:
-            with suppress(ValueError, OverflowError, StopIteration, RecursionError):  # a damaged line
+            with suppress(ValueError, TypeError, OverflowError, StopIteration, RecursionError):  # damaged
                 _read_line(run, line)
     if not run.readings:
         raise UserError(f"{place} has no losses of a training in the form that report reads, --log-format json")
@@ -137,7 +137,7 @@ def read_run(path: str) -> Run:
 
 
 def _read_line(run: Run, line: str) -> None:
-    if "{'_name'" in line:
+    if "{'_name'" in line and line.endswith("}\n"):
         run.options, run.begins = {}, True
         for name, value in (*_CHOICE.findall(line), *_OPTION.findall(line)):
             if value.strip("'") not in ("", "None", "False", "[]", "Namespace"):
