@@ -30,14 +30,6 @@ _CHARTS = {
 }
 #: Metrics that validation has, too; units of what changes in steps.
 _VALIDATED, _STEPS = ("loss", "nll_loss", "bleu"), ("layers", "factor")
-SECTIONS = (
-    "Loss",
-    "BLEU",
-    "Learning rate and depth",
-    "Gates and cell states",
-    "Auxiliary losses",
-    "Gradient and speed",
-)
 _IGNORED = re.compile(
     r"(best|cuda|lr)_|.*_deviation$"
     r"|(ppl|peak_lr|stage|clip|ups|wpb|bsz|train_wall|wall|gb_free|accuracy|n_correct|total)$"
@@ -99,11 +91,11 @@ def _charts(runs: Sequence[Run], metrics: Sequence[str], section: str, title: st
         curves, grown = [], []
         for number, run in enumerate(runs):
             place = {one[1]: one[1] if axis == "updates" else one[2] / scale for one in run.readings}
-            of_run = [("training", metric, run.training(metric)) for metric in metrics]
-            of_run += [("validation", metric, run.validation(metric)) for metric in metrics if validated]
+            of_run = [("training", metric, run.of(metric)) for metric in metrics]
+            of_run += [("validation", metric, run.of(metric, validation=True)) for metric in metrics if validated]
             for kind, metric, series in of_run:
                 xs = [place[int(one)] for one in series["updates"]]
-                columns = (xs, series["values"], run.training(f"{metric}_deviation")["values"])
+                columns = (xs, series["values"], run.of(f"{metric}_deviation")["values"])
                 curves.append(Curve(number, kind, *(_thinned(one, steps=unit in _STEPS) for one in columns)))
             grown += [(number, place[update], depth) for update, depth in run.growth]
         curves = [curve for curve in curves if np.isfinite(curve.ys).any()]

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from fairseq_depthwise.figures import COLORS
-from fairseq_depthwise.reports.charts import SECTIONS, Chart, charts_of, draw_svg, marker_of
+from fairseq_depthwise.reports.charts import Chart, charts_of, draw_svg, marker_of
 from fairseq_depthwise.reports.training_log import Run, Series
 
 #: The lines of a summary; those without a value are left out.
@@ -66,14 +66,14 @@ figure svg { display: block; width: 100%; height: auto; font-family: system-ui, 
 
 def summarize(run: Run) -> dict[str, Any]:
     """Return the numbers of a run, losses in bits; None where the log does not have them."""
-    loss, ppl = _best(run.validation("loss"), min), run.validation("ppl")
+    loss, ppl = _best(run.of("loss", validation=True), min), run.of("ppl", validation=True)
     perplexities = dict(zip(ppl["updates"], ppl["values"], strict=True))
-    grown, speeds = [update for update, _ in run.growth], _finite(run.training("wps"))
+    grown, speeds = [update for update, _ in run.growth], _finite(run.of("wps"))
     layers = {side: run.options.get(f"--{side}-layers") for side in ("encoder", "decoder")}
-    if depths := _finite(run.training("depth")):
+    if depths := _finite(run.of("depth")):
         growing = run.options.get("--growth-side", "")
         layers |= {side: f"{depths[-1]:.0f}" for side in layers if growing in (side, "both")}
-    missing = {name: len(run.training(name)["values"]) - len(_finite(run.training(name))) for name in ("loss", "gnorm")}
+    missing = {name: len(run.of(name)["values"]) - len(_finite(run.of(name))) for name in ("loss", "gnorm")}
     return {
         "architecture": run.options.get("--arch"),
         "encoder_layers": layers["encoder"],
@@ -87,8 +87,8 @@ def summarize(run: Run) -> dict[str, Any]:
         "words_per_second": statistics.median(speeds) if speeds else None,
         "loss": loss,
         "perplexity": perplexities.get(loss["update"]) if loss else None,
-        "bleu": _best(run.validation("bleu"), max),
-        "learning_rate": next(reversed(_finite(run.training("lr"))), None),
+        "bleu": _best(run.of("bleu", validation=True), max),
+        "learning_rate": next(reversed(_finite(run.of("lr"))), None),
         "not_finite": {name: count for name, count in missing.items() if count},
     }
 
@@ -142,10 +142,9 @@ def make_page(names: Sequence[str], runs: Sequence[Run]) -> str:
     )
     body.append(f'<ul class="legend">{legend}</ul>' if len(names) > 1 else "")
     charts = list(charts_of(runs))
-    for section in SECTIONS:
+    for section in dict.fromkeys(chart.section for chart in charts):
         figures = [_figure(chart, names, f"f{n}") for n, chart in enumerate(charts) if chart.section == section]
-        if figures:
-            body.append(f'<h2>{section}</h2><div class="figures">{"".join(figures)}</div>')
+        body.append(f'<h2>{section}</h2><div class="figures">{"".join(figures)}</div>')
     light, dark = (" ".join(f"--{name}: {pair[theme]};" for name, pair in _COLORS.items()) for theme in (0, 1))
     style = _STYLE.replace("LIGHT", light).replace("DARK", dark)
     return (

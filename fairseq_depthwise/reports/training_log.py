@@ -18,8 +18,6 @@ from fairseq_compat import UserError
 
 #: The splits of fairseq that are not validation: every ``--log-interval`` updates, and every epoch.
 TRAINING = ("train_inner", "train")
-#: A metric that the log does not have.
-_NOTHING: dict[str, list[float]] = {"updates": [], "seconds": [], "values": []}
 #: From here on a value counts as not finite: nothing can be drawn to its scale.
 _LARGEST = 1e300
 
@@ -28,9 +26,9 @@ _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]{1,30}) |grew the .*
 _CHOICE = re.compile(r"'(\w+)': \{'_name': '(\w+)'")
 _OPTION = re.compile(r"\b([a-z]\w*)'?(?:: |=)('[^']*'|\[[^\]]*\]|\([^)]*\)|[^\s,{}()]+)")
 
-
 #: The values of a metric, and the updates and seconds of training after which each was measured.
 Series = dict[str, list[float]]
+_NOTHING: Series = {"updates": [], "seconds": [], "values": []}
 
 
 @dataclass
@@ -92,21 +90,17 @@ class Run:
                     column.append(number)
         return series
 
-    def training(self, metric: str) -> Series:
-        """Return a metric of training, as often as it was logged."""
-        return next((self.series[one][metric] for one in TRAINING if metric in self.series.get(one, ())), _NOTHING)
-
-    def validation(self, metric: str) -> Series:
-        """Return a metric of the first validation set."""
-        return next((metrics for split, metrics in self.series.items() if split not in TRAINING), {}).get(
-            metric, _NOTHING
-        )
+    def of(self, metric: str, *, validation: bool = False) -> Series:
+        """Return a metric of training, as often as it was logged, or of the first validation set."""
+        splits = [split for split in self.series if split not in TRAINING][:1] if validation else TRAINING
+        return next((self.series[split][metric] for split in splits if metric in self.series.get(split, ())), _NOTHING)
 
     @cached_property
     def growth(self) -> list[tuple[int, int]]:
         """The updates after which the model grew, as exactly as the log has it, and its depth from there on."""
-        depths = [(update, values["depth"]) for _, update, _, values in self.readings if "depth" in values]
-        return [(one, int(after)) for (one, before), (_, after) in pairwise(depths) if after != before]
+        known = [(update, values.get("depth", math.nan)) for _, update, _, values in self.readings]
+        depths = [(update, int(depth)) for update, depth in known if math.isfinite(depth)]
+        return [(update, after) for (update, before), (_, after) in pairwise(depths) if after != before]
 
 
 def read_run(path: str) -> Run:

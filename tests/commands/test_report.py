@@ -91,6 +91,8 @@ def test_growth(run_of: Document) -> None:
         run = run_of(*before, grew, inner(3, depth="4"), inner(4, depth="4"))["summary"]
         assert (run["grown_after"], run["encoder_layers"], run["decoder_layers"]) == ([2], "4", "1")
         assert run["parameters"] == parameters
+    killed = (inner(2, depth="2"), inner(3, depth="4"), line(OURS), counted, inner(2, depth="2"), inner(3, depth="4"))
+    assert run_of(*before[:-1], *killed)["summary"]["parameters"] is None
 
 
 def test_a_killed_run_that_went_on(run_of: Document) -> None:
@@ -172,7 +174,7 @@ def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -
     penalties = {"permutation_penalty_1": "2", "permutation_penalty_2": "3", "<b>_penalty": "1"}
     grown = [inner(update, depth=2 if update < 300 else 17, **gates, **penalties) for update in range(1, 600)]
     one = write(tmp_path / "<script>" / "train.log", line(OURS), *grown, valid(599)).parent
-    other = write(tmp_path / "stock.log", line(STOCK), *(inner(n, 20 * n, gnorm="nan") for n in range(1, 6000)))
+    other = write(tmp_path / "stock.log", line(STOCK), *(inner(n, 20 * n, n % 7, gnorm="nan") for n in range(1, 6000)))
     page = tmp_path / "page.html"
     table = printed("report", one, other, "--output", page)
     rows = {row[0]: row[1:] for row in (re.split(r"  +", text.strip()) for text in table.splitlines())}
@@ -183,12 +185,13 @@ def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -
     content = page.read_text(encoding="utf-8")
     assert re.findall("<h3>(.*?)</h3>", content) == [
         "Loss", "Loss over time", "BLEU of the validation set", "BLEU of the validation set over time", "Learning rate",
-        "Depth", "Encoder forget gate", "Permutation penalty", "&lt;b&gt; penalty", "Speed",
+        "Depth", "Speed", "Encoder forget gate", "Permutation penalty", "&lt;b&gt; penalty",
     ]  # fmt: skip
     assert len(re.findall(">17</text>", content)) == 10, "the depth above each growth, in the charts that have the run"
     assert "Options that differ: 8" in content
     assert "prefers-color-scheme: dark" in content
-    assert len(content) < 400_000, "about 500 points of a curve are drawn"
+    points = [path.count("L") for path in re.findall(r' d="(.*?)"', content, re.DOTALL)]
+    assert 400 < max(points) <= 1001, "of 5,999; a band has those of both sides"
     parsed = _Page(content)
     assert parsed.open == []
     assert parsed.tags.isdisjoint({"script", "b", "link", "img", "iframe", "object"})
