@@ -97,13 +97,12 @@ def read_training(log: Path) -> dict[str, Any]:
 
 def logged(text: str, split: str, keys: Sequence[str]) -> dict[int, dict[str, float]]:
     """Return the values of a split by update; of an update that was repeated after a stop, the later ones."""
-    values = {
-        reading.update: {key: reading.values.get(key, math.nan) for key in keys}
-        for process in parse_log(text.splitlines(keepends=True))
-        for reading in process.readings
-        if reading.split == split
+    run = parse_log(text.splitlines(keepends=True), "")
+    return {
+        update: {key: values.get(key, math.nan) for key in keys}
+        for of_split, update, _, values in run.readings
+        if of_split == split
     }
-    return dict(sorted(values.items()))
 
 
 # --- growth -------------------------------------------------------------------------------------------------------

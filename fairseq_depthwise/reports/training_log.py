@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -120,13 +120,19 @@ def read_run(path: str) -> Run:
         if len(logs) != 1:
             raise UserError(f"folder {path} holds {len(logs)} files *.log and no train.log; name the log of the run")
         (place,) = logs
-    run = Run(str(place))
     with open(place, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            with suppress(ValueError, TypeError, OverflowError, StopIteration, RecursionError):  # damaged
-                _read_line(run, line)
+        run = parse_log(file, str(place))
     if not run.readings:
         raise UserError(f"{place} has no losses of a training in the form that report reads, --log-format json")
+    return run
+
+
+def parse_log(lines: Iterable[str], source: str) -> Run:
+    """Return the run of which the lines of a log tell; damaged lines are skipped."""
+    run = Run(source)
+    for line in lines:
+        with suppress(ValueError, TypeError, OverflowError, StopIteration, RecursionError):
+            _read_line(run, line)
     return run
 
 
