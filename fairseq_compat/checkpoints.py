@@ -59,10 +59,13 @@ def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu", *,
         FileNotFoundError: there is no such file.
     """
     if not hasattr(file, "read"):
+        if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
+            raise UserError(f"{os.fspath(file)} is a pipe or a device; give a checkpoint's file")  # which would wait
         with open(file, "rb") as opened:
             mapped = mapped and opened.read(len(_ARCHIVE)) == _ARCHIVE
             opened.seek(0)
-            return _load(opened, os.fspath(file) if mapped else opened, map_location)
+            # PyTorch cannot open a file whose name is not UTF-8.
+            return _load(opened, f"/dev/fd/{opened.fileno()}" if mapped else opened, map_location)
     return _load(file, file, map_location)
 
 
@@ -360,6 +363,8 @@ def _why_not(name: str, file: Any, error: Exception) -> str:
         )
     file.seek(0)
     if file.read(2) == _ARCHIVE[:2]:
+        if isinstance(error, pickle.UnpicklingError):  # PyTorch's message says how to load the file nevertheless
+            return f"{name} is refused: its pickle builds what no checkpoint of fairseq has, which could run code"
         return f"{name} cannot be loaded: {first_line(error)}"
     return f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)"
 

@@ -39,6 +39,9 @@ _IN_A_PROCESS = re.compile(
     r"^-- Process \d+ terminated .*^fairseq_compat\.errors\.UserError: ([^\n]+)\s*\Z", re.M | re.S
 )
 
+#: What omegaconf raises for an option's value, such as ``${oc.env:NOWHERE}``.
+_WRONG_OPTIONS = ("ValidationError", "ConfigKeyError", "InterpolationKeyError", "InterpolationResolutionError")
+
 #: What hydra reports of an option without a default that a tokenizer, say, cannot do without.
 _OVERRIDE_OF_NOTHING = re.compile(r"Error merging override (?P<group>\w+)\.(?P<field>\w+)=null$")
 
@@ -49,6 +52,8 @@ def explain(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return _missing_file(os.fsdecode(error.filename))
+    if isinstance(error, FileExistsError) and error.filename is None:  # fairseq-preprocess raises the bare path
+        return f"{error} exists already; give another folder, or remove what is left of an earlier run"
     if isinstance(error, IsADirectoryError | NotADirectoryError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}"
     message = str(error)
@@ -83,7 +88,7 @@ def explain(error: BaseException) -> str | None:
             return f"{message.split(';')[0]}: {error.__context__}"
         details = [line.strip() for line in str(error.__context__).splitlines()[1:2]]
         return "; ".join([message.rstrip("."), *(line[:200].rstrip(".") for line in details)])
-    if type(error).__name__ in ("ValidationError", "ConfigKeyError") and (name := getattr(error, "full_key", None)):
+    if type(error).__name__ in _WRONG_OPTIONS and (name := getattr(error, "full_key", None)):
         return (
             f"option {name} is wrong: {message.splitlines()[0]}"  # omegaconf's; of a file of options, or a checkpoint
         )
@@ -170,15 +175,8 @@ def _sizes_that_fit_nothing(error: BaseException, message: str) -> str | None:
     """Return one sentence where sentences and the limits of their length leave nothing to do."""
     if isinstance(error, AssertionError) and (limit := re.search(r"should not exceed max_tokens=(\d+)", message)):
         return f"--max-tokens {limit[1]} is less than the longest sentence has; give a larger number"
-    if message.startswith("The dataset is empty. This could indicate"):
-        return (
-            "no sentence is left to read: the data is empty, or each of its sentences is longer than --max-tokens, "
-            "--max-source-positions or --max-target-positions allow"
-        )
     if isinstance(error, AssertionError) and message.startswith("min_len cannot be larger than max_len"):
         return "--min-len is larger than what --max-len-a, --max-len-b and the model allow; give a smaller one"
-    if isinstance(error, ZeroDivisionError) and _raised_in(error) == "_main":  # generate divides by its seconds
-        return "no sentence was translated: --gen-subset is empty, or all of it is too long and skipped"
     return None
 
 

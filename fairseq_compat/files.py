@@ -73,6 +73,19 @@ def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str])
         shutil.copyfileobj(original, copy, length=16 * 1024 * 1024)
 
 
+def decoded(line: bytes, number: int, path: str) -> str:
+    """Return a line of a text file, the first one (number 1) without a byte order mark; ``path`` ``-`` is stdin.
+
+    Raises:
+        UserError: it is not UTF-8.
+    """
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        name = "stdin" if path == "-" else path
+        raise UserError(f"{name} is not UTF-8: line {number} has the byte 0x{error.object[error.start]:02x}") from None
+
+
 @contextmanager
 def raising_later(file: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield a file for writers in C++, which end the whole process where a write raises while they clean up.

@@ -35,6 +35,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.file_utils": ("checkpoints.checked_archives",),
     "fairseq.models.distributed_fairseq_model": ("training.processes_on_cpus", "training.unused_encoder_weights"),
     "fairseq.tasks": ("data.recorded_languages",),
+    "fairseq.tasks.fairseq_task": ("training.nothing_left",),
     "fairseq.tasks.translation": ("data.languages_of_the_data",),
     "fairseq.trainer": (
         "checkpoints.recorded_versions",

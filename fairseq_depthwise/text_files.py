@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from fairseq_compat import UserError
+from fairseq_compat.files import decoded
 
 
 def lines_of(path: str) -> Iterator[str]:
-    """Yield the lines of a file, as soon as each is there; ``-`` is stdin.
+    """Yield the lines of a file, as soon as each is there; ``-`` is stdin. A byte order mark is none of the text.
 
     Raises:
         UserError: the file is a folder, is compressed and damaged, or a line is not UTF-8.
@@ -32,12 +33,7 @@ def lines_of(path: str) -> Iterator[str]:
         raise UserError(f"{path} is a folder; give a text file") from None
     with opened as file:
         for number, line in enumerate(_whole(path, file), start=1):
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                name = "stdin" if path == "-" else path
-                raise UserError(f"{name} is not UTF-8: line {number} has the byte 0x{line[error.start]:02x}") from None
-            yield text.removesuffix("\n").removesuffix("\r")
+            yield decoded(line, number, path).removesuffix("\n").removesuffix("\r")
 
 
 def compressed(path: str, data: bytes) -> bytes:

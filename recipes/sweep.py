@@ -250,6 +250,8 @@ class Sweep:
                 pass_fds=(self.lock.fileno(),),  # so that it is held as long as the training runs
             )  # fmt: skip
             self.processes.add(process)
+            if (group := Path(f"/proc/{process.pid}/autogroup")).exists():  # Linux may share the CPU by session first
+                group.write_text(str(os.nice(0)))
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self.starting:  # its number is its own as long as it is not collected
             self.processes.remove(process)

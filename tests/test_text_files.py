@@ -25,6 +25,7 @@ from fairseq_depthwise.text_files import Block, blocks_of, compressed, lines_of
         (b"a\n\nb", ["a", "", "b"]),
         (b"a\r\nb\r\n", ["a", "b"]),
         (b"a\rb\n", ["a\rb"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),  # a byte order mark
         ("a\u2028b\x85c\x0bd\x1ce\n\u00e4\n".encode(), ["a\u2028b\x85c\x0bd\x1ce", "\u00e4"]),
     ],
 )

@@ -72,19 +72,13 @@ class LoadedModel:
         """
         chosen = _FirstSentences(self.sentences(subset), max_sentences)
         longest = max(chosen.num_tokens(index) for index in range(min(max_sentences, len(chosen))))
-        batches = self.task.get_batch_iterator(
+        return self.task.get_batch_iterator(
             dataset=chosen,
             max_tokens=max(max_tokens, longest),
             max_positions=utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions()),
             ignore_invalid_inputs=True,
             disable_iterator_cache=True,
         ).next_epoch_itr(shuffle=False)
-        if not len(batches):
-            raise UserError(
-                f"--subset {subset} of {self.data}: no sentence is short enough for {self.path}, which takes up to "
-                f"{self.model.max_positions()} tokens"
-            )
-        return batches
 
     def sentence(self, subset: str, index: int) -> Tensor:
         """Return the source tokens of a sentence, 1 x T; counted from 0, as in the output of ``fairseq-generate``.

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
                 "paper": row.row.paper,
                 "table": row.row.table,
                 "row": row.row.row,
-                "flags": f"--arch {row.row.arch}",
+                "flags": _flags(row),
                 "embeddings": row.row.embeddings,
                 "vocabulary": row.row.vocabulary,
                 "parameters": row.parameters,
@@ -88,8 +88,12 @@ def _cells(counted: CountedRow) -> tuple[str, ...]:
     reading = row.reading if row.consistent else f"no consistent reading: {row.reading}"
     return (
         row.paper, str(row.table), row.row, f"{row.vocabulary:,}", f"{counted.parameters:,}", counted.compared,
-        row.published, counted.difference, f"--arch {row.arch}", reading,
+        row.published, counted.difference, _flags(counted), reading,
     )  # fmt: skip
+
+
+def _flags(counted: CountedRow) -> str:
+    return f"--arch {counted.row.arch} {counted.row.options}".rstrip()
 
 
 def _print_table(lines: list[tuple[str, ...]]) -> None:

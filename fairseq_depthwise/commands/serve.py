@@ -174,13 +174,13 @@ def _service(options: argparse.Namespace) -> Service:
 
 def _serve(service: Service, listener: socket.socket, options: argparse.Namespace) -> None:
     """Answer until a signal comes, and then finish what has begun, for the time of a request at most."""
-    from fairseq_depthwise.serving.http.app import BACKLOG, server_of
+    from fairseq_depthwise.serving.http.connections import server_of
 
     # uvicorn raises the signal once more when it has ended; its way out is ours.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     try:
-        listener.listen(BACKLOG)
+        listener.listen()
     except OSError as error:
         raise UserError(f"--port {options.port} cannot be used: {error.strerror}") from error
     host, port = listener.getsockname()[:2]

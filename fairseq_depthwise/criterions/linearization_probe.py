@@ -1,7 +1,7 @@
 """What the linear layers of a linearized Transformer learn: outputs of layers, or to translate in their places.
 
-Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4, Equations 11 and 12.
+Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
+Section 4, Equations 11 and 12.
 """
 
 from dataclasses import dataclass

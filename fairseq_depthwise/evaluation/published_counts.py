@@ -42,7 +42,14 @@ SHALLOW_TO_DEEP_VOCABULARIES = {"En-De": Interval(33_108, 33_338, 33_200), "En-F
 
 #: Vocabularies of the multi-unit models, assumed to have equal sizes on both sides; ignoring the count of the
 #: English-German models with 4 units, which fits none of them.
-MULTI_UNIT_VOCABULARIES = {"NIST Zh-En": Interval(49_339, 49_347, 49_343), "En-De": Interval(36_171, 36_423, 36_300)}
+MULTI_UNIT_VOCABULARIES = {
+    "NIST Zh-En": Interval(49_339, 49_347, 49_343),
+    "En-De": Interval(36_171, 36_423, 36_300),
+    "WMT18 Zh-En": Interval(35_473, 36_423, 36_300),
+}
+
+#: Ends of the names of biases that our pre-norm Transformer has, and that of the depth-wise paper has not.
+_BIASES = ("_projection.bias", "feed_forward.second.bias")
 
 _SET_FOR_BOTH = "one set of gates for both stacks; the text says one for each"
 _SAME_WITH_RELATIVE_POSITIONS = "without relative positions; with them, in the preset without _absolute, the same"
@@ -62,6 +69,8 @@ class PublishedRow(NamedTuple):
         vocabulary: number of words.
         classifier_bias: whether the paper counts one.
         embeddings: the option that ties embedding tables.
+        options: further ones of the model, with numbers.
+        uncounted: ends of the names of parameters that the paper's program has not.
     """
 
     paper: str
@@ -74,11 +83,20 @@ class PublishedRow(NamedTuple):
     vocabulary: int
     classifier_bias: bool
     embeddings: str = ALL_TIED
+    options: str = ""
+    uncounted: tuple[str, ...] = ()
 
 
 def _depthwise(table: int, row: str, preset: str, published: str, reading: str = "", ok: bool = True) -> PublishedRow:
     arch = f"depthwise_lstm_transformer_{preset}"
     return PublishedRow(DEPTHWISE, table, row, arch, published, reading, ok, VOCABULARY, True)
+
+
+def _vanilla(table: int, row: str, layers: int, published: str) -> PublishedRow:
+    arch, options = "sdt_transformer_wmt_en_de_pre_norm", f"--encoder-layers {layers} --decoder-layers {layers}"
+    return PublishedRow(
+        DEPTHWISE, table, row, arch, published, _FEWER_BIASES, True, VOCABULARY, True, ALL_TIED, options, _BIASES
+    )
 
 
 def _shallow_to_deep(
@@ -89,14 +107,18 @@ def _shallow_to_deep(
 
 
 def _multi_unit(
-    table: int, pair: str, row: str, preset: str, published: str, reading: str = "", ok: bool = True
+    table: int, pair: str, row: str, preset: str, published: str, reading: str = "", ok: bool = True, options: str = ""
 ) -> PublishedRow:
     arch, words = f"mute_transformer{preset}", MULTI_UNIT_VOCABULARIES[pair].chosen
     return PublishedRow(
-        MULTI_UNIT, table, f"{pair}, {row}", arch, published, reading, ok, words, True, embeddings=DECODER_TIED
+        MULTI_UNIT, table, f"{pair}, {row}", arch, published, reading, ok, words, True, DECODER_TIED, options
     )
 
 
+_FEWER_BIASES = (
+    "less the biases of attention and of the second layer of feed-forward nets, which the authors do not have"
+)
+_ABSOLUTE = "--max-relative-positions 0"
 _TWO_CELLS = "shared gates as the text has them give less"
 _BIG_12 = "a vocabulary of one word more fits here and nowhere else"
 _BIG_1_LAYER = "fits unshared gates, not the text"
@@ -104,6 +126,7 @@ _PRE_NORM = "this vocabulary gives 61.1; 63 takes 35,859 words or more"
 _UNITS_GIVE_MORE = "18 more units are 56.76 M more than the row + Relative"
 
 ROWS = (
+    _vanilla(2, "Transformer", 6, "62.37"),
     _depthwise(2, "depth-wise RNN", "wmt_en_de_rnn", "68.67"),
     _depthwise(2, "depth-wise LSTM", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(3, "1-layer (Eq. 5)", "wmt_en_de_1layer", "45.05", _SET_FOR_BOTH),
@@ -115,6 +138,10 @@ ROWS = (
     _depthwise(5, "all", "wmt_en_de_share_all", "44.00", _SET_FOR_BOTH),
     _depthwise(5, "gate", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(5, "none", "wmt_en_de_share_none", "87.59"),
+    *(
+        _vanilla(6, f"Transformer, {layers} layers", layers, published)
+        for layers, published in ((3, "40.33"), (6, "62.37"), (12, "106.47"), (18, "150.57"), (24, "194.66"))
+    ),
     _depthwise(6, "3 layers", "wmt_en_de_3l", "46.63"),
     _depthwise(6, "6 layers", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
     _depthwise(6, "12 layers", "wmt_en_de_12l", "122.23"),
@@ -132,16 +159,21 @@ ROWS = (
     _shallow_to_deep("En-Fr", "24 layers", "wmt_en_de_24l_absolute", "124", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-Fr", "48 layers", "wmt_en_de_48l_absolute", "199", _SAME_WITH_RELATIVE_POSITIONS),
     _shallow_to_deep("En-Fr", "Big, 6 layers", "wmt_en_de_big_pre_norm", "222"),
+    _multi_unit(1, "NIST Zh-En", "Base", "_wmt_en_de_relative", "95", options=_ABSOLUTE),
     _multi_unit(1, "NIST Zh-En", "+ Relative", "_wmt_en_de_relative", "95"),
     _multi_unit(1, "NIST Zh-En", "Big + Relative", "_wmt_en_de_big", "277"),
     _multi_unit(1, "NIST Zh-En", "MUTE, 4 units", "", "152"),
     _multi_unit(1, "NIST Zh-En", "+ Bias", "_biased", "152"),
     _multi_unit(1, "NIST Zh-En", "+ Bias + Seq.", "_sequential", "152"),
+    _multi_unit(2, "En-De", "Base", "_wmt_en_de_relative", "81", options=_ABSOLUTE),
     _multi_unit(2, "En-De", "+ Relative", "_wmt_en_de_relative", "81"),
     _multi_unit(2, "En-De", "Big + Relative", "_wmt_en_de_big", "251"),
     _multi_unit(2, "En-De", "MUTE, 4 units", "", "130", _UNITS_GIVE_MORE, False),
     _multi_unit(2, "En-De", "+ Bias", "_biased", "130", _UNITS_GIVE_MORE, False),
     _multi_unit(2, "En-De", "+ Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
+    _multi_unit(3, "WMT18 Zh-En", "Base", "_wmt_en_de_relative", "81", options=_ABSOLUTE),
+    _multi_unit(3, "WMT18 Zh-En", "+ Relative", "_wmt_en_de_relative", "81"),
+    _multi_unit(3, "WMT18 Zh-En", "+ Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
 )
 
 
@@ -151,7 +183,7 @@ class CountedRow(NamedTuple):
     Attributes:
         row: the published one.
         parameters: ours, without a classifier's bias.
-        compared: ours in millions, with the bias where the paper counts one.
+        compared: ours in millions, with the bias where the paper counts one, and without ``uncounted`` ones.
         difference: from the published number.
     """
 
@@ -163,10 +195,13 @@ class CountedRow(NamedTuple):
 
 def count(row: PublishedRow) -> CountedRow:
     """Build the row's model without memory and count its parameters."""
-    options = SimpleNamespace(**{row.embeddings.removeprefix("--").replace("-", "_"): True})
+    words = f"{row.embeddings} 1 {row.options}".replace("--", "").replace("-", "_").split()
+    options = SimpleNamespace(**{name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
     ARCH_CONFIG_REGISTRY[row.arch](options)
     model = build_without_memory(ARCH_MODEL_REGISTRY[row.arch], vars(options), row.vocabulary, row.vocabulary)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    parameters = sum(sizes.values())
     digits = len(row.published.partition(".")[2])
-    compared = f"{(parameters + row.classifier_bias * row.vocabulary) / 1e6:.{digits}f}"
+    counted = sum(size for name, size in sizes.items() if not name.endswith(row.uncounted))
+    compared = f"{(counted + row.classifier_bias * row.vocabulary) / 1e6:.{digits}f}"
     return CountedRow(row, parameters, compared, f"{float(compared) - float(row.published):+.{digits}f}")

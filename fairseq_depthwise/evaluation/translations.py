@@ -71,11 +71,13 @@ def read_reference(path: str) -> list[str]:
     """Read a reference, one sentence in each line.
 
     Raises:
-        UserError: the file cannot be read, is empty, or is fairseq's output.
+        UserError: the file cannot be read, is empty or blank, or is fairseq's output.
     """
     lines = read_lines(path)
     if any(map(_HYPOTHESIS.match, lines)):
         raise UserError(f"--ref {path} is the output of fairseq-generate; give the reference as plain text")
+    if not any(map(str.strip, lines)):
+        raise UserError(f"--ref {path} has only blank lines; there is nothing to score against")
     return lines
 
 

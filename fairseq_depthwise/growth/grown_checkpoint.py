@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise.growth.freezing import LastGrowth
-from fairseq_depthwise.growth.grown_model import WithoutRandomValues, building, start_at_identity
+from fairseq_depthwise.growth.grown_model import WithoutRandomValues, building
 from fairseq_depthwise.growth.layer_sources import layer_sources
-from fairseq_depthwise.growth.parameter_sources import new_parameters, parameter_sources
+from fairseq_depthwise.growth.parameter_sources import Growth
 from fairseq_depthwise.growth.trained_model import build_like, read_trained_model
 
 #: Where a checkpoint keeps the moving average of ``--store-ema``, and its float32 copy.
@@ -91,22 +91,20 @@ def grow_checkpoint(
         _require_values(shallow, values, f"{path}: its entry {name}")
     with building(sources, seed + trained.updates):
         grown = build_like(trained, {f"{side}_layers": layers})
-    names = parameter_sources(grown.state_dict(), trained.values, sources, block_size)
-    growth = LastGrowth(tuple(new_parameters(names, trained.values, sources, block_size)), frozen)
-    if init == "zero":
-        names.update(dict.fromkeys(start_at_identity(grown, sources)))
+    growth = Growth(grown, trained.values, sources, init)
+    last_growth = LastGrowth(tuple(growth.new), frozen)
 
-    state["model"] = _grown_values(grown, state["model"], names)
+    state["model"] = growth.grow(state["model"])
     state["extra_state"] = extra
     for average, values in averages.items():
-        extra[average] = _grown_values(grown, values, names)
+        extra[average] = growth.grow(values)
     extra["grown_from"] = f"{depth} {side} layers, {strategy}"
     _set_option(state, f"{side}_layers", layers)
     _restart(state, trained.updates)
     LastGrowth.before(state).freeze(shallow)
-    growth.freeze(grown)
+    last_growth.freeze(grown)
     _reset_optimizer(state, *(_trainable(model) for model in (shallow, grown)))
-    state["task_state"] = {**(state.get("task_state") or {}), **growth.task_state()}
+    state["task_state"] = {**(state.get("task_state") or {}), **last_growth.task_state()}
 
     with atomic_write(output) as file:
         checkpoints.save_to(state, file)
@@ -125,24 +123,6 @@ def _require_values(model: nn.Module, values: Mapping[str, Tensor], what: str) -
                 f"{what} does not fit the checkpoint's options: {name} is {found}; it must have the shape "
                 f"{tuple(built.shape)}"
             )
-
-
-def _grown_values(grown: nn.Module, values: Mapping[str, Tensor], names: Mapping[str, str | None]) -> dict[str, Tensor]:
-    """Return the grown model's values: tied tensors are one, and copies have their own memory."""
-    dtype = next(iter(values.values())).dtype
-    of_memory: dict[int, Tensor] = {}
-    taken: set[int] = set()
-    result: dict[str, Tensor] = {}
-    for name, built in grown.state_dict().items():
-        if built.data_ptr() not in of_memory:
-            source = names[name]
-            value = built.to(dtype) if source is None else values[source]
-            if value.data_ptr() in taken:
-                value = value.clone()
-            taken.add(value.data_ptr())
-            of_memory[built.data_ptr()] = value
-        result[name] = of_memory[built.data_ptr()]
-    return result
 
 
 def _trainable(model: nn.Module) -> int:

@@ -16,7 +16,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
-from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, apply_parameter_map, new_parameters
+from fairseq_depthwise.growth.parameter_sources import SourcesOfSides
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,6 @@ def grow_trainer(
     depths: Mapping[str, int],
     sources: SourcesOfSides,
     *,
-    block_size: int = 0,
     init: str = "copy",
     frozen: str = "none",
     keep_moments: bool = False,
@@ -66,7 +65,6 @@ def grow_trainer(
         build: makes a model from ``trainer.cfg.model``, which has the new depth by then.
         depths: for each side that grows, its new depth.
         sources: for each such side, the source layer of each layer.
-        block_size: layers in a connected block of the encoder; 0 without block connections.
         init: how new layers start, one of ``layer_sources.INITS``.
         frozen: what no longer trains, one of ``freezing.FREEZES``.
         keep_moments: the new optimizer takes over the moments, copies those of their source.
@@ -90,14 +88,13 @@ def grow_trainer(
             trainer.cfg.model[f"{side}_layers"] = depth
     # Random values depend on the run's seed and the update alone, so they are the same in every process and every run.
     seed = trainer.cfg.common.seed + trainer.get_num_updates()
-    present = set(model.state_dict())
-    names = grow_model(model, build, sources, block_size, init=init, seed=seed)
-    growth = LastGrowth(tuple(new_parameters(names, present, sources, block_size)), frozen)
-    count = growth.freeze(model)
+    growth = grow_model(model, build, sources, seed, init=init)
+    last_growth = LastGrowth(tuple(growth.new), frozen)
+    count = last_growth.freeze(model)
 
     # 2. The optimizer, which fairseq builds for the new parameters at its next use.
     if keep_moments:
-        give_moments(trainer.optimizer, model, moments, names)
+        give_moments(trainer.optimizer, model, moments, growth)
     if scaler is not None:
         _keep_loss_scale(scaler, trainer.optimizer.scaler)
 
@@ -112,9 +109,9 @@ def grow_trainer(
     if average is not None:
         values, precise = average.get_model().state_dict(), average.fp32_params
         trainer._ema = None
-        trainer.ema.restore(apply_parameter_map(values, names), build_fp32_params=False)
+        trainer.ema.restore(growth.grow(values), build_fp32_params=False)
         if precise:
-            trainer.ema.build_fp32_params(apply_parameter_map(precise, names))
+            trainer.ema.build_fp32_params(growth.grow(precise))
 
     require_same_on_all_processes(trainer)
     grown = " and ".join(f"{side} from {before[side]} to {depth} layers" for side, depth in depths.items())
@@ -128,7 +125,7 @@ def grow_trainer(
         rate,
         "" if restart else ", which --lr-scheduler inverse_sqrt_restart would have restarted",
     )
-    return growth
+    return last_growth
 
 
 def require_same_on_all_processes(trainer: Trainer) -> None:

@@ -13,6 +13,8 @@ import torch
 from fairseq.optim import FairseqOptimizer
 from torch import Tensor, nn
 
+from fairseq_depthwise.growth.parameter_sources import Growth
+
 
 class ParameterMoments(NamedTuple):
     """One parameter's part of an optimizer.
@@ -52,7 +54,7 @@ def give_moments(
     optimizer: FairseqOptimizer,
     model: nn.Module,
     moments: Mapping[str, ParameterMoments],
-    sources: Mapping[str, str | None],
+    growth: Growth,
 ) -> None:
     """Let a fresh optimizer of a grown model go on where that of the shallow one was.
 
@@ -60,7 +62,7 @@ def give_moments(
         optimizer: has not taken a step.
         model: the grown model.
         moments: what the shallow model's optimizer knew. Their memory is taken over: that optimizer has ended.
-        sources: name in the grown model -> name in the shallow one, or None: such a parameter starts without moments.
+        growth: of the model; what it takes from nowhere starts without moments.
     """
     taken: set[int] = set()
 
@@ -75,7 +77,7 @@ def give_moments(
     with torch.no_grad():
         for place in _places(optimizer, model):
             spot = (id(place.updated), 0 if place.span is None else place.span.start)
-            source = sources[place.name]
+            source = growth[place.name]
             if spot in served or source is None or source not in moments:
                 continue
             served.add(spot)
@@ -84,17 +86,20 @@ def give_moments(
             for key, value in known.state.items():
                 if not torch.is_tensor(value):
                     own[key] = value
-                elif place.span is None or value.shape != place.parameter.shape:
+                    continue
+                value = growth.part(place.name, value)
+                if place.span is None or value.shape != place.parameter.shape:
                     own[key] = own_memory(value)
                 else:
                     whole = own.setdefault(key, torch.zeros_like(place.updated))
                     whole[place.span] = value.reshape(-1)
             if known.master is None:
                 continue
+            master = growth.part(place.name, known.master)
             if place.span is None:
-                place.updated.data = own_memory(known.master)
+                place.updated.data = own_memory(master)
             else:
-                place.updated[place.span] = known.master.reshape(-1)
+                place.updated[place.span] = master.reshape(-1)
 
 
 def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[_Place]:

@@ -1,92 +1,203 @@
-"""From which parameter of the shallow model each parameter of the deep one starts.
+"""From which values of the shallow model those of the deep one are made.
 
-A model is known by the names of its parameters alone: a stack's layers are ``encoder.layers.N.``, and its connection
-may have rows ``encoder.connection.rows.N`` and block norms ``encoder.connection.norms.N.``. So this holds for every
-family, and for everything that has a value for each parameter: weights, their moving average, an optimizer's moments.
+The stacks of a model say themselves which of their parts belong to a layer: the list ``layers``, and what a connection
+has in its ``of_layers``. All else is known by its name alone. So this holds for every family, and for everything that
+has a value for each parameter: weights, their moving average, an optimizer's moments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from torch import Tensor, nn
+
+from fairseq_compat import UserError
 from fairseq_depthwise.growth.layer_sources import new_layers
-
-Value = TypeVar("Value")
+from fairseq_depthwise.modules.stack import OfLayers
 
 #: Side ("encoder" or "decoder") -> source layer of each layer of the grown stack, None where it is new; see
 #: ``layer_sources``.
 SourcesOfSides = Mapping[str, Sequence[int | None]]
 
-_LAYER = re.compile(r"(?P<side>encoder|decoder)\.layers\.(?P<index>\d+)\.(?P<rest>.+)")
-_BLOCK_NORM = re.compile(r"(?P<side>encoder|decoder)\.connection\.norms\.(?P<index>\d+)\.(?P<rest>.+)")
+_ITEM = re.compile(r"(?P<list>(?P<side>encoder|decoder)\.(?:connection\.)?\w+)\.(?P<index>\d+)(?P<rest>.*)")
 
 
-def parameter_sources(
-    wanted: Iterable[str], present: Collection[str], sources: SourcesOfSides, block_size: int = 0
-) -> dict[str, str | None]:
-    """Return each name in the deep model -> the name in the shallow one, or None: as the deep model was built.
+class _Item(NamedTuple):
+    """A parameter of the deep model that belongs to one of its layers.
 
-    - A layer is copied from its source layer, and new where it has none. What its source lacks (the depth-wise model's
-      first layer has no input norm) comes from the lowest layer that has it, and is new where none does.
-    - Rows of the block connection stay; the new ones are as built, 1/(n+1).
-    - The norm of an old block stays; that of a new block is the one of the block that its layers were copied from.
+    Attributes:
+        stem, rest: its name without the index.
+        of: what its list says.
+        layer: the layer; the depth for what reads the stack's output.
+        is_new: whether growth added that layer.
+        sources: of all layers, and of what reads the output.
+    """
+
+    stem: str
+    rest: str
+    of: OfLayers
+    layer: int
+    is_new: bool
+    sources: Sequence[int | None]
+
+
+class Growth(dict[str, str | None]):
+    """Each name in the deep model -> the name in the shallow one, or None: as the deep model was built.
+
+    - What belongs to a layer comes from what belongs to its source layer, and is new where it has none. What the source
+      lacks (the depth-wise model's first layer has no input norm, the first of a stack no query) comes from the lowest
+      layer that has it, and is new where none does.
+    - In a vector that weighs layers, each weight goes to the place of its layer, and layers without one get 0. Of
+      layers with the same source, an old layer weighs the old one, a copy the nearest below it, and itself.
+    - With zero, new layers get residual branches that end in 0, and all that the connection has for them is as built.
     - All else stays.
 
     Args:
-        wanted: the deep model's names.
-        present: the shallow model's names.
+        deep: the deep model, as it was built; with zero, ends of branches are set to 0 here.
+        present: the shallow model's values.
         sources: for each side that grows, the source layers.
-        block_size: layers in a connected block of a side that grows; 0 without block connections.
+        init: one of ``layer_sources.INITS``.
+
+    Attributes:
+        new: names in the deep model of what growth added, copies too: the parameters of layers that are not the old
+            ones, and of the connection what belongs to these or weighs them.
+
+    Raises:
+        UserError: with zero, the deep model would compute another function than the shallow one.
     """
-    present = set(present)
-    result: dict[str, str | None] = {}
-    for name in wanted:
-        source: str | None = name
-        if (match := _LAYER.fullmatch(name)) and match["side"] in sources:
-            layers = sources[match["side"]]
-            layer = layers[int(match["index"])]
-            if layer is not None:
-                stem, rest = f"{match['side']}.layers", match["rest"]
-                candidates = [layer, *range(1 + max(index for index in layers if index is not None))]
-                named = (f"{stem}.{index}.{rest}" for index in candidates)
-                source = next((candidate for candidate in named if candidate in present), None)
-            else:
-                source = None
-        elif (match := _BLOCK_NORM.fullmatch(name)) and match["side"] in sources:
-            top = sources[match["side"]][_top_layer(match, block_size)]
-            source = None if top is None else f"{match['side']}.connection.norms.{top // block_size}.{match['rest']}"
-        result[name] = source if source in present else None
-    return result
+
+    def __init__(
+        self, deep: nn.Module, present: Mapping[str, Tensor], sources: SourcesOfSides, init: str = "copy"
+    ) -> None:
+        super().__init__()
+        self._is_zero = init == "zero"
+        self._lists: dict[str, OfLayers] = {}
+        self._new = {side: new_layers(layers) for side, layers in sources.items()}
+        self._layers = {side: [*layers, _depth(layers)] for side, layers in sources.items()}
+        for side, layers in sources.items():
+            stack: Any = getattr(deep, side)
+            self._lists[f"{side}.layers"] = OfLayers()
+            for name, of in stack.connection.of_layers.items():
+                if self._is_zero or not of.stays:
+                    self._lists[f"{side}.connection.{name}"] = of
+            if self._is_zero:
+                require_identity(stack, layers)
+        built = deep.state_dict()
+        self.update({name: self.source(name, present) for name in built})
+        #: Name of a vector that weighs layers -> for each of its weights, which one of its source it is; None: 0.
+        self._weights: dict[str, list[int | None]] = {}
+        for name, source in self.items():
+            if (item := self._item(name)) and item.of.weighs and source is not None:
+                self._weights[name] = _moved(item, built[name].numel(), present[source].numel())
+        self.new = [name for name in self if self._is_new(name, present)]
+        if self._is_zero:
+            self.update(dict.fromkeys(self._start_at_zero(deep)))
+        self._fresh = {name: built[name] for name, source in self.items() if source is None}
+        of_memory: dict[int, str] = {}
+        #: Name -> the first of the names of the same parameter.
+        self._tied = {name: of_memory.setdefault(value.data_ptr(), name) for name, value in built.items()}
+
+    def source(self, name: str, present: Collection[str]) -> str | None:
+        """Return the name in the shallow model, whose names are ``present``, of a parameter or a buffer."""
+        item = self._item(name)
+        if item is None:
+            return name if name in present else None
+        layer = item.sources[item.layer]
+        if layer is None or (item.is_new and self._is_zero and ".connection." in item.stem):
+            return None
+        index = layer // item.of.step - item.of.first // item.of.step
+        candidates = (f"{item.stem}.{number}{item.rest}" for number in (index, *range(len(item.sources))))
+        return next((candidate for candidate in candidates if candidate in present), None)
+
+    def part(self, name: str, value: Tensor) -> Tensor:
+        """Return what a parameter of the deep model takes from a value of its source's shape: all, or moved weights."""
+        if name not in self._weights or value.dim() != 1:
+            return value
+        places = self._weights[name]
+        moved = value.new_zeros(len(places))
+        for place, weight in enumerate(places):
+            if weight is not None:
+                moved[place] = value[weight]
+        return moved
+
+    def grow(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the deep model's values, made of the shallow one's; new ones are as the deep model was built.
+
+        A value that stays keeps its memory, a copy has its own, and tied parameters are one tensor.
+        """
+        like = next(iter(values.values()))
+        taken: set[int] = set()
+        result: dict[str, Tensor] = {}
+        for name, source in self.items():
+            if (first := self._tied[name]) in result:
+                result[name] = result[first]
+                continue
+            value = self._fresh[name].to(like) if source is None else self.part(name, values[source])
+            result[name] = value.clone() if value.data_ptr() in taken else value
+            taken.add(value.data_ptr())
+        return result
+
+    def _item(self, name: str) -> _Item | None:
+        match = _ITEM.fullmatch(name)
+        if match is None or match["list"] not in self._lists:
+            return None
+        of, side = self._lists[match["list"]], match["side"]
+        layer = of.first + int(match["index"]) * of.step
+        return _Item(match["list"], match["rest"], of, layer, layer in self._new[side], self._layers[side])
+
+    def _is_new(self, name: str, present: Collection[str]) -> bool:
+        item = self._item(name)
+        if item is None:
+            return name not in present
+        return item.is_new or None in self._weights.get(name, ())
+
+    def _start_at_zero(self, deep: nn.Module) -> list[str]:
+        """Set what ends a residual branch of a new layer to 0; return what is not copied for that.
+
+        That is also what weighs branches, which stays as it was built.
+        """
+        names = []
+        for side, new in self._new.items():
+            for index in sorted(new):
+                layer: Any = getattr(deep, side).layers[index]
+                stem = f"{side}.layers.{index}"
+                for end in layer.branch_ends:
+                    for name, parameter in layer.get_submodule(end).named_parameters():
+                        nn.init.zeros_(parameter)
+                        names.append(f"{stem}.{end}.{name}")
+                names.extend(f"{stem}.{name}" for name in getattr(layer, "branch_weights", ()))
+        return names
 
 
-def new_parameters(
-    wanted: Iterable[str], present: Collection[str], sources: SourcesOfSides, block_size: int = 0
-) -> list[str]:
-    """Return the names in the deep model of what growth added, copies too; the arguments are as above.
-
-    These are the parameters of the layers that are not the old ones, and of their part of the connection.
-    """
-    new = {side: new_layers(layers) for side, layers in sources.items()}
-    result = []
-    for name in wanted:
-        if (match := _LAYER.fullmatch(name)) and match["side"] in new:
-            added = int(match["index"]) in new[match["side"]]
-        elif (match := _BLOCK_NORM.fullmatch(name)) and match["side"] in new:
-            added = _top_layer(match, block_size) in new[match["side"]]
-        else:
-            added = name not in present
-        if added:
-            result.append(name)
-    return result
+def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:
+    """Raise :class:`UserError` unless a stack that grows so can compute the same function: what its modules say."""
+    depth = _depth(sources)
+    is_on_top = list(sources[:depth]) == list(range(depth))
+    layers: Any = stack.layers
+    never: list[Any] = [] if hasattr(layers[0], "branch_ends") else ["layers without residual branches"]
+    never += [module.no_identity for module in stack.modules() if hasattr(module, "no_identity")]
+    moved = [module.identity_on_top for module in stack.modules() if hasattr(module, "identity_on_top")]
+    if never or (moved and not is_on_top):
+        raise UserError(
+            f"--growth-init zero (--init of grow) cannot keep what a model computes with {[*never, *moved][0]}"
+            + ("; take copy or random" if never else " where layers move; take copy, or the strategy top-most")
+        )
 
 
-def _top_layer(norm: re.Match[str], block_size: int) -> int:
-    """Return the uppermost layer of the block that a norm belongs to."""
-    return (int(norm["index"]) + 1) * block_size - 1
+def _depth(sources: Sequence[int | None]) -> int:
+    """Return the depth of the shallow stack, whose layers are all in the deep one."""
+    return 1 + max(layer for layer in sources if layer is not None)
 
 
-def apply_parameter_map(values: Mapping[str, Value], sources: Mapping[str, str | None]) -> dict[str, Value]:
-    """Return the shallow model's value for each parameter of the deep one; new parameters are left out."""
-    return {name: values[source] for name, source in sources.items() if source is not None and source in values}
+def _moved(item: _Item, wanted: int, present: int) -> list[int | None]:
+    """Return for each of ``wanted`` weights which of ``present`` it is, None for one of a layer without a weight."""
+    step = item.of.step
+    tops = item.sources[step - 1 :: step][: wanted - 1]
+    below = [None if top is None else top // step for top in tops]
+    choose = max if item.is_new else min
+    weights: list[int | None] = [0, *[None] * (wanted - 1)]  # the embedding's is the first
+    for layer in range(present - 1):
+        weights[1 + choose(place for place, source in enumerate(below) if source == layer)] = 1 + layer
+    return weights

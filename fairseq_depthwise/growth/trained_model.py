@@ -16,6 +16,7 @@ from fairseq_compat.finite import require_finite
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import build_with_words, family_of
 from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt, options_of_sdt
+from fairseq_depthwise.growth.parameter_sources import Growth
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.model import StackModel
 
@@ -122,15 +123,15 @@ def require_same_kind(
         raise UserError(f"--growth-from {trained.path}: {'; '.join(differing)}; a model is grown with its own options")
 
 
-def require_same_shapes(trained: TrainedModel, own: Mapping[str, Tensor], sources: Mapping[str, str | None]) -> None:
+def require_same_shapes(trained: TrainedModel, own: Mapping[str, Tensor], growth: Growth) -> None:
     """Raise :class:`UserError` naming the first tensor of ``trained`` that does not fit where it is to be copied."""
-    for name, source in sources.items():
-        if source is not None and trained.values[source].shape != own[name].shape:
+    for name, source in growth.items():
+        if source is not None and growth.part(name, trained.values[source]).shape != own[name].shape:
             raise UserError(
                 f"--growth-from {trained.path}: {source} is {_shape(trained.values[source])} there, and {name} is "
                 f"{_shape(own[name])} here; width and dictionary must be the same"
             )
-    used = set(sources.values())
+    used = set(growth.values())
     unused = [name for name in trained.values if name not in used]
     if unused:
         raise UserError(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.grown_model import fill, start_at_identity
+from fairseq_depthwise.growth.grown_model import fill
 from fairseq_depthwise.growth.layer_sources import layer_sources
-from fairseq_depthwise.growth.parameter_sources import apply_parameter_map, new_parameters, parameter_sources
+from fairseq_depthwise.growth.parameter_sources import Growth
 from fairseq_depthwise.growth.trained_model import read_trained_model, require_same_kind, require_same_shapes
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.model import StackModel
@@ -58,13 +58,11 @@ def start_from(
                 sources[side] = layer_sources(present, wanted, strategy, blocks, init)
             except UserError as error:
                 raise UserError(f"--growth-from {path}: {error}") from None
-    own = model.state_dict()
-    names = parameter_sources(own, trained.values, sources, block_size)
-    require_same_shapes(trained, own, names)
-    if init == "zero":
-        names.update(dict.fromkeys(start_at_identity(model, sources)))
-    fill(model, apply_parameter_map(trained.values, names))
-    new = sorted({_module_or_row(name) for name, source in names.items() if source is None})
+    growth = Growth(model, trained.values, sources, init)
+    require_same_shapes(trained, model.state_dict(), growth)
+    grown = growth.grow(trained.values)
+    fill(model, {name: grown[name] for name, source in growth.items() if source is not None})
+    new = sorted({_module_or_row(name) for name, source in growth.items() if source is None})
     logger.info(
         "started from %s, %d updates, %s%s",
         path,
@@ -74,7 +72,7 @@ def start_from(
     )
     if new:
         logger.info("new, with first values as in any new model: %s", ", ".join(new))
-    return trained.updates, new_parameters(own, trained.values, sources, block_size) if sources else []
+    return trained.updates, growth.new if sources else []
 
 
 def _module_or_row(name: str) -> str:

@@ -22,6 +22,8 @@ class ScaledNorm(nn.LayerNorm):
     variance of what deep pre-norm layers add no longer grows with depth.
     """
 
+    identity_on_top = "--norm-scaling"  # a layer that moves is scaled anew
+
     def __init__(self, embed_dim: int, *, layer: int) -> None:
         super().__init__(embed_dim)
         self.scale = layer**-0.5

@@ -7,8 +7,8 @@ one tensor, T x B x C.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,35 @@ from torch.utils.checkpoint import checkpoint
 SIDES = ("encoder", "decoder")
 
 
+class OfLayers(NamedTuple):
+    """Which layers the items of a list of modules or parameters belong to; with them they move when the stack grows.
+
+    Attributes:
+        first: the layer that item 0 belongs to; the number of layers stands for what reads the stack's output.
+        step: layers from one item to the next.
+        weighs: whether an item is a vector of weights, of the embedding, then of each ``step`` layers.
+        stays: whether items stay at their place unless new layers are to change nothing.
+    """
+
+    first: int = 0
+    step: int = 1
+    weighs: bool = False
+    stays: bool = False
+
+
 class Connection(nn.Module):
     """The simplest connection: each layer reads the output of the one before; a layer norm ends the stack.
 
     With residual layers this is the pre-norm Transformer.
+
+    Where layers that add nothing would change what the stack computes, a module of it says by what name users know it:
+    in ``no_identity``, or in ``identity_on_top`` if new layers above all others change nothing.
+
+    Attributes:
+        of_layers: name of a list of modules or parameters -> the layers that its items belong to.
     """
+
+    of_layers: Mapping[str, OfLayers] = {}
 
     def __init__(self, *, embed_dim: int) -> None:
         super().__init__()

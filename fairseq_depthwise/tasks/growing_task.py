@@ -7,6 +7,7 @@ is in :mod:`fairseq_depthwise.growth`; this file connects it to fairseq's hooks,
 
 import functools
 import gc
+import itertools
 import logging
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -22,9 +23,9 @@ from omegaconf import DictConfig, open_dict
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth, require_same_freezing
-from fairseq_depthwise.growth.grown_model import require_identity
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
+from fairseq_depthwise.growth.parameter_sources import require_identity
 from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
 from fairseq_depthwise.growth.trained_model import options_class
@@ -136,8 +137,9 @@ class GrowingTask(FairseqTask):
                 cfg[f"{side}_layers"] = depth
         model = super().build_model(cfg, from_checkpoint)
         if given.growth_init == "zero":
-            for side in self.sides:
-                require_identity(getattr(model, side).layers[0])
+            for before, after in itertools.pairwise(one for one in self.plan.depths if one >= depth):
+                for side in self.sides:
+                    require_identity(getattr(model, side), self._layer_sources(side, before, after))
         if path is None and given.growth_from:
             self._warm_start_step, new = start_from(
                 given.growth_from,
@@ -258,23 +260,17 @@ class GrowingTask(FairseqTask):
             # Without the generator for --eval-bleu, which goes on with the model it has.
             lambda: FairseqTask.build_model(self, trainer.cfg.model),
             dict.fromkeys(self.sides, depth),
-            {
-                side: layer_sources(
-                    present,
-                    depth,
-                    given.growth_strategy,
-                    self.block_size if side == "encoder" else 0,
-                    given.growth_init,
-                )
-                for side in self.sides
-            },
-            block_size=self.block_size,
+            {side: self._layer_sources(side, present, depth) for side in self.sides},
             init=given.growth_init,
             frozen=given.growth_freeze,
             keep_moments=given.growth_optimizer_state == "keep",
         )
         logger.info(self.plan.describe(stage))
         return True
+
+    def _layer_sources(self, side: str, depth: int, layers: int) -> list[int | None]:
+        given, block_size = self.growth_options, self.block_size if side == "encoder" else 0
+        return layer_sources(depth, layers, given.growth_strategy, block_size, given.growth_init)
 
     def _depth(self, trainer: Trainer) -> int:
         return len(getattr(trainer.get_model(), self.sides[0]).layers)

@@ -67,12 +67,13 @@ def _depthwise(
     training: Training = _BASE,
     baseline: str = "transformer_base",
     scores: Mapping[str, float] | None = None,
+    *options: str,
 ) -> System:
     return System(
         f"depthwise_lstm_transformer_wmt_en_de{preset}",
         training,
         about,
-        TIED,
+        (*TIED, *options),
         baseline=baseline,
         published=_row(table, scores),
     )
@@ -127,7 +128,6 @@ SYSTEMS: dict[str, System] = {
             ("lstm_hidden1536", "hidden1536", "hidden width 1536", "Table 3", 28.20),
             ("lstm_share_all", "share_all", "gates and hidden nets shared", "Table 5", 26.94),
             ("lstm_share_none", "share_none", "nothing shared", "Table 5", 28.25),
-            ("lstm_gelu", "gelu", "GELU for the GLU", "Table 1 (v1)", 28.41),
         )
     },
     # Table 4: gates that read what is concatenated cannot be one set for both stacks.
@@ -162,6 +162,35 @@ SYSTEMS: dict[str, System] = {
             scores={_DE: german, _CS: czech},
         )
         for layers, german, czech in ((3, 27.38, 28.26), (12, 29.26, 29.64), (18, 29.41, 30.27), (24, 29.18, 30.02))
+    },
+    # The first version: its hidden net of 1 layer, and the row of it, are the same.
+    "depthwise_lstm_big_gelu": _big(
+        _depthwise(
+            *("_big", "GELU for the GLU, Big", "v1, Table 1", _BIG, "transformer_big", {_DE: 29.42, _FR: 43.04}),
+            *("--depthwise-hidden-activation", "gelu"),
+        )
+    ),
+    "depthwise_lstm_gelu": _depthwise(
+        *("_gelu", "GELU for the GLU", "v1, Tables 1 to 5", _BASE, "depthwise_lstm_base"),
+        {_DE: 28.41, _FR: 40.02, _CS: 29.05},
+    ),
+    **{
+        f"depthwise_lstm_gelu_{name}": _depthwise(
+            "_gelu", f"the same, {about}", f"v1, Table {table}", _BASE, "depthwise_lstm_gelu", {_DE: score}, *options
+        )
+        for name, about, table, score, options in (
+            ("concat", "attention outputs concatenated", 3, 28.28, ("--decoder-merge", "concat")),
+            ("share_all", "gates and hidden nets shared", 4, 26.89, ("--depthwise-sharing", "all")),
+            ("share_none", "nothing shared", 4, 28.21, ("--depthwise-sharing", "none")),
+        )
+    },
+    **{
+        f"depthwise_lstm_gelu_{layers}l": _depthwise(
+            *("_gelu", f"the same, {layers} layers", "v1, Table 5", _DEEP, f"transformer_{layers}l"),
+            {_DE: german, _CS: czech},
+            *depth(layers, layers),
+        )
+        for layers, german, czech in ((12, 29.20, 29.60), (18, 29.23, 30.08), (24, 29.09, 29.95))
     },
     "depthwise_lstm_big_12l": _big(
         _depthwise("_big_12l", "Big, 12 layers", "Table 6", _BIG, "transformer_big", scores={_DE: 30.69, _CS: 30.57})

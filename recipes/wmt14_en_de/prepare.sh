@@ -6,8 +6,8 @@ RECIPE=wmt14_en_de
 MERGES=${MERGES:-32000}    # joint BPE (all three papers)
 THRESHOLD=${THRESHOLD:-8}  # rarer subwords are split further (the depth-wise LSTM's authors' program)
 LONGEST=${LONGEST:-256}    # subwords of a sentence (depth-wise LSTM)
-MAX_WORDS=${MAX_WORDS:-250}
-RATIO=${RATIO:-1.5}
+MAX_WORDS=${MAX_WORDS:-0}  # of a side; no limit
+RATIO=${RATIO:-0}          # of the sides' lengths; no limit
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
 . "$LIB/prepare.sh"
 languages en de

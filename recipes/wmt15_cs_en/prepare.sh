@@ -8,8 +8,8 @@ CZENG=${CZENG:-1}
 MERGES=${MERGES:-32000}    # joint BPE (depth-wise LSTM)
 THRESHOLD=${THRESHOLD:-8}  # rarer subwords are split further (the depth-wise LSTM's authors' program)
 LONGEST=${LONGEST:-256}    # subwords of a sentence
-MAX_WORDS=${MAX_WORDS:-250}
-RATIO=${RATIO:-1.5}
+MAX_WORDS=${MAX_WORDS:-0}  # of a side; no limit
+RATIO=${RATIO:-0}          # of the sides' lengths; no limit
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/recipe.sh"
 . "$LIB/prepare.sh"
 languages cs en
@@ -22,8 +22,7 @@ fetch training-parallel-nc-v10.tgz \
   sha256:11e053e7ea29e87e69a1ad05e61cb559820947ecec144ea8c1d6cf05017c9602 \
   http://www.statmt.org/wmt15/training-parallel-nc-v10.tgz
 fetch dev.tgz
-# WMT18 has another archive of this name.
-DOWNLOADS=$DOWNLOADS/wmt15 fetch test.tgz md5:67e3beca15e69fe3d36de149da0a96df https://statmt.org/wmt15/test.tgz
+fetch wmt15-test.tgz
 
 pair 'training-parallel-europarl-v7.tgz!training/europarl-v7.cs-en.cs' \
   'training-parallel-europarl-v7.tgz!training/europarl-v7.cs-en.en'
@@ -42,7 +41,7 @@ fi
 train_text --tokenize moses --longest "$MAX_WORDS" --ratio "$RATIO"
 pair 'dev.tgz!dev/newstest2013.cs' 'dev.tgz!dev/newstest2013.en'
 valid_text --tokenize moses
-pair 'wmt15/test.tgz!test/newstest2015-csen-src.cs.sgm' 'wmt15/test.tgz!test/newstest2015-csen-ref.en.sgm'
+pair 'wmt15-test.tgz!test/newstest2015-csen-src.cs.sgm' 'wmt15-test.tgz!test/newstest2015-csen-ref.en.sgm'
 test_text newstest2015 --tokenize moses
 
 joint_bpe

@@ -20,8 +20,7 @@ fetch training-parallel-nc-v13.tgz \
 fetch UNv1.0.en-zh.tar.gz sha256:6f9c6401d5f0a49b20661324570d99fb86822d82f974748a361e19b9b886dd49 \
   https://storage.googleapis.com/tfds-data/downloads/uncorpus/UNv1.0.en-zh.tar.gz
 fetch dev.tgz
-# WMT15 has another archive of this name.
-DOWNLOADS=$DOWNLOADS/wmt18 fetch test.tgz md5:f996c245ecffea23d0006fa4c34e9064 https://data.statmt.org/wmt18/translation-task/test.tgz
+fetch wmt18-test.tgz
 
 pair 'training-parallel-nc-v13.tgz!training-parallel-nc-v13/news-commentary-v13.zh-en.zh' \
   'training-parallel-nc-v13.tgz!training-parallel-nc-v13/news-commentary-v13.zh-en.en'
@@ -43,7 +42,7 @@ fi
 train_text --tokenize unsegmented
 pair 'dev.tgz!dev/newstest2017-zhen-src.zh.sgm' 'dev.tgz!dev/newstest2017-zhen-ref.en.sgm'
 valid_text --tokenize unsegmented
-pair 'wmt18/test.tgz!test/newstest2018-zhen-src.zh.sgm' 'wmt18/test.tgz!test/newstest2018-zhen-ref.en.sgm'
+pair 'wmt18-test.tgz!test/newstest2018-zhen-src.zh.sgm' 'wmt18-test.tgz!test/newstest2018-zhen-ref.en.sgm'
 test_text newstest2018 --tokenize unsegmented
 
 sentencepiece_each

@@ -141,6 +141,7 @@ def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], docu
         ("{shallow} --layers 10", "top-most"),
         ("{shallow} --layers 6 --strategy interpolation", "interpolation"),
         ("{shallow} --layers 6 --strategy stack", "stack"),
+        ("{folder}/attention.pt --layers 2 --init zero", "the connection attention"),
         ("{folder}/nowhere.pt --layers 6", "{folder}/nowhere.pt"),
         ("'' --layers 6", "is empty"),
         ("{folder}/half.pt --layers 6", "{folder}/half.pt is truncated or damaged"),
@@ -149,6 +150,8 @@ def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], docu
     ],
 )
 def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
+    shallow(tmp_path, encoder_layers=1, encoder_block_size=0, encoder_connection="attention")
+    (tmp_path / "shallow.pt").rename(tmp_path / "attention.pt")
     path, output = Path(shallow(tmp_path, **SDT)), tmp_path / "deep.pt"
     (tmp_path / "half.pt").write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     model, options = stock_model()

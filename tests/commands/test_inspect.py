@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import asdict
@@ -60,9 +61,10 @@ def test_every_line(inspect: Callable[..., dict[str, str]], tmp_path: Path) -> N
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_json_is_the_summary(zipped: bool, tmp_path: Path, document: Callable[..., Any]) -> None:
-    path = tmp_path / "checkpoint.pt"
+    path = tmp_path / os.fsdecode(b"caf\xe9.pt")  # a name that is not UTF-8
     state, _ = tiny_checkpoint(parts={"task": GROWING})
-    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    with path.open("wb") as file:
+        torch.save(state, file, _use_new_zipfile_serialization=zipped)
     found = document("inspect", path)
     assert (found.pop("file"), found.pop("bytes")) == (str(path), path.stat().st_size)
     assert found == {**asdict(summarize(state, "checkpoint.pt")), "restarts": [400, 800], "averaged_from": []}
@@ -74,6 +76,11 @@ class Hostile:
         return print, ("executed",)
 
 
+class Built:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return torch.Size, ([1],), None, iter([1])
+
+
 @pytest.mark.parametrize(
     ("name", "named"),
     [
@@ -83,6 +90,8 @@ class Hostile:
         ("truncated.pt", "{folder}/truncated.pt is truncated or damaged"),
         ("hostile.pt", "{folder}/hostile.pt is refused"),
         ("oldest.pt", "{folder}/oldest.pt is refused"),
+        ("built.pt", "{folder}/built.pt is refused"),
+        ("pipe.pt", "{folder}/pipe.pt is a pipe"),
         ("tensor.pt", "{folder}/tensor.pt is not a fairseq checkpoint: it holds a Tensor"),
         ("strange.pt", "{folder}/strange.pt is not a fairseq checkpoint"),
         ("", "{folder} cannot be used"),
@@ -96,8 +105,11 @@ def test_refused(name: str, named: str, tmp_path: Path, refusal: Callable[..., s
     (tmp_path / "empty.pt").touch()
     torch.save({"cfg": Hostile(), "model": {}}, tmp_path / "hostile.pt")
     (tmp_path / "oldest.pt").write_bytes(pickle.dumps({"model": Hostile()}))
+    torch.save({"cfg": Built(), "model": {}}, tmp_path / "built.pt")
+    os.mkfifo(tmp_path / "pipe.pt")
     torch.save(torch.ones(1), tmp_path / "tensor.pt")
     torch.save({"cfg": ["a", "list"], "model": {}}, tmp_path / "strange.pt")
     sentence = refusal("inspect", tmp_path / name)
     assert sentence.startswith(named.format(folder=tmp_path))
     assert "executed" not in sentence
+    assert "weights_only" not in sentence  # PyTorch's advice, which runs what is in the file

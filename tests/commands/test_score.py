@@ -181,6 +181,7 @@ def test_warnings(
         ("--ref {folder}/none {hyp}", "{folder}/none"),
         ("--ref {ref} {folder}", "{folder} is a folder"),
         ("--ref {ref} {empty}", "{empty} is empty"),
+        ("--ref {blank} {hyp}", "--ref {blank} has only blank lines"),
         ("--ref {latin} {hyp}", "{latin} is not UTF-8: line 2 has the byte 0xe4"),
         ("--ref {ref} {short}", "{short} has 2 sentences and the reference {ref} 3"),
         ("--ref {ref} --ref {short} {hyp}", "{hyp} has 3 sentences and the reference {short} 2"),
@@ -199,6 +200,7 @@ def test_warnings(
 def test_refused(words: str, named: str, ref: str, hyp: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
     known = {"ref": ref, "hyp": hyp, "folder": tmp_path, "latin": tmp_path / "latin"}
     known["empty"] = write(tmp_path, "empty", [])
+    known["blank"] = write(tmp_path, "blank", ["", " ", ""])
     known["short"] = write(tmp_path, "short", HYPOTHESIS[:2])
     known["part"] = write(tmp_path, "part", ["D-1\t-0.5\ta"])
     (tmp_path / "latin").write_bytes("a\nschläft\nc\n".encode("latin-1"))

@@ -20,6 +20,7 @@ from fairseq_compat.explanations import explain
         (FileNotFoundError(errno.ENOENT, "no", b"some/file"), ["some/file does not exist"]),
         (FileNotFoundError("Dataset not found: valid (bin)"), ["valid (bin)", "--valid-subset"]),
         (FileNotFoundError("/somewhere/plugin"), ["--user-dir /somewhere/plugin does not exist"]),
+        (FileExistsError("bin/dict.de.txt"), ["bin/dict.de.txt exists"]),
         (OSError("Model file not found: best.pt"), ["best.pt", "--path"]),
         (Exception("Could not infer language pair, please provide it explicitly"), ["fairseq-preprocess"]),
         (
@@ -38,7 +39,6 @@ from fairseq_compat.explanations import explain
         (AssertionError("--sampling-topk requires --sampling"), ["--sampling-topk"]),
         (AssertionError("Sentences lengths should not exceed max_tokens=7"), ["--max-tokens 7"]),
         (AssertionError("min_len cannot be larger than max_len, please adjust these!"), ["--min-len"]),
-        (Exception("The dataset is empty. This could indicate that all"), ["--max-tokens", "--max-source-positions"]),
         (NotImplementedError("Unknown post_process option: x"), ["--remove-bpe", "x is not known"]),
         (ValueError("DiverseBeamSearch requires --beam to be divisible by the number of groups"), ["--beam"]),
         (

@@ -33,7 +33,7 @@ def test_the_type_stays(dtype: torch.dtype, family: str) -> None:
             expected.encoder.connection.rows.append(nn.Parameter(row))
     else:
         expected = depthwise_by_hand(model, {"encoder": [0, 1, 0, 1]}).to(dtype)
-    grow(model, family, {"encoder": [0, 1, 0, 1]}, 1, **options)
+    grow(model, family, {"encoder": [0, 1, 0, 1]}, **options)
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
     assert torch.get_default_dtype() == torch.float32
     assert_same_model(model, expected)
@@ -80,10 +80,10 @@ def test_whoever_holds_the_model_decodes_with_the_grown_one() -> None:
     generator = SequenceGenerator([model], target, beam_size=3, max_len_b=8)
     shallow = hypotheses(generator)
     expected = copy.deepcopy(model)
-    grow(model, "sdt_transformer", {"encoder": [0, 1, 1], "decoder": [0, 1, 2, 1, 2]}, 1, **options)
+    grow(model, "sdt_transformer", {"encoder": [0, 1, 1], "decoder": [0, 1, 2, 1, 2]}, **options)
     deep = hypotheses(generator)
     assert deep != shallow
-    grow(expected, "sdt_transformer", {"encoder": [0, 1, 1], "decoder": [0, 1, 2, 1, 2]}, 1, **options)
+    grow(expected, "sdt_transformer", {"encoder": [0, 1, 1], "decoder": [0, 1, 2, 1, 2]}, **options)
     assert deep == hypotheses(SequenceGenerator([expected], target, beam_size=3, max_len_b=8))
 
 

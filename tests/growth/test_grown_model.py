@@ -67,7 +67,7 @@ def test_sdt(block_size: int, table: str) -> None:
     sources = (SOURCES | INTERPOLATED)[table]
     expected = sdt_by_hand(model, table, sources, block_size)
     before = scores(model)
-    grow(model, "sdt_transformer", {"encoder": sources}, block_size, **options)
+    grow(model, "sdt_transformer", {"encoder": sources}, **options)
     assert len(model.encoder.layers) == len(sources)
     assert_same_model(model, expected)
     assert not torch.equal(scores(model), before)
@@ -86,7 +86,7 @@ def test_growing_twice_is_growing_twice_by_hand() -> None:
             expected.encoder.connection.norms.append(copy.deepcopy(shallow.encoder.connection.norms[layer]))
             row = len(expected.encoder.connection.rows) + 1
             expected.encoder.connection.rows.append(nn.Parameter(torch.full((row,), 1 / row)))
-        grow(model, "sdt_transformer", {"encoder": sources}, 1, **options)
+        grow(model, "sdt_transformer", {"encoder": sources}, **options)
         assert_same_model(model, expected)
 
 
@@ -138,7 +138,7 @@ def sharing_of(model: nn.Module) -> list[list[str]]:
 def test_a_copy_is_not_its_source(family: str) -> None:
     options = {"encoder_layers": 2, "encoder_block_size": 1, "depthwise_sharing": "none"}
     model = trained(family, **options)
-    names = grow(model, family, {"encoder": [0, 1, 0, 1], "decoder": [0, 1, 2, 2]}, 1, **options)
+    names = grow(model, family, {"encoder": [0, 1, 0, 1], "decoder": [0, 1, 2, 2]}, **options)
     for name, source in names.items():
         if source is None or name == source:
             continue
@@ -175,7 +175,7 @@ def test_what_stays_keeps_its_memory() -> None:
     """So that growing needs memory for the copies alone."""
     model = trained("sdt_transformer", encoder_layers=2, encoder_block_size=1)
     before = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
-    grow(model, "sdt_transformer", {"encoder": [0, 1, 1]}, 1, encoder_layers=2, encoder_block_size=1)
+    grow(model, "sdt_transformer", {"encoder": [0, 1, 1]}, encoder_layers=2, encoder_block_size=1)
     after = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
     assert before.items() <= after.items()
     assert len(set(after.values())) == len(after)
@@ -184,7 +184,7 @@ def test_what_stays_keeps_its_memory() -> None:
 def test_every_parameter_can_be_trained() -> None:
     options = {"encoder_layers": 2, "encoder_block_size": 1, "share_all_embeddings": True}
     model = trained("sdt_transformer", **options).train()
-    grow(model, "sdt_transformer", {"encoder": [0, 1, 0, 1]}, 1, **options)
+    grow(model, "sdt_transformer", {"encoder": [0, 1, 0, 1]}, **options)
     model(SOURCE, None, TARGET)[0].square().sum().backward()
     for name, parameter in model.named_parameters():
         assert isinstance(parameter, nn.Parameter)

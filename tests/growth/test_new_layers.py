@@ -24,7 +24,7 @@ def grown(
     model = trained(family, **(SHALLOW | options))
     depths = {f"{side}_layers": len(layers) for side, layers in sources.items()}
     deep = trained(family, **(SHALLOW | options))
-    grow_model(deep, lambda: build(family, **(SHALLOW | options | depths)), sources, 0, init=init, seed=seed)
+    grow_model(deep, lambda: build(family, **(SHALLOW | options | depths)), sources, seed, init=init)
     return model, deep
 
 
@@ -62,7 +62,7 @@ def test_drawing_leaves_the_generator_and_depends_on_the_seed_alone() -> None:
         torch.manual_seed(noise)
         before = torch.random.get_rng_state()
         options = {**SHALLOW, "encoder_layers": 3}
-        grow_model(model, lambda options=options: build("sdt_transformer", **options), sources, 0, seed=seed)
+        grow_model(model, lambda options=options: build("sdt_transformer", **options), sources, seed)
         assert torch.equal(torch.random.get_rng_state(), before)
         weights.append(model.encoder.layers[2].feed_forward.first.weight)
     assert torch.equal(weights[0], weights[1])
@@ -109,5 +109,5 @@ def test_all_that_is_at_zero_learns() -> None:
 
 
 def test_a_depthwise_layer_has_no_zero() -> None:
-    with pytest.raises(UserError, match=r"zero cannot be how new layers start .* no residual branches"):
+    with pytest.raises(UserError, match=r"--growth-init zero .* residual branches"):
         grown("depthwise_lstm_transformer", {"encoder": [0, 1, 1]}, "zero")

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from fairseq.models import MODEL_REGISTRY
-from tiny_models import TINY, task_of
+from fairseq.models import FairseqEncoderDecoderModel
+from tiny_models import build_tiny
 
-from fairseq_depthwise.growth.parameter_sources import apply_parameter_map, parameter_sources
-
-SDT = {"encoder_ffn_embed_dim": 24, "decoder_ffn_embed_dim": 24}
+from fairseq_depthwise.growth.parameter_sources import Growth
 
 
-def sdt_names(encoder_layers: int, block_size: int, decoder_layers: int = 2) -> set[str]:
-    """The names that a model of that depth has."""
-    return _names(
-        "sdt_transformer",
-        **SDT,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-        encoder_block_size=block_size,
-    )
-
-
-def _names(family: str, **options: Any) -> set[str]:
-    return set(MODEL_REGISTRY[family].build_model(SimpleNamespace(**(TINY | options)), task_of()).state_dict())
+def sdt(encoder_layers: int, block_size: int, decoder_layers: int = 2) -> FairseqEncoderDecoderModel:
+    """A model of that depth."""
+    options = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers, "encoder_block_size": block_size}
+    return build_tiny("sdt_transformer", **options)
 
 
 def layer_table(found: dict[str, str | None], side: str) -> dict[int, set[int | None]]:
@@ -84,8 +71,8 @@ def old_rows(count: int) -> list[str]:
     ],
 )
 def test_blocks(block_size: int, depth: int, sources: list[int], norms: dict[int, int], rows: list[str | None]) -> None:
-    shallow, deep = sdt_names(depth, block_size), sdt_names(len(sources), block_size)
-    found = parameter_sources(deep, shallow, {"encoder": sources}, block_size)
+    model = sdt(len(sources), block_size)
+    found, deep = Growth(model, sdt(depth, block_size).state_dict(), {"encoder": sources}), set(model.state_dict())
     assert set(found) == deep
     assert layer_table(found, "encoder") == {layer: {source} for layer, source in enumerate(sources)}
     assert norms_table(found) == norms
@@ -99,9 +86,9 @@ def test_blocks(block_size: int, depth: int, sources: list[int], norms: dict[int
 @pytest.mark.parametrize("block_size", [1, 2])
 def test_a_model_without_connections_gets_new_ones(block_size: int) -> None:
     """As when sdt_transformer starts from fairseq's transformer, which has no relative positions either."""
-    shallow = {name for name in sdt_names(4, 0) if "relative_positions" not in name}
-    deep = sdt_names(6, block_size)
-    found = parameter_sources(deep, shallow, {"encoder": [0, 1, 2, 3, 2, 3]}, block_size)
+    shallow = {name: value for name, value in sdt(4, 0).state_dict().items() if "relative_positions" not in name}
+    model = sdt(6, block_size)
+    found, deep = Growth(model, shallow, {"encoder": [0, 1, 2, 3, 2, 3]}), set(model.state_dict())
     new = {name for name, source in found.items() if source is None}
     assert new == {name for name in deep if "relative_positions" in name or ".connection.rows." in name} | {
         name for name in deep if ".connection.norms." in name
@@ -113,11 +100,7 @@ def test_a_model_without_connections_gets_new_ones(block_size: int) -> None:
 
 
 def test_without_growth_all_stays() -> None:
-    names = sdt_names(4, 2)
-    assert parameter_sources(names, names, {}, 2) == {name: name for name in names}
-    assert parameter_sources([*names, "other.weight"], names, {}, 2)["other.weight"] is None
-
-
-def test_values_are_taken_by_name() -> None:
-    sources = {"a": "a", "b": "a", "c": None, "d": "missing"}
-    assert apply_parameter_map({"a": 1, "e": 2}, sources) == {"a": 1, "b": 1}
+    model = sdt(4, 2)
+    names = model.state_dict()
+    assert Growth(model, names, {}) == {name: name for name in names}
+    assert Growth(model, {**names, "other": names["encoder.connection.rows.0"]}, {}) == {name: name for name in names}

@@ -14,6 +14,7 @@ from growth_checkpoints import STOCK, checkpoint_of, save, stock_file
 from tiny_models import FAMILIES, build_tiny
 
 from fairseq_compat import UserError
+from fairseq_depthwise.growth.parameter_sources import Growth
 from fairseq_depthwise.growth.trained_model import (
     TrainedModel,
     build_like,
@@ -207,9 +208,8 @@ def test_another_of_our_families_is_named() -> None:
 
 
 def test_shapes_must_fit_and_nothing_may_be_left_over() -> None:
-    values = build_tiny().state_dict()
-    own = build_tiny(encoder_layers=4).state_dict()
-    sources: dict[str, str | None] = {name: name if name in values else None for name in own}
+    values, deep = build_tiny().state_dict(), build_tiny(encoder_layers=4)
+    own, sources = deep.state_dict(), Growth(deep, values, {"encoder": [0, 1, 2, 2]})
     require_same_shapes(trained_model("depthwise_lstm_transformer", values), own, sources)
     more = {**values, "encoder.layers.0.adapter.weight": torch.zeros(1)}
     with pytest.raises(UserError, match=r"run/last\.pt .*encoder\.layers\.0\.adapter\.weight"):

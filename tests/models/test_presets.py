@@ -91,7 +91,7 @@ EXPECTED: dict[str, dict[str, dict[str, Any]]] = {
         "wmt_en_de_two_cells": D_BASE | {"decoder_merge": "two-cells"},
         "wmt_en_de_share_all": TABLE_2 | {"depthwise_sharing": "all"},
         "wmt_en_de_share_none": D_BASE | {"depthwise_sharing": "none"},
-        "wmt_en_de_gelu": TABLE_2 | {"depthwise_hidden_activation": "gelu"},
+        "wmt_en_de_gelu": D_BASE | {"depthwise_hidden_activation": "gelu"},
     },
     SDT: {
         "iwslt_de_en": S_BASE | SMALL_FFN,

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -229,6 +230,15 @@ def test_mirror(mirror: MirrorServer, to: Path) -> None:
     assert f"MIRROR={mirror.folder} has no file other.bin" in ended(
         start(to, "other.bin", SUM, "http://127.0.0.1:9/other.bin", MIRROR=str(mirror.folder))
     )
+
+
+def test_one_mirror_serves_all_recipes() -> None:
+    """No two archives have one name: a folder of all of them can be ``DOWNLOADS`` and ``MIRROR`` of every recipe."""
+    files = [RECIPES / "lib" / "archives.txt", *RECIPES.glob("*/prepare.sh")]
+    text = "".join(path.read_text().replace("\\\n", "") for path in files)
+    found = re.findall(r"([\w.-]+) +((?:sha256|md5):[0-9a-f]{32,})", text)
+    assert {"wmt15-test.tgz", "wmt18-test.tgz", "deu-eng.zip", "training-giga-fren.tar"} <= dict(found).keys()
+    assert len(dict(found)) == len(set(found)) > 30
 
 
 def test_by_hand(mirror: MirrorServer, to: Path) -> None:

@@ -317,6 +317,10 @@ def test_what_rows_are_about(commands: Mapping[tuple[str, str], Namespace]) -> N
         ("depthwise_lstm_concat", "depthwise_gate_scope", "stack"),
         ("depthwise_lstm_two_cells", "depthwise_gate_scope", "stack"),
         ("depthwise_lstm_12l", "depthwise_gate_scope", "stack"),
+        ("depthwise_lstm_gelu", "depthwise_gate_scope", "stack"),
+        ("depthwise_lstm_gelu_concat", "decoder_merge", "concat"),
+        ("depthwise_lstm_gelu_share_all", "depthwise_hidden_activation", "gelu"),
+        ("depthwise_lstm_big_gelu", "depthwise_hidden_activation", "gelu"),
         ("mute", "encoder_units", 4),
         ("mute_sequential", "unit_inputs", "identity,swap,mask,disorder"),
     ):

@@ -22,6 +22,8 @@ PUBLISHED = [
     ("wmt14_en_fr", "depthwise_lstm_big", "tokenized", 43.11),
     ("wmt15_cs_en", "depthwise_lstm_24l", "tokenized", 30.02),
     ("wmt14_en_de", "depthwise_lstm_big_12l_6l_1layer", "tokenized", 30.83),
+    ("wmt14_en_fr", "depthwise_lstm_big_gelu", "tokenized", 43.04),
+    ("wmt15_cs_en", "depthwise_lstm_gelu_18l", "tokenized", 30.08),
     ("wmt14_en_de", "sdt_rpr_48l", "compound-split", 30.21),
     ("wmt14_en_de", "sdt_rpr_48l", "sacrebleu", 29.0),
     ("wmt14_en_fr", "deep_rpr_48l", "tokenized", 43.08),

@@ -9,8 +9,10 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from served import PATIENCE, Client, FakeTranslator, damaged_body, served
 
 from fairseq_depthwise.analysis.explained_sentence import explain
 from fairseq_depthwise.serving.beam_search import BeamOptions
+from fairseq_depthwise.serving.http import connections
 from fairseq_depthwise.serving.http.messages import Limits
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 
@@ -205,14 +208,56 @@ def test_random_bodies(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [b"\x00\xff\r\n\r\n", b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
-     b"GET /" + b"a" * 100_000, b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"],
-)  # fmt: skip
-def test_what_is_no_http(sent: bytes, client: Client) -> None:
+    ("sent", "status"),
+    [
+        (b"\x00\xff\r\n\r\n", 400),
+        (b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400),
+        (
+            b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            400,
+        ),
+        (b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n", 431),
+        (b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{", None),
+    ],
+)
+def test_what_is_no_http_is_answered_and_ends_the_connection(sent: bytes, status: int | None, client: Client) -> None:
     with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection:
         connection.sendall(sent)
+        if status is not None:  # else the client leaves
+            answer = b"".join(iter(partial(connection.recv, 65536), b""))
+            assert answer.startswith(b"HTTP/1.1 %d " % status)
+            assert list(json.loads(answer.partition(b"\r\n\r\n")[2])) == ["error"]
     assert lives(client)
+
+
+def test_connections_without_a_request_make_room_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
+    with served(FakeTranslator()) as client, ExitStack() as opened:
+        halves = []
+        for _ in range(30):
+            half = opened.enter_context(socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE))
+            with suppress(ConnectionError):
+                half.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-")
+            halves.append(half)
+        assert lives(client)
+        for half in halves:
+            with suppress(ConnectionError):
+                assert half.recv(1) == b""
+
+
+def test_a_failure_is_logged_once_a_while(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(connections, "BETWEEN_RECORDS", 0.3)
+    with served(FakeTranslator()) as client:
+        end, requests = monotonic() + 0.7, 0
+        while monotonic() < end or requests < 20:
+            with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection:
+                connection.sendall(b"\x00\r\n\r\n")
+                connection.recv(9)
+            requests += 1
+        seconds = monotonic() - end + 0.7
+    assert 1 <= len(caplog.records) <= 1 + seconds / 0.3
 
 
 # The queue.

@@ -196,7 +196,7 @@ def _wmt15_cs_en(parts: _Parts) -> Archives:
         **_wmt_train(parts, "cs"),
         "training-parallel-nc-v10.tgz": _sides("news-commentary-v10.cs-en", both, parts.train(*both, 2)),
         "dev.tgz": _dev(parts, "cs"),
-        "test.tgz": _test(parts, "test/newstest2015-csen", "cs", "en"),
+        "wmt15-test.tgz": _test(parts, "test/newstest2015-csen", "cs", "en"),
     }
     pairs = parts.train(*both, 3)
     for number in range(10):
@@ -217,7 +217,7 @@ def _wmt18_zh_en(parts: _Parts) -> Archives:
         "training-parallel-nc-v13.tgz": _sides(news, both, parts.train(*both)),
         "UNv1.0.en-zh.tar.gz": _sides("en-zh/UNv1.0.en-zh", both, parts.train(*both, 1)),
         "dev.tgz": _sgm("dev/newstest2017-zhen", both, parts.held_out(*both, 0)),
-        "test.tgz": _test(parts, "test/newstest2018-zhen", *both),
+        "wmt18-test.tgz": _test(parts, "test/newstest2018-zhen", *both),
     }
     for number, (name, texts) in enumerate(CWMT.items(), start=2):
         pairs, members = parts.train(*both, number), {}

@@ -12,6 +12,7 @@ from tiny_models import FAMILIES, SOURCE, TARGET, task_of
 from torch import Tensor, nn
 
 from fairseq_depthwise.growth.grown_model import grow_model
+from fairseq_depthwise.growth.parameter_sources import Growth
 
 
 def build(family: str, **options: Any) -> FairseqEncoderDecoderModel:
@@ -32,11 +33,10 @@ def grow(
     model: FairseqEncoderDecoderModel,
     family: str,
     sources: dict[str, list[int]],
-    block_size: int = 0,
     **options: Any,
-) -> dict[str, str | None]:
+) -> Growth:
     depths = {f"{side}_layers": len(layers) for side, layers in sources.items()}
-    return grow_model(model, lambda: build(family, **(options | depths)), sources, block_size)
+    return grow_model(model, lambda: build(family, **(options | depths)), sources)
 
 
 def scores(model: nn.Module) -> Tensor:

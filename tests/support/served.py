@@ -14,7 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.http.app import LOCAL_HOSTS, Service, server_of
+from fairseq_depthwise.serving.http.app import LOCAL_HOSTS, Service
+from fairseq_depthwise.serving.http.connections import server_of
 from fairseq_depthwise.serving.http.messages import Limits
 
 #: Seconds after which a test fails rather than waits.

@@ -113,7 +113,7 @@ def test_validate_repeats_the_loss_of_training(
 
 
 def test_language_model_is_trained_and_evaluated(
-    run_command: RunCommand, copy_reverse_text: Path, tmp_path: Path
+    run_command: RunCommand, refusal: Callable[..., str], copy_reverse_text: Path, tmp_path: Path
 ) -> None:
     data = tmp_path / "data-bin"
     run_command(
@@ -126,13 +126,12 @@ def test_language_model_is_trained_and_evaluated(
         "--optimizer", "adam", "--lr", "0.005", "--tokens-per-sample", 32, "--max-tokens", 512, "--max-update", 20,
         "--save-dir", tmp_path, "--no-epoch-checkpoints",
     )  # fmt: skip
-    result = run_command(
-        "fairseq-eval-lm", data, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--max-tokens", 512,
-        "--tokens-per-sample", 32,
-    )  # fmt: skip
+    evaluation = ["fairseq-eval-lm", data, "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--tokens-per-sample"]
+    result = run_command(*evaluation, 32, "--max-tokens", 512)
     found = re.search(r"Perplexity: (\d+\.?\d*)", output_of(result))
     assert found is not None
     assert 1 < float(found[1]) < 24  # fewer than the symbols there are
+    assert refusal(*evaluation, 99_999).startswith("no sentence is left")  # all is skipped as too long
 
 
 HYDRA = """\

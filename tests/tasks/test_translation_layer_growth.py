@@ -77,6 +77,9 @@ def test_models_that_cannot_grow() -> None:
     assert refusal(lambda: trainer_of(model__encoder_layers=4)).startswith(
         "--encoder-layers 4 contradicts --growth-stages 1:2u,2:2u,3:, which decides the depth"
     )
+    scaled = {"model__norm_scaling": True, "task__growth_init": "zero", "task__growth_stages": "2:2u,4:2u,6:"}
+    trainer_of(**scaled)
+    assert "--norm-scaling" in refusal(lambda: trainer_of(**scaled, task__growth_strategy="middle"))
     assert refusal(lambda: trainer_of(task__growth_strategy="all")).startswith("--growth-strategy all is not a choice")
 
 

@@ -12,24 +12,16 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
+from fairseq_compat.files import decoded
+
 
 def adjust(module: Any) -> Iterator[None]:
     yield
 
     def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
         with nullcontext(sys.stdin.buffer) if input == "-" else open(input, "rb") as file:
-            lines = (_decoded(line, number, input) for number, line in enumerate(file, start=1))
+            lines = (decoded(line, number, input).strip() for number, line in enumerate(file, start=1))
             while buffer := list(islice(lines, buffer_size)):
                 yield buffer
 
     module.buffered_read = buffered_read
-
-
-def _decoded(line: bytes, number: int, path: str) -> str:
-    from fairseq_compat.errors import UserError
-
-    try:
-        return line.decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        name = "stdin" if path == "-" else path
-        raise UserError(f"{name} is not UTF-8: line {number} has the byte 0x{line[error.start]:02x}") from None

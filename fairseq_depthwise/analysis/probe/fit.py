@@ -1,7 +1,7 @@
 """One pass over the data that fits a linear layer to every layer of a trained model.
 
-Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4. The objective is ``distill`` of the criterion ``linearization_probe``.
+Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
+Section 4. The objective is ``distill`` of the criterion ``linearization_probe``.
 """
 
 from __future__ import annotations
@@ -45,11 +45,6 @@ def choose_batches(loaded: LoadedModel, subset: str, *, max_tokens_used: int, ma
     with numpy_seed(_SEED):  # sentences of one length come in random order
         indices = dataset.ordered_indices()
     indices = loaded.task.filter_indices_by_size(indices, dataset, limits, ignore_invalid_inputs=True)
-    if not len(indices):
-        raise UserError(
-            f"--train-subset {subset} of {loaded.data}: no sentence is short enough for {loaded.path}, which takes "
-            f"up to {loaded.model.max_positions()} tokens"
-        )
     if max_tokens_used:
         shuffled = np.random.default_rng(_SEED).permutation(np.sort(indices))
         enough = int(np.searchsorted(np.cumsum(dataset.tgt_sizes[shuffled]), max_tokens_used, side="right"))

@@ -1,8 +1,8 @@
 """The linear layer with the least squared error to a layer, in closed form from sums over the data.
 
-Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4, Equation 12, with the squared error as the distance. The sums have a fixed
-size for data of any length; those of several processes are added.
+Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
+Section 4, Equation 12, with the squared error as the distance. The sums have a fixed size for data of any length; those
+of several processes are added.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The linearization probe: fit linear layers, replace one layer at a time, translate and score.
 
-Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Sections 4 and 5.5, Tables 6 and 7.
+Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
+Sections 4 and 5.5, Tables 6 and 7.
 """
 
 from __future__ import annotations

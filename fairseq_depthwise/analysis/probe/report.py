@@ -1,7 +1,7 @@
 """Probed models as text, JSON, CSV and a figure.
 
-Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Tables 6 and 7: the score with each layer linear, and the change relative to the intact model.
+Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
+Tables 6 and 7: the score with each layer linear, and the change relative to the intact model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Transformer whose layers are connected by a depth-wise LSTM.
 
-Source: "Rewiring the Transformer with Depth-Wise LSTMs" (the later version of "Multi-Layer Transformers with
-Depth-Wise LSTMs"). The default is the papers' base model with a two-layer GLU hidden net, gates shared by the layers
-of a stack, and the decoder's two attentions merged by addition. Where the paper is silent: ``docs/depthwise_lstm.md``.
+Source: "Rewiring the Transformer with Depth-Wise LSTMs" (the later version of "Transformer with Depth-Wise LSTM"). The
+default is the papers' base model with a two-layer GLU hidden net, gates shared by the layers of a stack, and the
+decoder's two attentions merged by addition. Where the paper is silent: ``docs/depthwise_lstm.md``.
 """
 
 import itertools

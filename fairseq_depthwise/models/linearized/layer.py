@@ -1,8 +1,8 @@
 """A layer of a trained model, and the linear layer that can stand in for it.
 
-Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4: what a layer's non-linearity is worth is measured by putting ``y = W x + b`` (Eq 12) in
-place of ``y = F(x)`` (Eq 11), where x is the layer's input and y its output.
+Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
+Section 4: what a layer's non-linearity is worth is measured by putting ``y = W x + b`` (Eq 12) in place of ``y = F(x)``
+(Eq 11), where x is the layer's input and y its output.
 
 What layers pass on is one tensor (T x B x d), or in the depth-wise LSTM model the pair (Out, Cell), about which the
 paper says nothing. A pair is either one vector of 2d, or only Out is mapped and Cell is passed on as it is. Where more

@@ -1,9 +1,9 @@
 """A trained, frozen Transformer in which linear layers stand for some of the layers.
 
-Source: "Multi-Layer Transformers with Depth-Wise LSTMs" (the first version of "Rewiring the Transformer with
-Depth-Wise LSTMs"), Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the linear
-layers are trained; the checkpoint holds the whole model and its options, so it is decoded and averaged like any other,
-and the file it came from is not needed again.
+Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
+Section 4. The trained model is one of ours or fairseq's own ``transformer``. Only the linear layers are trained; the
+checkpoint holds the whole model and its options, so it is decoded and averaged like any other, and the file it came
+from is not needed again.
 """
 
 import json

@@ -106,6 +106,8 @@ class UnitOrder(nn.Module):
         at_inference: ``soft`` uses M in evaluation too, ``hard`` the nearest permutation.
     """
 
+    identity_on_top = "--unit-sequential"  # sums to 1 but nearly, which only the layer norm on top does not see
+
     def __init__(self, *, units: int, at_inference: str = "soft") -> None:
         super().__init__()
         self.at_inference = at_inference

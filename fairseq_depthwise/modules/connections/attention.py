@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
+from fairseq_depthwise.modules.stack import OfLayers
 
 
 class AttentionState(NamedTuple):
@@ -46,10 +47,12 @@ class AttentionConnection(ShapedConnection):
     """
 
     has_blocks = True
+    no_identity = "the connection attention"  # whose softmax gives a share to what adds nothing, too
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
         self.block_size = max(1, shape.block_size)
+        self.of_layers = {"rows": OfLayers(first=1)}
         #: q_1 to q_L; the first layer, 0, has nothing to choose.
         self.rows = nn.ParameterList(torch.zeros(shape.embed_dim) for _ in range(shape.layers))
 

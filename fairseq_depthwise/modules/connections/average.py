@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
+from fairseq_depthwise.modules.stack import OfLayers
 
 
 class AverageState(NamedTuple):
@@ -29,6 +30,7 @@ class AverageConnection(ShapedConnection):
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
+        self.of_layers = {"rows": OfLayers(weighs=True)}
         #: Row i of a, counted from 0, with i + 2 weights.
         self.rows = nn.ParameterList(_last_one(row + 2) for row in range(shape.layers))
 

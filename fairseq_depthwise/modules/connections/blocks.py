@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
+from fairseq_depthwise.modules.stack import OfLayers
 
 
 class BlockState(NamedTuple):
@@ -39,6 +40,11 @@ class BlockConnection(ShapedConnection):
             raise ValueError(f"{layers} layers are not a number of whole blocks of {block_size}")
         blocks = layers // block_size
         self.block_size = block_size
+        # Where new blocks are copies, rows stay as in the paper: that of the output becomes the lowest new block's.
+        self.of_layers = {
+            "rows": OfLayers(step=block_size, weighs=True, stays=True),
+            "norms": OfLayers(first=block_size - 1, step=block_size),
+        }
         #: Row b of W, with b + 1 weights.
         self.rows = nn.ParameterList(torch.full((row + 1,), 1 / (row + 1)) for row in range(blocks + 1))
         #: LN_1 to LN_B, of the blocks' outputs.

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names
+from fairseq_depthwise.modules.stack import OfLayers
 
 
 class HyperState(NamedTuple):
@@ -39,6 +40,7 @@ class HyperConnection(ShapedConnection):
         super().__init__(shape)
         self.streams = shape.streams
         kind = ManifoldMixing if shape.manifold else Mixing
+        self.of_layers = {"mixings": OfLayers()}
         self.mixings = nn.ModuleList(kind(shape.embed_dim, shape.streams, index) for index in range(shape.layers))
 
     def initial_state(self, embedded: Tensor) -> HyperState:
@@ -110,6 +112,8 @@ class ManifoldMixing(nn.Module):
     """
 
     ROUNDS = 20
+
+    identity_on_top = "--hyper-manifold"  # at first H_res is not quite the identity, but keeps the mean of the streams
 
     def __init__(self, embed_dim: int, streams: int, index: int) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape
 from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
+from fairseq_depthwise.modules.stack import OfLayers
 
 
 class ValueStream(NamedTuple):
@@ -68,6 +69,7 @@ class ValueResidualConnection(ShapedConnection):
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
+        self.of_layers = {"rows": OfLayers(first=1)}
         #: l_1 and l_2 of the second layer, the third and so on.
         self.rows = nn.ParameterList(torch.full((2,), 0.5) for _ in range(shape.layers - 1))
 

@@ -36,9 +36,6 @@ from fairseq_depthwise.serving.http.messages import (
 #: Host headers of a server that only this machine can reach; others are of a page that rebinds its name to us.
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
-#: Connections that wait to be accepted.
-BACKLOG = 2048
-
 #: Upper bounds of the histogram of seconds.
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, math.inf)
 
@@ -284,19 +281,6 @@ class Service:
             self.batcher.drop(job)
 
 
-def server_of(service: Service) -> Any:
-    """Return a ``uvicorn.Server``; when it is to end, what it has begun may take as long as a request."""
-    import uvicorn
-
-    return uvicorn.Server(
-        uvicorn.Config(
-            service.app, http="h11", ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="warning",
-            access_log=False, proxy_headers=False, server_header=False, backlog=BACKLOG,
-            timeout_graceful_shutdown=math.ceil(service.limits.timeout) + 1,
-        )
-    )  # fmt: skip
-
-
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -386,7 +370,7 @@ async def _failure_response(request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Refuses foreign Host headers, adds headers to answers, and counts them."""
+    """Refuses foreign Host headers and bodies of two lengths, adds headers to answers, and counts them."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] | None, metrics: _Metrics) -> None:
         self._app, self._hosts, self._metrics = app, hosts, metrics
@@ -410,6 +394,9 @@ class _Guard:
             await send(message)
 
         app = self._app
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            sentence = "Content-Length and Transfer-Encoding are both given; send one of them"
+            app = _json_response({"error": sentence}, 400, {"connection": "close"})
         if self._hosts is not None:
             for name, value in scope["headers"]:
                 host = value.decode("latin-1")

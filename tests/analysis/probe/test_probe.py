@@ -88,7 +88,7 @@ def test_sentences_that_are_too_long(tmp_path: Path, data: str) -> None:
     loaded = load_model(trained(tmp_path, DEPTHWISE, max_source_positions=20, max_target_positions=20), data)
     assert sorted(numbers_of(choose_batches(loaded, "long", max_tokens_used=0, max_tokens=10))) == [1, 2]
     short = load_model(trained(tmp_path, DEPTHWISE, max_source_positions=1, max_target_positions=1), data)
-    with pytest.raises(UserError, match=r"--train-subset long of .*: no sentence is short enough for .* up to"):
+    with pytest.raises(UserError, match="no sentence is left"):
         choose_batches(short, "long", max_tokens_used=0, max_tokens=10)
 
 

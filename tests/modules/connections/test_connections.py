@@ -1,4 +1,4 @@
-"""Connections over depth: what they are at first, their gradients, stacks that grow. Equations: tests/models."""
+"""Connections over depth: what they are at first, their gradients. Equations: tests/models; growth: tests/growth."""
 
 from __future__ import annotations
 
@@ -6,33 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from growth_by_hand import build, scores, trained
 from tiny_models import build_tiny
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.modules.connections import CONNECTIONS
 from fairseq_depthwise.modules.connections.hyper import doubly_stochastic
 from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape
 
 WIDTH, LAYERS = 4, 5
 
-#: Connection -> further options of a model with it on both sides.
-FORMS: dict[str, dict[str, Any]] = {
-    "average": {},
-    "attention": {},
-    "hyper": {},
-    "hyper on a manifold": {"hyper_manifold": True, "hyper_streams": 3},
-    "value-residual": {},
-}
 #: Those that are the plain pre-norm Transformer at first, by their papers.
 PLAIN_AT_FIRST = ("average", "hyper", "hyper on a manifold")
-
-
-def options_of(form: str) -> dict[str, Any]:
-    name = form.partition(" ")[0]
-    return {"encoder_connection": name, "decoder_connection": name, "encoder_block_size": 0, **FORMS[form]}
 
 
 def connection_of(form: str, layers: int = LAYERS) -> ShapedConnection:
@@ -72,7 +57,7 @@ def test_attention_starts_as_the_mean_of_all() -> None:
     torch.testing.assert_close(found, connection_of("residual").final_norm(read))
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "value-residual"])
+@pytest.mark.parametrize("form", [*PLAIN_AT_FIRST, "attention"])
 def test_gradients_are_those_of_differences(form: str) -> None:
     torch.manual_seed(5)
     connection, layers = connection_of(form, 3), branches()[:3]
@@ -157,34 +142,6 @@ def test_matrices_are_doubly_stochastic() -> None:
     assert (matrices > 0).all()
     for dim in (-1, -2):
         torch.testing.assert_close(matrices.sum(dim), torch.ones(7, 4, dtype=torch.float64), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_grown_stack_keeps_what_it_had(form: str) -> None:
-    """Parameters of the connection stay, and those of new layers are as built; the deep model has a use for all."""
-    options = {**options_of(form), "encoder_layers": 2, "decoder_layers": 2}
-    shallow, deep = trained("sdt_transformer", **options), trained("sdt_transformer", **options)
-    sources: dict[str, list[int | None]] = {"encoder": [0, 1, 0, 1], "decoder": [0, 1, 1]}
-    wanted = {**options, "encoder_layers": 4, "decoder_layers": 3}
-    names = grow_model(deep, lambda: build("sdt_transformer", **wanted), sources)
-    before, after, fresh = shallow.state_dict(), deep.state_dict(), build("sdt_transformer", **wanted).state_dict()
-    assert after.keys() == fresh.keys()
-    connected = [name for name in after if ".connection." in name and "final_norm" not in name]
-    assert connected
-    for name in connected:
-        assert names[name] == (name if name in before else None)
-        assert torch.equal(after[name], (before if name in before else fresh)[name]), name
-    assert {name in before for name in connected} == {True, False}
-
-
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "attention"])
-def test_layers_at_zero_on_top_change_nothing(form: str) -> None:
-    options = {**options_of(form), "encoder_layers": 2, "decoder_layers": 2}
-    shallow, deep = trained("sdt_transformer", **options), trained("sdt_transformer", **options)
-    wanted = {**options, "encoder_layers": 4, "decoder_layers": 3}
-    sources: dict[str, list[int | None]] = {"encoder": [0, 1, 0, 1], "decoder": [0, 1, 1]}
-    grow_model(deep, lambda: build("sdt_transformer", **wanted), sources, init="zero")
-    torch.testing.assert_close(scores(deep), scores(shallow), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from fairseq_compat import UserError
 
-TEXT = "a \rb\r\n\n  \u00e4\u2028c\u0085d \ne".encode()
+TEXT = "\ufeffa \rb\r\n\n  \u00e4\u2028c\u0085d \ne".encode()
 LINES = ["a \rb", "", "\u00e4\u2028c\u0085d", "e"]
 
 
