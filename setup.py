@@ -29,6 +29,9 @@ COMET = ['unbabel-comet>=2.2.7,<3; python_version < "3.13"', "setuptools<81"]
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with; what reads the plans of sweep.py.
 RECIPES = ["tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
 
+#: What report reads event files with.
+TENSORBOARD = ["tensorboard>=2.20,<3"]
+
 #: What translates large texts on several machines.
 RAY = ["ray>=2.55,<3"]
 
@@ -88,6 +91,7 @@ setup(
             'triton>=3,<4; platform_system == "Linux"',
             *ANALYSIS,
             *RECIPES,
+            *TENSORBOARD,
             *ONNX,
             *SERVE,
             *RAY,
@@ -99,6 +103,7 @@ setup(
         "ray": RAY,
         "recipes": RECIPES,
         "serve": SERVE,
+        "tensorboard": TENSORBOARD,
     },
     entry_points={"console_scripts": ["fairseq-depthwise = fairseq_depthwise.cli:main"]},
     cmdclass={"build_py": BuildWithHook},

@@ -1,181 +1,176 @@
-"""Read what fairseq-train printed, or wrote with ``--log-file``: any ``--log-format``, one process or several."""
+"""Read training runs: fairseq's JSON log (``--log-format json``), or event files of TensorBoard."""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
-from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_depthwise.reports.logged_config import parse_config
-from fairseq_depthwise.reports.run_record import EPOCH, INNER, Process, Reading, RunRecord, joined
 
-#: The head of a line: fairseq's own form and that of fairseq-hydra-train; lines of ``--log-file`` have none.
-_HEAD = re.compile(
-    r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? \| \w+ \| [^|]+ \| (?P<message>.*)"
-    r"|\[(?P<hydra_stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)?\]\[[^\]]*\]\[\w+\] - (?P<hydra_message>.*)"
-)
-_CONFIG = re.compile(r"\{'_name': |\{'common': |Namespace\(")
-#: ``--log-format simple`` and, on a terminal, ``tqdm``: within an epoch, and at its end or after a validation.
-_WITHIN_EPOCH = re.compile(r"epoch \d+:\s+\d+ / \d+ (\w+=.*)|epoch \d+:.*\[.*?, (\w+=.*)\]")
-_OF_EPOCH = re.compile(r"epoch \d+ \| (?:valid on '(?P<subset>[^']+)' subset \| )?(?P<values>\w+ \S.*)")
-_PARAMETERS = re.compile(r"num\. (?:shared )?model params: (\d[\d,]{,30})\b")
-_LOADED = re.compile(r"Loaded checkpoint .* @ (\d{1,18}) updates\)")
-_SAVED = re.compile(r"Saved checkpoint .* @ (\d{1,18}) updates, score ([^)]+)\)")
-_GREW = re.compile(r"grew the (.+ layers) after (\d{1,18}) updates in [\d.]+ s; (\d[\d,]{,30}) parameters")
-
-#: Metrics from here on count as infinite: nothing can be drawn to their scale.
+#: The splits of fairseq that are not validation: every ``--log-interval`` updates, and every epoch.
+TRAINING = ("train_inner", "train")
+#: From here on a value counts as not finite: nothing can be drawn to its scale.
 _LARGEST = 1e300
 
-#: Numbers of a line that are no metrics.
-_NO_METRICS = ("epoch", "update", "num_updates")
+_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]{1,30}) |grew the .* in [\d.]+ s; ([\d,]{1,30}) parameters")
+#: In the line with all options: a choice, as 'model': {'_name': 'transformer', and a value, as 'seed': 1 or seed=1.
+_CHOICE = re.compile(r"'(\w+)': \{'_name': '(\w+)'")
+_OPTION = re.compile(r"\b([a-z]\w*)'?(?:: |=)('[^']*'|\[[^\]]*\]|\([^)]*\)|[^\s,{}()]+)")
+
+#: The values of a metric, and the updates and seconds of training after which each was measured.
+Series = dict[str, list[float]]
+_NOTHING: Series = {"updates": [], "seconds": [], "values": []}
 
 
-def read_log(path: str) -> RunRecord:
-    """Read the run of a log.
+@dataclass
+class Run:
+    """A training run, by one process or by several that went on from each other's checkpoints.
+
+    Attributes:
+        source: what it was read from.
+        readings: split of the data, updates, seconds of training and values, in the order of updates.
+        options: option -> value, of those that are on; empty where the log does not have them.
+        parameters: of the model, as last logged, after ``counted`` updates.
+        continued: updates after which another process went on.
+    """
+
+    source: str
+    readings: list[tuple[str, int, float, dict[str, float]]] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    parameters: int | None = None
+    counted: int = 0
+    continued: list[int] = field(default_factory=list)
+    begins: bool = False  # the next reading is another process's
+    wall: float = 0.0  # fairseq's clock, which begins anew in every process
+    seconds_before: float = 0.0  # of earlier processes
+
+    def add(self, split: str, update: int, values: Mapping[str, Any]) -> None:
+        """Add a reading; where a process repeats updates, as after a kill, its readings replace the earlier ones."""
+        numbers = {}
+        for name, value in values.items():
+            with suppress(TypeError, ValueError, OverflowError):
+                numbers[name] = float(value) if abs(float(value)) < _LARGEST else math.nan
+        wall = numbers.get("wall", self.wall)
+        if self.readings and (self.begins or wall < self.wall or update < self.updates):
+            while self.readings and self.updates >= update:
+                self.readings.pop()
+            self.continued = [one for one in self.continued if one < self.updates] + [self.updates]
+            self.counted = min(self.counted, self.updates)
+            self.seconds_before, wall = self.seconds, numbers.get("wall", 0.0)
+        self.wall, self.begins = wall, False
+        self.readings.append((split, update, self.seconds_before + wall, numbers))
+
+    @property
+    def updates(self) -> int:
+        """The number of updates."""
+        return self.readings[-1][1] if self.readings else 0
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of training that count: without pauses, start-up and updates that were repeated."""
+        return self.readings[-1][2] if self.readings else 0.0
+
+    @cached_property
+    def series(self) -> dict[str, dict[str, Series]]:
+        """The values of each metric of each split; of validation sets fairseq chooses checkpoints by the first."""
+        series: dict[str, dict[str, Series]] = {}
+        for split, update, seconds, values in self.readings:
+            for metric, value in values.items():
+                one = series.setdefault(split, {}).setdefault(metric, {"updates": [], "seconds": [], "values": []})
+                for column, number in zip(one.values(), (update, seconds, value), strict=True):
+                    column.append(number)
+        return series
+
+    def of(self, metric: str, *, validation: bool = False) -> Series:
+        """Return a metric of training, as often as it was logged, or of the first validation set."""
+        splits = [split for split in self.series if split not in TRAINING][:1] if validation else TRAINING
+        return next((self.series[split][metric] for split in splits if metric in self.series.get(split, ())), _NOTHING)
+
+    @cached_property
+    def growth(self) -> list[tuple[int, int]]:
+        """The updates after which the model grew, as exactly as the log has it, and its depth from there on."""
+        known = [(update, values.get("depth", math.nan)) for _, update, _, values in self.readings]
+        depths = [(update, int(depth)) for update, depth in known if math.isfinite(depth)]
+        return [(update, after) for (update, before), (_, after) in pairwise(depths) if after != before]
+
+
+def read_run(path: str) -> Run:
+    """Read a log, the log of a folder, or the event files of a folder that has no log.
 
     Raises:
-        UserError: the file is empty, is no log of fairseq-train, or has no metrics.
+        UserError: there is nothing at the path, or no training.
     """
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-        processes = parse_log(file)
-    if not any(process.readings or process.config for process in processes):
-        with open(path, "rb") as beginning:
-            if not beginning.read(1):
-                raise UserError(f"{path} is empty; give the log of a training or its save-dir")
-        raise UserError(
-            f"{path} is not a log of fairseq-train: none of its lines has an update's loss or a training's options"
-        )
-    if not any(process.readings for process in processes):
-        raise UserError(
-            f"{path} has the options of a training and no loss: it ended before the first --log-interval, or it is "
-            "still ahead of it"
-        )
-    return joined(processes, path)
+    place = Path(path)
+    if not path or not place.exists():
+        raise UserError(f"run {path!r} does not exist; give the log of a training or the folder that holds it")
+    if place.is_dir():
+        logs = sorted(place.glob("*.log"))
+        logs = [one for one in logs if one.name == "train.log"] or logs
+        if not logs and any(place.rglob("*tfevents*")):
+            return _read_events(place)
+        if len(logs) != 1:
+            raise UserError(f"folder {path} holds {len(logs)} files *.log and no train.log; name the log of the run")
+        (place,) = logs
+    with open(place, encoding="utf-8", errors="replace") as file:
+        run = parse_log(file, str(place))
+    if not run.readings:
+        raise UserError(f"{place} has no losses of a training in the form that report reads, --log-format json")
+    return run
 
 
-def parse_log(lines: Iterable[str]) -> list[Process]:
-    """Parse the lines of a log into the processes that wrote it; other lines are skipped."""
-    process = Process()
-    processes = [process]
-    now: float | None = None
-    walled: float | None = None  # the clock of logs without times: fairseq's own seconds
-    for line in _complete(lines):
-        stamp, message = _split(line)
-        now = now if stamp is None else stamp
-        if _CONFIG.match(message) and (config := parse_config(message)):
-            if process.readings or process.config:
-                process = Process()
-                processes.append(process)
-                walled = None
-            process.config, process.started = config, now
-            continue
-        reading = _reading(message)
-        if reading is None:
-            _note(process, message)
-            continue
-        split, update, values = reading
-        if process.readings and update < process.readings[-1].update:
-            # Another process began, although the line with its options is missing.
-            process = Process(started=now)
-            processes.append(process)
-        walled = values.get("wall", walled)
-        process.readings.append(Reading(split, update, walled if now is None else now, values))
-    for process in processes:
-        _drop_scores_of_checkpoints(process)
-    return processes
-
-
-def _complete(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines, and each state of a progress bar; a truncated last line is left out."""
+def parse_log(lines: Iterable[str], source: str) -> Run:
+    """Return the run of which the lines of a log tell; damaged lines are skipped."""
+    run = Run(source)
     for line in lines:
-        if line.endswith("\n") or line.endswith("}"):
-            yield from line.rstrip("\n").split("\r")
+        with suppress(ValueError, TypeError, OverflowError, StopIteration, RecursionError):
+            _read_line(run, line)
+    return run
 
 
-def _split(line: str) -> tuple[float | None, str]:
-    """Split a line into its time in seconds and its message."""
-    head = _HEAD.match(line)
-    if head is None:
-        return None, line
-    stamp = head["stamp"] or head["hydra_stamp"]
-    message = head["message"] if head["message"] is not None else head["hydra_message"]
+def _read_line(run: Run, line: str) -> None:
+    if "{'_name'" in line and line.endswith("}\n"):
+        run.options, run.begins = {}, True
+        for name, value in (*_CHOICE.findall(line), *_OPTION.findall(line)):
+            if value.strip("'") not in ("", "None", "False", "[]", "Namespace"):
+                option = "arch" if name == "model" else name
+                run.options.setdefault("--" + option.replace("_", "-"), value.strip("'"))
+    elif (start := line.find('{"')) >= 0:
+        state = json.loads(line[start:])
+        # Values of epochs and validations have the name of their split before their own.
+        split = next(name for name in state if name.endswith("num_updates")).removesuffix("num_updates")
+        values = {name.removeprefix(split): value for name, value in state.items() if name not in ("epoch", "update")}
+        run.add(split.removesuffix("_") or TRAINING[0], int(values.pop("num_updates")), values)
+    elif match := _PARAMETERS.search(line):
+        run.parameters = int((match[1] or match[2]).replace(",", ""))
+        run.counted = run.updates
+
+
+def _read_events(folder: Path) -> Run:
+    """Read ``--tensorboard-logdir``, which has a folder for each split."""
     try:
-        # Local time without a zone: only differences are used, and a change to summer time adds an hour to them.
-        return datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp(), message
-    except ValueError:  # digits that are no time, in a damaged line
-        return None, message
-
-
-def _reading(message: str) -> tuple[str, int, dict[str, float]] | None:
-    """Return split, update and values, where a message has them."""
-    if message.startswith('{"'):
-        return _from_json(message)
-    if match := _WITHIN_EPOCH.match(message):
-        pairs = (pair.partition("=") for pair in (match[1] or match[2]).split(", "))
-        return _from_pairs(INNER, {name: value for name, _, value in pairs})
-    if match := _OF_EPOCH.match(message):
-        pairs = (pair.strip().partition(" ") for pair in match["values"].split(" | "))
-        return _from_pairs(match["subset"] or EPOCH, {name: value for name, _, value in pairs})
-    if match := _SAVED.search(message):
-        return _from_pairs(_CHECKPOINTS, {"score": match[2], "num_updates": match[1]})
-    return None
-
-
-#: A split for the scores of saved checkpoints, until it is known whether the validations have lines of their own.
-_CHECKPOINTS = " checkpoints"
-
-
-def _from_json(message: str) -> tuple[str, int, dict[str, float]] | None:
-    """Parse JSON; the keys of epochs and validations have the name of their split as a prefix."""
-    try:
-        state = json.loads(message)
-    except (ValueError, RecursionError):
-        return None
-    if "num_updates" in state:
-        return _from_pairs(INNER, state)
-    split = next((key.removesuffix("_num_updates") for key in state if key.endswith("_num_updates")), None)
-    if split is None:
-        return None
-    prefix = f"{split}_"
-    return _from_pairs(split, {key.removeprefix(prefix): value for key, value in state.items()})
-
-
-def _from_pairs(split: str, pairs: dict[str, object]) -> tuple[str, int, dict[str, float]] | None:
-    values = {}
-    for name, value in pairs.items():
-        try:
-            number = float(value)  # type: ignore[arg-type]  # raises unless it is a number
-        except (TypeError, ValueError, OverflowError):
-            continue
-        values[name] = math.copysign(math.inf, number) if abs(number) >= _LARGEST else number
-    update = values.get("num_updates", math.nan)
-    metrics = {name: value for name, value in values.items() if name not in _NO_METRICS}
-    return (split, int(update), metrics) if metrics and math.isfinite(update) else None
-
-
-def _note(process: Process, message: str) -> None:
-    """Record what a message says of the whole process."""
-    if match := _PARAMETERS.search(message):
-        process.parameters = int(match[1].replace(",", ""))
-    elif match := _LOADED.search(message):
-        process.continued_from = int(match[1])
-    elif match := _GREW.search(message):
-        process.grown[int(match[2])] = match[1]
-        process.parameters = int(match[3].replace(",", ""))
-
-
-def _drop_scores_of_checkpoints(process: Process) -> None:
-    """Drop the scores of checkpoints, except with ``--log-format none``, which logs no validations."""
-    subset = str(process.config.get("dataset", {}).get("valid_subset") or "valid").split(",")[0]
-    metric = process.config.get("checkpoint", {}).get("best_checkpoint_metric") or "loss"
-    validated = {reading.split for reading in process.readings} - {INNER, EPOCH, _CHECKPOINTS}
-    process.readings = [
-        reading
-        if reading.split != _CHECKPOINTS
-        else Reading(subset, reading.update, reading.at, {str(metric): reading.values["score"]})
-        for reading in process.readings
-        if reading.split != _CHECKPOINTS or not validated
-    ]
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        advice = "pip install 'fairseq-depthwise[tensorboard]'"
+        raise UserError(f"{folder} holds event files, which are read with tensorboard; {advice}") from None
+    logging.getLogger("tensorboard").setLevel(logging.WARNING)
+    readings: dict[tuple[int, bool, str], dict[str, float]] = {}
+    for place in sorted({file.parent for file in folder.rglob("*tfevents*")}):
+        events = EventAccumulator(str(place), size_guidance={"scalars": 0}).Reload()
+        for metric in events.Tags()["scalars"]:
+            for event in events.Scalars(metric):
+                readings.setdefault((event.step, place.name == TRAINING[1], place.name), {})[metric] = event.value
+    if not readings:
+        raise UserError(f"the event files in {folder} have no values; the training ended before its first")
+    run = Run(str(folder))
+    for (update, _, split), values in sorted(readings.items()):
+        run.add(split, update, values)
+    return run

@@ -1,85 +1,239 @@
-"""``fairseq-depthwise report``: a page and numbers from logs, and what is refused."""
+"""``fairseq-depthwise report``: what the page and the numbers show of logs, whole, continued, grown and damaged."""
 
 from __future__ import annotations
 
-import shlex
+import json
+import re
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from tensorboardX import SummaryWriter
 
-LINE = "epoch 001:  {n} / 9 loss={loss}, ppl=4, wps=100, num_updates={n}, lr=0.1, wall={n}\n"
-VALID = "epoch 001 | valid on 'valid' subset | loss 2.5 | ppl 5.66 | bleu 3.25 | num_updates 2\n"
+Document = Callable[..., Any]
+
+#: As fairseq logs the options of a model of ours, and of a stock one.
+OURS = (
+    "{'_name': None, 'common': {'_name': None, 'seed': 1, 'fp16': False}, "
+    "'task': {'_name': 'translation_layer_growth', 'growth_side': 'encoder'}, "
+    "'model': {'_name': 'sdt_transformer', 'encoder_layers': 2, 'decoder_layers': 1}, "
+    "'optimization': {'_name': None, 'lr': [0.1], 'eval_bleu_args': '{\"beam\": 1}'}}"
+)
+STOCK = (
+    "{'_name': None, 'model': Namespace(seed=1, arch='transformer', encoder_layers=6, decoder_layers=6, adam=(1, 2))}"
+)
+GREW = "grew the encoder from 2 to 4 layers after 2 updates in 0.03 s; 4,567 parameters, learning rate 0.003"
 
 
-def log(folder: Path, name: str = "train.log", loss: str = "3") -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(LINE.format(n=1, loss=loss) + LINE.format(n=2, loss="nan") + VALID, encoding="utf-8")
-    return folder
+def line(message: str) -> str:
+    return f"2026-01-31 23:57:00 | INFO | fairseq | {message}\n"
 
 
-def test_a_page_and_its_table(tmp_path: Path, printed: Callable[..., str]) -> None:
-    run, page = log(tmp_path / "first"), tmp_path / "page.html"
-    rows = [line.split("  ") for line in printed("report", run / "train.log", "--output", page).splitlines()]
-    assert rows[0][-1].strip() == "first"
-    assert [row[-1].strip() for row in rows if "BLEU" in row[-2]] == ["3.25 after update 2"]
+def inner(update: int, wall: float | None = None, loss: object = "5.0", **values: object) -> str:
+    """What is logged of training: numbers are text."""
+    shown = {"epoch": 1, "update": 0.1, "loss": loss, "wps": "900.5", "num_updates": str(update), "lr": "0.001"}
+    return line(json.dumps({**shown, "wall": str(update if wall is None else wall), **values}))
+
+
+def valid(update: int, loss: str = "4.5", subset: str = "valid") -> str:
+    values = {"loss": loss, "ppl": "22.6", "bleu": "3.5", "num_updates": str(update), "best_loss": loss}
+    return line(json.dumps({"epoch": 1, **{f"{subset}_{name}": value for name, value in values.items()}}))
+
+
+def epoch(update: int, depth: int) -> str:
+    """What is logged of an epoch's training."""
+    return line(json.dumps({"epoch": 1, "train_num_updates": str(update), "train_depth": str(depth)}))
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run_of(tmp_path: Path, document: Document) -> Document:
+    """``run_of(*lines)`` is what ``--json`` prints of a log."""
+
+    def read(*lines: str) -> Any:
+        (found,) = document("report", write(tmp_path / "one" / "train.log", *lines).parent)["runs"]
+        return found
+
+    return read
+
+
+def test_numbers(run_of: Document) -> None:
+    counted = line("num. shared model params: 12,345 (num. trained: 12,345)")
+    run = run_of(line(OURS), counted, "noise\n", inner(1), inner(2, loss="nan"), valid(2), valid(2, "1", "other"))
+    assert run["name"] == "one"
+    assert list(run["series"]) == ["train_inner", "valid", "other"]
+    assert run["series"]["train_inner"]["loss"] == {"updates": [1, 2], "seconds": [1, 2], "values": [5, None]}
+    assert run["series"]["valid"]["bleu"] == {"updates": [2], "seconds": [2], "values": [3.5]}
+    assert run["options"] == {
+        "--arch": "sdt_transformer", "--task": "translation_layer_growth", "--seed": "1", "--growth-side": "encoder",
+        "--encoder-layers": "2", "--decoder-layers": "1", "--lr": "[0.1]", "--eval-bleu-args": '{"beam": 1}',
+    }  # fmt: skip
+    assert run["summary"] == {
+        "architecture": "sdt_transformer", "encoder_layers": "2", "decoder_layers": "1", "grown_after": [],
+        "continued_after": [], "parameters": 12345, "updates": 2, "seconds": 2, "words_per_second": 900.5,
+        "loss": {"value": 4.5, "update": 2}, "perplexity": 22.6, "bleu": {"value": 3.5, "update": 2},
+        "learning_rate": 0.001, "not_finite": {"loss": 1},
+    }  # fmt: skip
+
+
+def test_growth(run_of: Document) -> None:
+    """The last reading before it says where it was; how many parameters there are then is not in every log."""
+    counted = line("num. shared model params: 1,234 (num. trained: 1,234)")
+    before = (line(OURS), counted, inner(1, depth="2"), epoch(2, 2))
+    for grew, parameters in ((line(GREW), 4567), ("", None)):
+        run = run_of(*before, grew, inner(3, depth="4"), inner(4, depth="4"))["summary"]
+        assert (run["grown_after"], run["encoder_layers"], run["decoder_layers"]) == ([2], "4", "1")
+        assert run["parameters"] == parameters
+    killed = (inner(2, depth="2"), inner(3, depth="4"), line(OURS), counted, inner(2, depth="2"), inner(3, depth="4"))
+    assert run_of(*before[:-1], *killed)["summary"]["parameters"] is None
+
+
+def test_a_killed_run_that_went_on(run_of: Document) -> None:
+    """What was done twice counts once, and so does its time."""
+    first = (line(OURS), *(inner(update, loss="5") for update in (1, 2)), valid(2), inner(3), inner(4), inner(5)[:-9])
+    second = (inner(update, update - 1.5, "3") for update in (3, 4, 5))
+    run = run_of(*first, "\n", line(OURS), *second)
+    assert run["series"]["train_inner"]["loss"] == {
+        "updates": [1, 2, 3, 4, 5], "seconds": [1, 2, 3.5, 4.5, 5.5], "values": [5, 5, 3, 3, 3],
+    }  # fmt: skip
+    assert run["summary"]["continued_after"] == [2]
+    # Stopped and continued: nothing is repeated, and the clock begins again.
+    run = run_of(line(OURS), inner(1, 10), line(OURS), inner(2, 30))
+    assert run["series"]["train_inner"]["wall"]["seconds"] == [10, 40]
+
+
+def test_a_run_begun_anew_replaces_the_log_before(run_of: Document) -> None:
+    run = run_of(line(OURS), inner(1), inner(2), line(STOCK), inner(1, loss="9"))
+    assert run["series"]["train_inner"]["loss"]["values"] == [9]
+    assert {name: run["options"][name] for name in ("--arch", "--encoder-layers", "--adam")} == {
+        "--arch": "transformer", "--encoder-layers": "6", "--adam": "(1, 2)",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        inner(9)[:-9], inner(9).replace('"9"', '"nan"'), inner(9).replace('"9"', "1e999"), '{"a": ' + "[" * 100_000,
+        '{"epoch": 1}', '{"num_updates": {}}', "{'_name'", "num. shared model params: , ", "\0\ufffd" * 50,
+    ],
+    ids=lambda text: text[-9:],
+)  # fmt: skip
+def test_damaged_lines_are_skipped(damaged: str, run_of: Document) -> None:
+    run = run_of(f"{damaged}\n", inner(1, loss="1" + "0" * 400), f"{damaged}\n", inner(2, note="text"))
+    assert run["series"]["train_inner"]["loss"] == {"updates": [1, 2], "seconds": [1, 2], "values": [None, 5]}
+
+
+def test_event_files_show_what_the_log_shows(tmp_path: Path, document: Document) -> None:
+    lines = [inner(1, depth=2), inner(2, depth=4), valid(2)]
+    for split, updates in (("train_inner", (1, 2)), ("valid", (2,))):
+        with SummaryWriter(str(tmp_path / "events" / split)) as writer:
+            for update in updates:
+                values = {"loss": 5.0, "wall": update, "wps": 900.5, "lr": 0.001, "depth": 2 * update}
+                for name, value in ({"loss": 4.5, "ppl": 22.6, "bleu": 3.5} if split == "valid" else values).items():
+                    writer.add_scalar(name, value, update)
+    logged = document("report", write(tmp_path / "train.log", *lines))["runs"][0]["summary"]
+    (events,) = document("report", tmp_path / "events")["runs"]
+    assert {**events["summary"], "bleu": None} == {
+        name: pytest.approx(value) if isinstance(value, float) else value for name, value in logged.items()
+    } | {"bleu": None}
+    assert events["summary"]["bleu"] == logged["bleu"]
+
+
+class _Page(HTMLParser):
+    """What a page has: tags that are open, ids, and whatever would be fetched."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.found: dict[str, list[str]] = {"id": [], "src": [], "href": [], "xlink:href": []}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        self.open += [] if tag == "meta" else [tag]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            self.found.get(name, []).append(str(value))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -> None:
+    gates = {"encoder_forget_gate": "0.5", "encoder_forget_gate_deviation": "0.1", "encoder_forget_gate_layer1": "0.4"}
+    penalties = {"permutation_penalty_1": "2", "permutation_penalty_2": "3", "<b>_penalty": "1"}
+    grown = [inner(update, depth=2 if update < 300 else 17, **gates, **penalties) for update in range(1, 600)]
+    one = write(tmp_path / "<script>" / "train.log", line(OURS), *grown, valid(599)).parent
+    other = write(tmp_path / "stock.log", line(STOCK), *(inner(n, 20 * n, n % 7, gnorm="nan") for n in range(1, 6000)))
+    page = tmp_path / "page.html"
+    table = printed("report", one, other, "--output", page)
+    rows = {row[0]: row[1:] for row in (re.split(r"  +", text.strip()) for text in table.splitlines())}
+    assert rows["<script>"] == ["stock.log"]
+    assert rows["grown after updates"] == ["299", "-"]
+    assert rows["time"] == ["9 min 59 s", "33 h 19 min"]
+    assert rows["best BLEU"] == ["3.50 after update 599", "-"]
     content = page.read_text(encoding="utf-8")
-    assert content.startswith("<!DOCTYPE html>")
-    assert "3.25 after update 2" in content
-    page.write_text("before")
-    printed("report", run, "--output", page, "--force")
-    assert page.read_text(encoding="utf-8") == content
+    assert re.findall("<h3>(.*?)</h3>", content) == [
+        "Loss", "Loss over time", "BLEU of the validation set", "BLEU of the validation set over time", "Learning rate",
+        "Depth", "Speed", "Encoder forget gate", "Permutation penalty", "&lt;b&gt; penalty",
+    ]  # fmt: skip
+    assert len(re.findall(">17</text>", content)) == 10, "the depth above each growth, in the charts that have the run"
+    assert "Options that differ: 8" in content
+    assert "prefers-color-scheme: dark" in content
+    points = [path.count("L") for path in re.findall(r' d="(.*?)"', content, re.DOTALL)]
+    assert 400 < max(points) <= 1001, "of 5,999; a band has those of both sides"
+    parsed = _Page(content)
+    assert parsed.open == []
+    assert parsed.tags.isdisjoint({"script", "b", "link", "img", "iframe", "object"})
+    ids, links = parsed.found["id"], [link for name in ("src", "href", "xlink:href") for link in parsed.found[name]]
+    assert len(ids) == len(set(ids))
+    assert links
+    assert {link.removeprefix("#") for link in links} | set(re.findall(r"url\(#(.*?)\)", content)) <= set(ids)
+    assert not re.search(r"\bnan\b", re.sub(r"<table>.*?</table>", "", content))
 
 
-def test_numbers(tmp_path: Path, document: Callable[..., Any]) -> None:
-    run = log(tmp_path / "first")
-    torch.save({"model": {}, "cfg": {}, "extra_state": {"versions": {"torch": "2"}}}, run / "checkpoint_last.pt")
-    (first,) = document("report", run)["runs"]
-    assert first["name"] == "first"
-    assert first["series"]["train_inner"]["loss"] == {"updates": [1, 2], "seconds": [1, 2], "values": [3, None]}
-    assert first["summary"]["loss"] == {"value": 2.5, "update": 2}
-    assert first["summary"]["not_finite"] == {"loss": 1}
-    assert first["versions"] == {"torch": "2"}
-    assert not list(tmp_path.glob("*.html"))
-
-
-def test_runs_of_one_name_are_distinguished(tmp_path: Path, document: Callable[..., Any]) -> None:
-    folders = [log(tmp_path / name, "x.log") for name in ("a", "b")]
-    runs = document("report", folders[0] / "x.log", folders[1], folders[1] / "x.log")["runs"]
-    assert len({run["name"] for run in runs}) == 3
-    assert runs[0]["name"] == "a/x.log"
+def test_a_page_that_exists_is_replaced_with_force_only(
+    tmp_path: Path, printed: Callable[..., str], refusal: Callable[..., str]
+) -> None:
+    log, page = write(tmp_path / "train.log", inner(1)), write(tmp_path / "page.html", "the user's")
+    assert str(page) in refusal("report", log, "--output", page)
+    assert page.read_text() == "the user's"
+    before = page.stat().st_ino
+    printed("report", log, "--output", page, "--force")
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert page.stat().st_ino != before, "written aside and renamed"
+    assert sorted(tmp_path.iterdir()) == [page, log]
 
 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("{run}", "report needs --output"),
-        ("{run} --output {tmp}/page.pdf", "--output {tmp}/page.pdf"),
-        ("{run} --output {tmp}/no/page.html", "--output {tmp}/no/page.html: the folder {tmp}/no does"),
-        ("{tmp}/none --json", "{tmp}/none"),
-        ("'' --json", "the name of a run is empty"),
-        ("{run} {run}/ --json", "{run} is given twice"),
-        ("{tmp}/old.html --json", "{tmp}/old.html is not a log"),
-        ("{tmp}/empty.log --json", "{tmp}/empty.log is empty"),
-        ("{tmp}/several --json", "{tmp}/several holds a.log, b.log"),
-        ("{tmp}/folder --json", "{tmp}/folder holds no training"),
+        ("train.log", "--output"),
+        ("none --json", "none"),
+        ("empty.log --json", "--log-format json"),
+        ("simple.log --json", "--log-format json"),
+        ("several --json", "several"),
+        ("folder --json", "folder"),
     ],
 )
-def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
-    known = {"tmp": tmp_path, "run": log(tmp_path / "run")}
-    (tmp_path / "old.html").write_text("old")
-    (tmp_path / "empty.log").touch()
+def test_refused(
+    words: str, named: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "train.log", inner(1))
+    write(tmp_path / "empty.log")
+    write(tmp_path / "simple.log", line(OURS), "epoch 001:     10 / 50 loss=8.1, ppl=274.4, num_updates=10, wall=4\n")
+    write(tmp_path / "several" / "a.log", inner(1))
+    write(tmp_path / "several" / "b.log", inner(1))
     (tmp_path / "folder").mkdir()
-    log(tmp_path / "several", "a.log")
-    log(tmp_path / "several", "b.log")
-    assert refusal("report", *shlex.split(words.format(**known))).startswith(named.format(**known))
-
-
-def test_a_checkpoint_that_cannot_be_read_is_noted(tmp_path: Path, document: Callable[..., Any]) -> None:
-    run = log(tmp_path / "run")
-    (run / "checkpoint_last.pt").write_bytes(b"no checkpoint")
-    (found,) = document("report", run)["runs"]
-    assert found["versions"] is None
-    assert "versions" in found["notes"][0]
+    assert named in refusal("report", *words.split())

@@ -104,8 +104,8 @@ def serve(stock_address: str, plugged_address: str) -> None:
     """Import what takes long, and serve at two addresses: without the plugin, and in a child process with it."""
     import sacrebleu  # noqa: F401  # for the forks, as the other imports
     import sacremoses  # noqa: F401  # as above
-    import tensorboardX  # noqa: F401  # as above
-    import torch._dynamo  # noqa: F401  # the first optimizer of a process imports it
+    import torch._dynamo  # the first optimizer of a process imports it
+    import torch.utils.tensorboard  # noqa: F401  # as sacrebleu
 
     _configure("transformer")
     parent = os.getpid()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -33,24 +31,10 @@ def looked_at_run(run_command: RunCommand, copy_reverse_data: Path, tmp_path_fac
     return folder
 
 
-def events(folder: Path) -> Iterator[Event]:
-    """What is in the event files of a folder: each event has its length and a checksum before it, and one behind it."""
-    for path in sorted(folder.iterdir()):
-        with path.open("rb") as file:
-            while header := file.read(12):
-                (length,) = struct.unpack("<Q", header[:8])
-                yield Event.FromString(file.read(length))
-                file.read(4)
-
-
 def scalars(folder: Path) -> dict[str, dict[int, float]]:
     """Name -> update -> value."""
-    found: dict[str, dict[int, float]] = defaultdict(dict)
-    for event in events(folder):
-        for value in event.summary.value:
-            if value.HasField("simple_value"):
-                found[value.tag][event.step] = value.simple_value
-    return found
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return {name: {one.step: one.value for one in events.Scalars(name)} for name in events.Tags()["scalars"]}
 
 
 def test_stage_depth_and_learning_rate_are_scalars_of_every_update(looked_at_run: Path) -> None:
