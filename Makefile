@@ -35,7 +35,8 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck -x .ci/run $$(find recipes tools -name '*.sh')
+	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/shellcheck -x .ci/run $$(find recipes -name '*.sh')
 
 setup:
 	@$(PYTHON) tools/check_setup.py $(VENV) $(if $(findstring command,$(origin PYTHON)),--same-python)
@@ -73,8 +74,9 @@ bench-gpu: $(READY)
 	$(BIN)/python benchmarks/tables.py docs/benchmarks.md
 	$(BIN)/python -m pytest tests/models/depthwise_lstm/kernels
 
-matrix:
-	$(PYTHON) tools/matrix.py
+# Tests on all supported Pythons, with the lowest and the newest versions: docs/matrix.md. MATRIX="--python 3.12": fewer.
+matrix: $(READY)
+	$(BIN)/nox $(MATRIX)
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .nox runs build *.egg-info .mypy_cache .ruff_cache .pytest_cache

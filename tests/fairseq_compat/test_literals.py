@@ -80,10 +80,10 @@ LARGE = {
 
 @pytest.mark.parametrize("kind", LARGE)
 def test_large_values_cost_little(kind: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # of this process: others may be busy
     with pytest.raises(UserError) as raised:
         evaluate(LARGE[kind])
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert len(str(raised.value)) < 500
 
 

@@ -32,7 +32,7 @@ def test_checkpoint_has_the_versions_as_plain_text_and_is_loaded(trainer: Traine
     assert extra["val_loss"] == 4.5
     assert trainer.load_checkpoint(path)["train_iterator"] == {"epoch": 2}
     versions = extra["versions"]
-    assert versions["torch"] == torch.__version__
+    assert torch.__version__.startswith(versions["torch"])  # its build, such as +cu121, is not always said
     assert versions["python"] == sys.version.partition(" ")[0]
     assert {type(part) for pair in versions.items() for part in pair} == {str}
 

@@ -55,4 +55,3 @@ def test_numpy_itself_is_unchanged() -> None:
     assert data_utils.np.int is int
     assert not hasattr(numpy, "int")
     assert not hasattr(numpy, "float")
-    assert "compat" not in vars(numpy)

@@ -1,0 +1,40 @@
+"""Tests on every supported Python, with the lowest and with the newest versions that are supported: ``make matrix``.
+
+Other tests, and fewer environments: ``nox -s "matrix-3.10(lowest)" -- tests/modules``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fairseq_compat.versions import INSTALL_FAIRSEQ, PYTHON, SUPPORTED, lowest_torch  # found by the line above
+
+PINNED = ("torch", "numpy", "omegaconf")
+TESTS = ("tests/system/test_installation.py", "tests/system/test_stock_commands.py", "tests/fairseq_compat")
+
+first, end = (int(version.removeprefix("3.")) for version in (PYTHON.first, PYTHON.end))
+
+
+def lowest(python: tuple[int, int, int]) -> list[str]:
+    """Return what to ask pip for: the lowest supported versions that there are for an interpreter."""
+    versions = {one.distribution: one.first for one in SUPPORTED} | {"torch": lowest_torch(python)}
+    if python >= (3, 13, 0):
+        versions["numpy"] = "2.1"  # the first that was built for it
+    return [f"{name}=={versions[name]}.*" for name in PINNED]
+
+
+@nox.session(python=[f"3.{minor}" for minor in range(first, end)])
+@nox.parametrize("versions", [nox.param(name, id=name) for name in ("lowest", "newest")])
+def matrix(session: nox.Session, versions: str) -> None:
+    """Install the project and its tests into a fresh environment, and run tests: those given, or a choice."""
+    printed = session.run("python", "-c", "import sys; print(*sys.version_info[:3])", silent=True)
+    major, minor, micro = map(int, str(printed).split())
+    session.install("-e", ".[test]", *(lowest((major, minor, micro)) if versions == "lowest" else ()))
+    session.install(*INSTALL_FAIRSEQ.split()[2:])
+    session.run("fairseq-depthwise", "doctor")
+    options = ("-n", "2", "--dist", "loadgroup", "-m", "not long")
+    session.run("python", "-m", "pytest", *options, *(session.posargs or TESTS))

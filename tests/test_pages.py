@@ -1,0 +1,34 @@
+"""Pages: every link, and every file or folder of the project that is named, is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [page for folder in ("", "docs/", "examples/**/", "recipes/**/") for page in sorted(ROOT.glob(f"{folder}*.md"))]
+TOPS = ("benchmarks", "docs", "examples", "fairseq_compat", "fairseq_depthwise", "recipes", "tests", "tools")
+FILES = {str(path) for pattern in ("*", *(f"{top}/**/*" for top in TOPS)) for path in ROOT.glob(pattern)}
+#: Of another project, of a training's folder, of the history.
+ELSEWHERE = {"hplstm/hfn.py", "commands.sh", "tensorboard/", "examples/grammar/make_corpus.py"}
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names of a page's headings in links, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r'(?:\]\(|src="|srcset=")([^)"#:]*)(?:#([^)":]*))?[)"]', text)
+    assert [link for link, _ in links if not (page.parent / link).exists()] == []
+    pages = [(page.parent / link if link else page, anchor) for link, anchor in links if anchor]
+    assert [anchor for target, anchor in pages if anchor not in anchors(target)] == []
+    named = set(re.findall(r"`((?:[\w.-]+/)*[\w-]+\.(?:py|sh|md|svg)|(?:[\w-]+/)+)`", text)) - ELSEWHERE
+    if page.name == "CHANGELOG.md":  # names what went, too
+        return
+    assert [path for path in named if not any(file.endswith(f"/{path.rstrip('/')}") for file in FILES)] == []
