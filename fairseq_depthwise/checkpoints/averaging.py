@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.finite import require_finite
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
@@ -172,9 +172,12 @@ def write_average(
     require_one_depth(paths, newest=newest)
     averager = RunningAverage()
     state: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
     for path in paths:
         progress(path)
         state = checkpoints.load_checkpoint(path)
+        belonging.require_same(path, found := belonging.recorded_in(state), recorded, paths[0])
+        recorded = {**found, **recorded}
         averager.add(state["model"], path)
     state["model"] = averager.result()
     state["last_optimizer_state"] = None
