@@ -18,17 +18,7 @@ RunCommand = Callable[..., CompletedProcess[str]]
 
 PLUGIN = Path(fairseq_depthwise.__file__).parent
 ARCH = "depthwise_lstm_transformer"
-UPDATE = [
-    "--optimizer",
-    "adam",
-    "--lr",
-    "0.005",
-    "--max-tokens",
-    "500",
-    "--no-epoch-checkpoints",
-    "--cpu",
-    "--max-update",
-]
+UPDATE = "--optimizer adam --lr 0.005 --max-tokens 500 --no-epoch-checkpoints --cpu --max-update"
 TEXT = "--tokenizer space --bpe subword_nmt --bpe-codes {codes} --source-lang src --target-lang tgt"
 ANEW = "--reset-optimizer --reset-lr-scheduler --reset-meters"
 
@@ -52,7 +42,7 @@ def place(
     (folder / "raw").write_text("w1 w2 w3\nw4 w5\n")
     found = SimpleNamespace(folder=folder, data=copy_reverse_data, permuted_bin=permuted, raw=folder / "raw")
     found.codes, found.other = folder / "codes", folder / "other"
-    found.text = TEXT.format(codes=found.codes)
+    found.update, found.text = UPDATE, TEXT.format(codes=found.codes)
     options = [*tiny_model_options(ARCH), "--share-all-embeddings"]
     found.train = " ".join(["fairseq-depthwise train", *options, UPDATE])
     found.train_stock = " ".join(["fairseq-train", *tiny_model_options("transformer"), UPDATE])
@@ -127,13 +117,13 @@ REFUSED = {
         "--decoder-attention-heads 2",
     ),
     "grown from": (
-        "{train} 3 --save-dir {new} {permuted_bin} --task translation_layer_growth --growth-stages 2:,3: "
+        "{train} 3 --save-dir {new} {permuted_bin} --task translation_layer_growth --growth-stages 2:1,3: "
         "--growth-from {model}",
         "source dictionary",
     ),
     "linearized": (
-        "{train} 3 --save-dir {new} {permuted_bin} --arch linearized_transformer --probe-path {model} "
-        "--probe-layers encoder.1 --criterion linearization_probe",
+        "fairseq-depthwise train {permuted_bin} --arch linearized_transformer --probe-path {model} "
+        "--probe-layers encoder.1 --criterion linearization_probe --num-workers 0 --save-dir {new} {update} 3",
         "source dictionary",
     ),
 }  # fmt: skip
