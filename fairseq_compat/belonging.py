@@ -99,7 +99,7 @@ def of_dictionaries(task: Any) -> Record:
     found = {}
     for name in ("source_dictionary", "target_dictionary"):
         with suppress(NotImplementedError):  # of a task that has none
-            if (symbols := getattr(getattr(task, name), "symbols", None)) is not None:
+            if (symbols := getattr(getattr(task, name, None), "symbols", None)) is not None:
                 digest = hashlib.sha256("\n".join(symbols).encode("utf-8", "surrogateescape")).hexdigest()
                 found[name] = f"sha256:{digest[:16]} of {len(symbols)} symbols"
     return found
