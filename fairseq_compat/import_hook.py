@@ -31,7 +31,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
         "checkpoints.whole_checkpoints",
         "checkpoints.missing_checkpoints",
         "checkpoints.finite_parameters",
-        "checkpoints.compared_records",
+        "checkpoints.belonging",
     ),
     "fairseq.file_utils": ("checkpoints.checked_archives",),
     "fairseq.models.distributed_fairseq_model": ("training.processes_on_cpus", "training.unused_encoder_weights"),
@@ -39,7 +39,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.tasks.translation": ("data.languages_of_the_data",),
     "fairseq.trainer": (
         "checkpoints.recorded_versions",
-        "checkpoints.compared_records",
+        "checkpoints.belonging",
         "training.patience",
         "training.empty_last_batches",
         "data.training_data_as_validation",
@@ -77,7 +77,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq_cli.validate": ("options.readable_errors", "data.task_of_the_checkpoint"),
     "fairseq_cli.interactive": (
         "data.interactive_lines",
-        "checkpoints.compared_records",
+        "checkpoints.belonging",
         "options.readable_errors",
     ),
     "fairseq_cli.train": (

@@ -14,7 +14,8 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import DictConfig
 
-from fairseq_compat import UserError, belonging
+from fairseq_compat import UserError
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.export_folder import CONFIG, ENDINGS, FORMAT, SUBWORDS
 from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs

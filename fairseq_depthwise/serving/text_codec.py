@@ -15,8 +15,8 @@ from fairseq.data import Dictionary, encoders
 from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 from omegaconf import DictConfig
 
-from fairseq_compat import belonging
 from fairseq_compat.errors import UserError, first_line
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
 
 log = logging.getLogger(__name__)

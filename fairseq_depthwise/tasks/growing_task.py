@@ -20,7 +20,8 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
-from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat import UserError, checkpoints
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth, require_same_freezing
 from fairseq_depthwise.growth.grown_model import require_identity
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import fairseq_depthwise
-from fairseq_compat import belonging, checkpoints
+from fairseq_compat import checkpoints
+from fairseq_compat.patches.checkpoints import belonging
 
 RunCommand = Callable[..., CompletedProcess[str]]
 
