@@ -185,6 +185,8 @@ def write_average(
     extra = state["extra_state"] = dict(state.get("extra_state") or {})
     for key in ("ema", "ema_fp32_params"):
         extra.pop(key, None)
+    if recorded:
+        extra[belonging.ENTRY] = recorded
     extra["averaged_from"] = [os.path.basename(path) for path in paths]
     checkpoints.save(state, output)
 
