@@ -63,7 +63,8 @@ def require_same(name: str, recorded: Record, found: Record, where: str) -> None
 
 def recorded_in(holder: Mapping[str, Any]) -> Record:
     """Return the record in a checkpoint, or in the configuration of an exported folder; empty where there is none."""
-    found = (holder.get("extra_state") or holder).get(ENTRY)
+    holder = holder.get("extra_state") or holder
+    found = holder.get(ENTRY) if isinstance(holder, dict) else None
     items = found.items() if isinstance(found, dict) else ()
     return {str(key): value for key, value in items if isinstance(value, (str, int, float))}
 
