@@ -31,6 +31,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
         "checkpoints.whole_checkpoints",
         "checkpoints.missing_checkpoints",
         "checkpoints.finite_parameters",
+        "checkpoints.belonging",
     ),
     "fairseq.file_utils": ("checkpoints.checked_archives",),
     "fairseq.models.distributed_fairseq_model": ("training.processes_on_cpus", "training.unused_encoder_weights"),
@@ -39,6 +40,7 @@ PATCHES: dict[str, tuple[str, ...]] = {
     "fairseq.tasks.translation": ("data.languages_of_the_data",),
     "fairseq.trainer": (
         "checkpoints.recorded_versions",
+        "checkpoints.belonging",
         "training.patience",
         "training.empty_last_batches",
         "data.training_data_as_validation",
@@ -74,7 +76,11 @@ PATCHES: dict[str, tuple[str, ...]] = {
     **{f"fairseq_cli.{command}": ("options.readable_errors",) for command in ("eval_lm", "generate", "hydra_train")},
     "fairseq_cli.preprocess": ("options.option_ranges", "options.readable_errors"),
     "fairseq_cli.validate": ("options.readable_errors", "data.task_of_the_checkpoint"),
-    "fairseq_cli.interactive": ("data.interactive_lines", "options.readable_errors"),
+    "fairseq_cli.interactive": (
+        "data.interactive_lines",
+        "checkpoints.belonging",
+        "options.readable_errors",
+    ),
     "fairseq_cli.train": (
         "checkpoints.finished_runs",
         "training.fp16_without_gpu",

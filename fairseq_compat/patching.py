@@ -26,7 +26,7 @@ class Overlay(ModuleType):
 
 
 def check_before_training(module: Any, check: Callable[[Any], None]) -> None:
-    """Let ``fairseq_cli.train`` call ``check`` with the configuration first, in every process of a training."""
+    """Let the ``main`` of a command, such as ``fairseq_cli.train``, call ``check`` first, in each of its processes."""
     original = module.main
 
     @functools.wraps(original)

@@ -7,7 +7,6 @@ whose names end in ``.gz`` or ``.xz`` are compressed.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import itertools
 import lzma
 import sys
@@ -41,15 +40,6 @@ def compressed(path: str, data: bytes) -> bytes:
     if path.endswith(".gz"):
         return gzip.compress(data, compresslevel=6, mtime=0)
     return lzma.compress(data) if path.endswith(".xz") else data
-
-
-def file_digest(path: str) -> str:
-    """Return the SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 def _open(path: str) -> AbstractContextManager[IO[bytes]]:

@@ -135,9 +135,8 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
     )
     for part in PARTS:
         for language in languages:
-            # -x: leave characters as they are instead of writing XML entities.
             processes = settings.tokenizer_processes if part == "train" else 1
-            tokenize = f"sacremoses -q -l {language} -j {processes} tokenize -x < {part}.{language}"
+            tokenize = f"sacremoses -q -l {language} -j {processes} tokenize < {part}.{language}"
             step(tokenize, writes=f"{part}.tok.{language}")
     step(
         f"subword-nmt learn-joint-bpe-and-vocab --input train.tok.{source} train.tok.{target} -s {settings.merges} "
@@ -150,7 +149,7 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
         f"fairseq-preprocess --source-lang {source} --target-lang {target} --joined-dictionary --workers 2 "
         "--trainpref train.bpe --validpref valid.bpe --testpref test.bpe --destdir data-bin"
     )
-    step(train_command(settings), updates=settings.updates)
+    step(train_command(settings, source, target), updates=settings.updates)
     step("fairseq-depthwise average --output checkpoints/average.pt --last 3 checkpoints")
     step(
         "fairseq-generate data-bin --user-dir {user_dir} --path checkpoints/average.pt --beam 4 --lenpen 0.6 "
@@ -165,8 +164,11 @@ def run(corpus: Path, source: str, target: str, command_line: CommandLine) -> No
     print("\n" + (folder / "score.txt").read_text(encoding="utf-8").strip())
 
 
-def train_command(settings: Settings) -> str:
-    """Return the training command. A rate that falls to zero by the last update gets most out of a short run."""
+def train_command(settings: Settings, source: str, target: str) -> str:
+    """Return the training command. A rate that falls to zero by the last update gets most out of a short run.
+
+    How the text was tokenized and split is recorded for ``fairseq-depthwise translate``.
+    """
     width, layers = settings.width, settings.layers
     return (
         "fairseq-train data-bin --user-dir {user_dir} --arch depthwise_lstm_transformer "
@@ -177,6 +179,8 @@ def train_command(settings: Settings) -> str:
         f"--lr-scheduler polynomial_decay --lr {settings.learning_rate} --warmup-updates {settings.warmup} "
         f"--total-num-update {settings.updates} --max-update {settings.updates} --max-tokens {settings.max_tokens} "
         "--criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
+        f"--source-lang {source} --target-lang {target} --tokenizer moses --moses-no-dash-splits "
+        "--bpe subword_nmt --bpe-codes bpe.codes "
         f"--save-interval-updates {settings.updates // 20} --keep-interval-updates 3 --keep-last-epochs 2 "
         "--save-dir checkpoints --log-format json --log-interval 10"
     )

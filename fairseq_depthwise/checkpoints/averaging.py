@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.finite import require_finite
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
 
@@ -172,15 +173,20 @@ def write_average(
     require_one_depth(paths, newest=newest)
     averager = RunningAverage()
     state: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
     for path in paths:
         progress(path)
         state = checkpoints.load_checkpoint(path)
+        belonging.require_same(path, found := belonging.recorded_in(state), recorded, paths[0])
+        recorded = {**found, **recorded}
         averager.add(state["model"], path)
     state["model"] = averager.result()
     state["last_optimizer_state"] = None
     extra = state["extra_state"] = dict(state.get("extra_state") or {})
     for key in ("ema", "ema_fp32_params"):
         extra.pop(key, None)
+    if recorded:
+        extra[belonging.ENTRY] = recorded
     extra["averaged_from"] = [os.path.basename(path) for path in paths]
     checkpoints.save(state, output)
 

@@ -20,9 +20,7 @@ from torch import Tensor
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.errors import first_line
 from fairseq_compat.finite import require_finite
-
-#: What a word embedding is called: in our models, and in fairseq's own.
-_TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
+from fairseq_compat.patches.checkpoints import belonging
 
 #: What building from damaged options can raise.
 _FAILURES = (
@@ -60,6 +58,11 @@ class Checkpoint:
         """As given in training, with ``--arch``; "None" where it is not recorded."""
         options = self.options()
         return str(options.get("_name") or options.get("arch"))
+
+    @property
+    def belongs_to(self) -> belonging.Record:
+        """What the training recorded of dictionaries, languages and text; empty where it was an older one."""
+        return belonging.recorded_in(self.state)
 
     @property
     def updates(self) -> int:
@@ -157,7 +160,7 @@ class Checkpoint:
         """
         self.require_family()
         values = self._upgraded["model"]
-        _require_same_dictionaries(values, task, data, self.path)
+        belonging.require_same(self.path, self.belongs_to, belonging.of_task(task), f"--data {data}")
         options = self.cfg.model
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(options, name, None):
@@ -168,7 +171,8 @@ class Checkpoint:
             model.load_state_dict(values, strict=True, model_cfg=options)
         except RuntimeError as error:
             details = [line.strip() for line in str(error).splitlines()[1:2]]
-            raise UserError("; ".join([f"{self.path} does not fit its own options", *details]).rstrip(".")) from error
+            reason = "; ".join([f"{self.path} does not fit its own options or --data {data}", *details])
+            raise UserError(reason.rstrip(".")) from error
         require_finite(model.named_parameters(), self.path)
         return model.eval()
 
@@ -183,15 +187,3 @@ def fairseq_warnings_only() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _require_same_dictionaries(values: Mapping[str, Tensor], task: FairseqTask, data: str, path: str) -> None:
-    """Raise UserError unless the dictionaries have as many entries as the checkpoint's embedding tables."""
-    for side, dictionary in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
-        for table in _TABLES:
-            if (embedding := values.get(f"{side}.{table}")) is not None and len(embedding) != len(dictionary):
-                language = "source" if side == "encoder" else "target"
-                raise UserError(
-                    f"--data {data}: the {language} dictionary has {len(dictionary):,} entries, and {path} was trained "
-                    f"with {len(embedding):,}; give data made with the dictionaries of the training"
-                )

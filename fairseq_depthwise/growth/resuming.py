@@ -69,7 +69,6 @@ def depth_to_resume(
     side: str,
     plan: GrowthPlan,
     restoring: Restoring,
-    block_size: int | None = None,
 ) -> int:
     """Return the number of layers of the growing stack in a checkpoint.
 
@@ -79,20 +78,11 @@ def depth_to_resume(
         side: "encoder" or "decoder".
         plan: the stages of the run that goes on.
         restoring: fairseq's options for restoring.
-        block_size: layers in a connected block of the model's encoder; None where the family has no such thing.
 
     Raises:
-        UserError: the plan has another depth at the checkpoint's epoch or update, or the model other blocks; the
-            message says both.
+        UserError: the plan has another depth at the checkpoint's epoch or update; the message says both.
     """
-    options = checkpoints.options_in(state)
-    blocks = options.get("encoder_block_size", block_size)
-    if None not in (blocks, block_size) and blocks != block_size:
-        raise UserError(
-            f"{path} was trained with --encoder-block-size {blocks}, and this model has {block_size}; its layers are "
-            f"connected otherwise, so give --encoder-block-size {blocks}"
-        )
-    depth = options.get(f"{side}_layers")
+    depth = checkpoints.options_in(state).get(f"{side}_layers")
     last, following = _numbers_around(state, plan, restoring)
     # At a stage boundary the checkpoint may have been grown already, by `fairseq-depthwise grow`.
     planned = [plan.depths[plan.stage_of(number)] for number in (max(last, 1), following)]

@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write, copied_whole, raising_later
 from fairseq_compat.outputs import folder_written_whole, output_folder
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
@@ -123,6 +124,7 @@ def export(
         "dtype": "int8" if options.int8 else options.dtype,
         **_language(task, model),
         "text": text,
+        belonging.ENTRY: trained.belongs_to,
         "functions": graph_files([model], ENDINGS[options.format]),
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
@@ -181,7 +183,10 @@ def _text(
 ) -> tuple[Mapping[str, Any] | None, dict[str, str]]:
     """Return how text becomes tokens, None where that is not known; and files for it with their names in the folder."""
     try:
-        settings = settings_for(TextOptions(), checkpoint.cfg, task.source_dictionary, path=checkpoint.path, data=data)
+        settings = settings_for(
+            TextOptions(), checkpoint.cfg, task.source_dictionary, path=checkpoint.path, data=data,
+            recorded=checkpoint.belongs_to,
+        )  # fmt: skip
     except UserError as error:
         say(f"how text becomes tokens is left out: {error}")
         return None, {}

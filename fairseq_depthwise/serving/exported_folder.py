@@ -15,6 +15,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import DictConfig
 
 from fairseq_compat import UserError
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.export_folder import CONFIG, ENDINGS, FORMAT, SUBWORDS
 from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs
@@ -42,6 +43,7 @@ class ExportedFolder:
         target_prefix: what every translation begins with.
         longest: source tokens at most, and target tokens at most.
         recorded: how text becomes tokens, as a checkpoint has it.
+        belongs_to: what the training recorded of dictionaries, languages and text.
     """
 
     path: str
@@ -53,11 +55,14 @@ class ExportedFolder:
     target_prefix: tuple[int, ...]
     longest: tuple[int, int]
     recorded: DictConfig
+    belongs_to: belonging.Record
 
     def text_settings(self, options: TextOptions) -> TextSettings:
         """Return how text becomes tokens."""
         dictionary = self.task.source_dictionary
-        return settings_for(options, self.recorded, dictionary, path=self.path, data=self.path)
+        return settings_for(
+            options, self.recorded, dictionary, path=self.path, data=self.path, recorded=self.belongs_to
+        )
 
 
 def load_exported(path: str) -> ExportedFolder:
@@ -85,7 +90,9 @@ def load_exported(path: str) -> ExportedFolder:
         recorded = _recorded(config["text"], path)
     except (AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise UserError(f"{path}/{CONFIG} is not what export writes: {error!r}") from error
-    dictionaries = [_dictionary(path, side, size) for side, size in expected.items()]
+    task = TranslationTask(options, *(_dictionary(path, side, size) for side, size in expected.items()))
+    belongs_to = belonging.recorded_in(config)
+    belonging.require_same(path, belongs_to, belonging.of_task(task), f"{path}/dict.*.txt")
     graphs: Graphs
     paths = [os.path.join(path, file) for file in files]
     if ending == ENDINGS["onnx"]:
@@ -96,8 +103,8 @@ def load_exported(path: str) -> ExportedFolder:
         except ProgramError as error:
             raise UserError(str(error)) from error
     return ExportedFolder(
-        path, graphs, TranslationTask(options, *dictionaries), source["prefix"], source["suffix"], target["start"],
-        tuple(target["prefix"]), longest, recorded,
+        path, graphs, task, source["prefix"], source["suffix"], target["start"], tuple(target["prefix"]), longest,
+        recorded, belongs_to,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +14,11 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.tasks import FairseqTask
+from torch import Tensor
 
 from fairseq_compat import UserError
+from fairseq_compat.patches.checkpoints import belonging
+from fairseq_compat.patches.checkpoints.belonging import file_digest
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchLimits
@@ -35,7 +39,6 @@ from fairseq_depthwise.serving.search.constraints import ORDERS
 from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Translation
 from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours
-from fairseq_depthwise.text_files import file_digest
 
 __all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
 
@@ -130,6 +133,7 @@ class LoadedTranslator:
         self._graphs: Graphs | None = None
         self._exported: ExportedFolder | None = None
         self._directions: dict[tuple[str, str], Direction] = {}
+        self._seen: Counter[str] = Counter()
         if is_exported(model):
             self._load_exported(model, data, source_lang, target_lang)
         else:
@@ -195,10 +199,13 @@ class LoadedTranslator:
         self.data = data or data_folder(getattr(checkpoint.cfg.get("task"), "data", None), first)
         self._task = first_task(checkpoint, self.data, source_lang, target_lang)
         self._text = settings_for(
-            self.options.text, checkpoint.cfg, self._task.source_dictionary, path=first, data=self.data
-        )
+            self.options.text, checkpoint.cfg, self._task.source_dictionary, path=first, data=self.data,
+            recorded=checkpoint.belongs_to,
+        )  # fmt: skip
         self.models = [checkpoint.model(self._task, self.data)]
-        self.models += [Checkpoint(path).model(self._task, self.data) for path in others]
+        for other in map(Checkpoint, others):
+            self._text.require(other.path, other.belongs_to)
+            self.models.append(other.model(self._task, self.data))
         self.models = [model.to(device=self.device, dtype=self.options.dtype) for model in self.models]
         self.direction(*self.languages)
 
@@ -207,16 +214,13 @@ class LoadedTranslator:
         """Source and target language where :meth:`translate` is given none."""
         return languages_of(self._task)
 
-    def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of what translations depend on besides options, by name."""
+    def digests(self) -> dict[str, Any]:
+        """Return digests of what translations depend on besides options, by name."""
         found = {f"model {number}": _digest(path) for number, path in enumerate(self.files, start=1)}
         settings = self.direction(*self.languages).settings.bpe.values()
         for path in filter(os.path.isfile, map(str, settings)):
             found["subwords"] = file_digest(path)
-        for side, dictionary in (("source", self._task.source_dictionary), ("target", self._task.target_dictionary)):
-            symbols = "\n".join(dictionary.symbols).encode("utf-8", "surrogateescape")
-            found[f"{side} dictionary"] = hashlib.sha256(symbols).hexdigest()
-        return found
+        return {**found, **belonging.of_dictionaries(self._task)}
 
     def with_nbest(self, nbest: int) -> LoadedTranslator:
         """Return a translator with the same models that makes text of so many hypotheses, which takes time."""
@@ -267,8 +271,22 @@ class LoadedTranslator:
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         wanted = self._checked(constraints, len(lines))
         read = [direction.read(line, texts) for line, texts in zip(lines, wanted, strict=True)]
-        direction.search_all([piece for line in read for piece in line.pieces], progress)
+        pieces = [piece for line in read for piece in line.pieces]
+        self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]) if pieces else torch.empty(0))
+        direction.search_all(pieces, progress)
         return list(map(direction.translation, read))
+
+    def _count_unknown(self, tokens: Tensor) -> None:
+        """Warn, once, where more than a tenth of the text so far is not in the dictionary."""
+        seen, unknown = self._seen, self._task.source_dictionary.unk()
+        seen["tokens"] += len(tokens)
+        seen["unknown"] += int((tokens == unknown).sum())
+        if 10 * seen["unknown"] > seen["tokens"] and not seen["warnings"]:
+            seen["warnings"] += 1
+            log.warning(
+                "%d of %d tokens are <unk>; is the text tokenized and split into subwords as in training?",
+                seen["unknown"], seen["tokens"],
+            )  # fmt: skip
 
     def _checked(self, constraints: Sequence[Sequence[str]] | None, lines: int) -> Sequence[Sequence[str]]:
         """Return the constraints of each line."""

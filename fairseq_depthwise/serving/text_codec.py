@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from fairseq.data import Dictionary, encoders
@@ -14,7 +16,10 @@ from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 from omegaconf import DictConfig
 
 from fairseq_compat.errors import UserError, first_line
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
+
+log = logging.getLogger(__name__)
 
 #: What ``--post-process`` of fairseq calls the subwords of each kind, and their mark in a dictionary.
 _SUBWORDS: dict[str, Callable[[str], bool]] = {
@@ -68,6 +73,11 @@ class TextSettings:
     tokenizer: Mapping[str, Any]
     bpe: Mapping[str, Any]
 
+    def require(self, path: str, recorded: belonging.Record) -> None:
+        """Raise UserError where the checkpoint ``path`` records another tokenizer, or other subwords."""
+        needed = self.bpe.get(_FILES.get(self.bpe.get("bpe", ""), ""), "these options")
+        belonging.require_same(path, recorded, belonging.of_text(self.tokenizer, self.bpe), needed)
+
     @cached_property
     def subwords(self) -> Any:
         """fairseq's object for the subwords, the same for every direction; None for none."""
@@ -75,7 +85,13 @@ class TextSettings:
 
 
 def settings_for(
-    options: TextOptions, cfg: DictConfig, dictionary: Dictionary, *, path: str, data: str
+    options: TextOptions,
+    cfg: DictConfig,
+    dictionary: Dictionary,
+    *,
+    path: str,
+    data: str,
+    recorded: belonging.Record = MappingProxyType({}),
 ) -> TextSettings:
     """Return what is given, and for the rest what a training recorded.
 
@@ -85,16 +101,25 @@ def settings_for(
         dictionary: of the source.
         path: the checkpoint.
         data: the folder of data, in or beside which recorded files may be.
+        recorded: what the checkpoint belongs to.
 
     Raises:
-        UserError: a name is not known, a file is missing, or nothing says how the dictionary's subwords are made.
+        UserError: a name is not known, a file is missing or another one, or nothing says how the dictionary's subwords
+            are made.
     """
     if options.tokenized:
         return TextSettings({}, {})
-    return TextSettings(
+    settings = TextSettings(
         _chosen("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY),
         _subwords(options, cfg, dictionary, path, data),
     )
+    settings.require(path, recorded)
+    if "tokenizer" in recorded and not settings.tokenizer:
+        log.warning(
+            "%s was trained with --tokenizer %s, and lines are not tokenized here; give that, unless they are tokens",
+            path, recorded["tokenizer"],
+        )  # fmt: skip
+    return settings
 
 
 def _subwords(options: TextOptions, cfg: DictConfig, dictionary: Dictionary, path: str, data: str) -> dict[str, Any]:
@@ -105,7 +130,7 @@ def _subwords(options: TextOptions, cfg: DictConfig, dictionary: Dictionary, pat
     for file, value in given.items():
         if not os.path.isfile(value):
             raise UserError(f"{_option(file)} {value} is not a file; give what the training's text was split with")
-    name, recorded = options.bpe, _recorded("bpe", cfg)
+    name, recorded = options.bpe, belonging.settings_in("bpe", cfg)
     if name is None and not recorded.keys() & given.keys():
         name = next((kind for kind, file in _FILES.items() if file in given), None)
     chosen = _chosen("bpe", name, cfg, BPE_REGISTRY)
@@ -172,21 +197,9 @@ class TextCodec:
         return text if self._tokenizer is None else self._tokenizer.decode(text)
 
 
-def _recorded(kind: str, cfg: DictConfig) -> dict[str, Any]:
-    """Return a tokenizer or subwords in a checkpoint: a mapping with ``_name``, or where it has no options its name."""
-    found = cfg.get(kind)
-    if found is None:
-        return {}
-    if isinstance(found, str):
-        return {kind: found}
-    values = dict(vars(found) if isinstance(found, Namespace) else found)
-    name = values.pop("_name", None) or values.get(kind)
-    return {**values, kind: name} if name else {}
-
-
 def _chosen(kind: str, name: str | None, cfg: DictConfig, known: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is named; otherwise what was recorded."""
-    recorded = _recorded(kind, cfg)
+    recorded = belonging.settings_in(kind, cfg)
     name = name or recorded.get(kind) or "none"
     if name == "none":
         return {}

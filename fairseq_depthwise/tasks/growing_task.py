@@ -22,6 +22,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth, require_same_freezing
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
@@ -124,9 +125,8 @@ class GrowingTask(FairseqTask):
         path = restoring.path
         depth = self.plan.depths[0]
         if path is not None:
-            blocks = getattr(cfg, "encoder_block_size", None)
             state = checkpoints.load_checkpoint(path, mapped=True)
-            depth = depth_to_resume(path, state, self.sides[0], self.plan, restoring, blocks)
+            depth = depth_to_resume(path, state, self.sides[0], self.plan, restoring)
             if not restoring.counts_anew:
                 there = LastGrowth.before(state)
                 if not given.reset_optimizer:
@@ -151,6 +151,9 @@ class GrowingTask(FairseqTask):
                 init=given.growth_init,
             )
             self._last_growth = LastGrowth(tuple(new), given.growth_freeze)
+            recorded = belonging.recorded_in(checkpoints.load_checkpoint(given.growth_from, mapped=True))
+            found = belonging.of_dictionaries(self)
+            belonging.require_same(f"--growth-from {given.growth_from}", recorded, found, belonging.data_of(self))
         frozen = self._last_growth.freeze(model)
         if frozen:
             logger.info("--growth-freeze %s: %s parameters do not train", given.growth_freeze, f"{frozen:,}")

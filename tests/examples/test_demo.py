@@ -77,6 +77,13 @@ def test_short_run_through_all_commands(
     shown = [line.removeprefix("$ ") for line in printed.splitlines() if line.startswith("$ ")]
     assert script[-len(shown) :] == shown
 
+    # The model knows how its text was made of raw text.
+    translate = [forked_python.folder / "fairseq-depthwise", "translate", output / "checkpoints/average.pt", "--cpu"]
+    asked = [output / "test.en", "--json", "--print-alignment", "--max-len-b", "5"]
+    lines = subprocess.run([*translate, *asked], check=True, stdout=subprocess.PIPE).stdout.splitlines()
+    tokens = (output / "test.tok.en").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["source_words"] for line in lines] == [line.split() for line in tokens]
+
     # What was printed can be repeated by hand, and gives the same: one thread adds in one order.
     (output / "commands.sh").rename(tmp_path / "commands.sh")
     output.rename(tmp_path / "first")

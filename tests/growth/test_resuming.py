@@ -193,20 +193,6 @@ def test_the_message_says_where_and_why(
         resumed(path, stages)
 
 
-def test_other_blocks(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path, 2, epoch=1, iterations=3, updates=7)
-    state = torch.load(path, weights_only=False)
-    model = state["cfg"]["model"] if state.get("cfg") else vars(state["args"])
-    model["encoder_block_size"] = 2
-    torch.save(state, path)
-    plan = parse_stages("2:1,4:", strategy="top")
-    given = restoring(tmp_path, restore_file=path)
-    assert depth_to_resume(path, load_checkpoint(path), "encoder", plan, given, 2) == 2
-    assert depth_to_resume(path, load_checkpoint(path), "encoder", plan, given) == 2
-    with pytest.raises(UserError, match="with --encoder-block-size 2, and this model has 1; its layers are"):
-        depth_to_resume(path, load_checkpoint(path), "encoder", plan, given, 1)
-
-
 def test_the_side_that_grows(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, 6, epoch=1)
     plan = parse_stages("2:1,4:", strategy="top")

@@ -122,7 +122,7 @@ def test_every_way_of_sampling_goes_on_exactly(train: Callable[..., str], tmp_pa
 
 
 def test_the_order_of_languages_from_a_file(
-    train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path
+    train: Callable[..., str], run_command: RunCommand, refusal: Callable[..., str], data: Path, tmp_path: Path
 ) -> None:
     """``--lang-dict`` may have more languages than there are pairs, for later."""
     (tmp_path / "languages").write_text("".join(f"{name}\n" for name in ("later", *reversed(languages(3)), "en")))
@@ -131,6 +131,10 @@ def test_the_order_of_languages_from_a_file(
     last = tmp_path / "checkpoint_last.pt"
     assert len(checkpoints.load_checkpoint(last)["model"]["decoder.embedding.tokens.weight"]) == 4 + 4 * 6 + 5
     assert len(translations(run_command, data, last, "l00-en", *options)) == 3
+    generate = ["fairseq-depthwise", "generate", data, "--path", last, "-s", "l00", "-t", "en", "--cpu", *options]
+    untagged = [word for word in generate if word not in ("--encoder-langtok", "tgt")]
+    assert "trained with --encoder-langtok tgt" in refusal(*untagged)
+    assert "trained with the source dictionary" in refusal(*generate[:-2])
 
 
 def test_a_small_model_learns_what_the_tag_asks_for(

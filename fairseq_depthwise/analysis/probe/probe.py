@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairseq_compat import UserError
+from fairseq_compat.patches.checkpoints.belonging import file_digest
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_trained
 from fairseq_depthwise.analysis.probe.fit import ModelMoments, choose_batches, fits_of, merge_moments
-from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow, digest_of
+from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow
 from fairseq_depthwise.analysis.probe.workers import ProbeOptions, Run, running_workers
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.models.linearized.model import SIDES, depths_of, layers_named, passes_pairs, width_of
@@ -88,7 +89,7 @@ class PreparedProbe:
         """
         settings = {
             "checkpoint": os.path.basename(self.checkpoint),
-            "checksum": digest_of(self.checkpoint),
+            "checksum": file_digest(self.checkpoint),
             "data": os.path.abspath(self.options.data),
             **{name: getattr(self.options, name) for name in _SETTINGS},
         }

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from omegaconf import OmegaConf
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, SIDES, plain_options
 
@@ -145,15 +145,6 @@ class ProbeRecord:
             file.write(f"{text}\n".encode())
 
 
-def digest_of(path: str) -> str:
-    """Return the SHA-256 of a file, to recognize another checkpoint of the same name."""
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def write_linearized(path: str, output: str, layer: str, state: str, fit: LinearFit) -> None:
     """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it.
 
@@ -192,7 +183,7 @@ def write_linearized(path: str, output: str, layer: str, state: str, fit: Linear
             "cfg": {**cfg, "model": options},
             "model": model,
             "optimizer_history": trained.get("optimizer_history"),
-            "extra_state": {},
+            "extra_state": {belonging.ENTRY: belonging.recorded_in(trained)},
             "last_optimizer_state": None,
             "task_state": trained.get("task_state") or {},
         },

@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from fairseq_compat import UserError, checkpoints
+from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
@@ -36,7 +37,9 @@ ARCHITECTURE = "linearized_transformer"
 class LinearizedTransformerConfig(FairseqDataclass):
     """Options of ``linearized_transformer``."""
 
-    probe_path: Optional[str] = option(None, "checkpoint of the trained model")  # noqa: UP045  # read by fairseq
+    probe_path: Optional[str] = option(  # noqa: UP045  # read by fairseq
+        None, "checkpoint of the trained model", changes_parameters=False
+    )
     probe_layers: str = option(
         "", "layers to replace, counted from 1: encoder.1,decoder.6, or all; after training they are all replaced"
     )
@@ -45,7 +48,9 @@ class LinearizedTransformerConfig(FairseqDataclass):
         "the output alone, with the cell passed on", one_of=STATES
     )  # fmt: skip
     probe_model: Optional[str] = option(  # noqa: UP045  # read by fairseq
-        None, "the trained model's options, as JSON; checkpoints have it, and need no --probe-path"
+        None,
+        "the trained model's options, as JSON; checkpoints have it, and need no --probe-path",
+        changes_parameters=False,
     )
 
 
@@ -266,6 +271,8 @@ def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[
     if not os.path.isfile(path):
         raise UserError(f"--probe-path {path}: there is no such file; give the path of a checkpoint")
     state = checkpoints.load_checkpoint(path)
+    found = belonging.of_dictionaries(task)
+    belonging.require_same(f"--probe-path {path}", belonging.recorded_in(state), found, belonging.data_of(task))
     options = plain_options(state)
     if options["_name"] == ARCHITECTURE:
         raise UserError(f"--probe-path {path} holds a linearized model; give the trained model itself")

@@ -50,12 +50,15 @@ class MuteTransformerConfig(ResidualConfig):
         "identity",
         f"noise of each unit's input in training, separated by commas: {', '.join(NOISES)}; a single name holds for "
         "all units",
+        changes_parameters=False,
     )
-    unit_mask_rate: float = option(
-        0.0, "0 masks one position of each sentence; otherwise each position with this probability", at_least=0, below=1
+    unit_mask_rate: float = probability(
+        0.0, "0 masks one position of each sentence; otherwise each position with this probability"
     )
-    unit_noise_rate: float = option(0.85, "probability that a layer's noise is on in a training forward, up to 1",
-        at_least=0)  # fmt: skip
+    unit_noise_rate: float = option(
+        0.85, "probability that a layer's noise is on in a training forward, up to 1", at_least=0,
+        changes_parameters=False,
+    )  # fmt: skip
     unit_sharing: str = option(
         "none", "what the units of a layer share: nothing, the attention, or the feed-forward net",
         one_of=("none", "attention", "ffn"),
@@ -65,10 +68,12 @@ class MuteTransformerConfig(ResidualConfig):
         None,
         f"with --unit-sequential: weight of the penalty that makes the order a permutation, {PENALTY:g} unless given; "
         "needs --criterion label_smoothed_cross_entropy_with_auxiliary",
+        changes_parameters=False,
     )
     permutation_at_inference: str = option(
-        "soft", "with --unit-sequential: use the learned matrix, or the nearest permutation", one_of=("soft", "hard")
-    )
+        "soft", "with --unit-sequential: use the learned matrix, or the nearest permutation", one_of=("soft", "hard"),
+        changes_parameters=False,
+    )  # fmt: skip
 
     def check(self) -> None:
         super().check()
