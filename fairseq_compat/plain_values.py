@@ -88,7 +88,7 @@ def _texts(value: Any) -> Iterator[tuple[str, str]]:
         option, value, depth = waiting.pop()
         if isinstance(value, str):
             yield option, value
-            if value.startswith("{"):  # options of the model in a linearized one
+            if value.lstrip().startswith("{"):  # options of the model in a linearized one
                 with suppress(ValueError, RecursionError):
                     waiting.append((option, json.loads(value), depth + 1))
             continue

@@ -11,7 +11,6 @@ from typing import Any
 
 from fairseq.data import Dictionary, encoders
 from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
-from omegaconf import DictConfig
 
 from fairseq_compat.errors import UserError, first_line
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
@@ -24,6 +23,15 @@ _SUBWORDS: dict[str, Callable[[str], bool]] = {
 
 #: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
+
+#: What a record may say without the user's word -> its options that are read. Others look for files in the network.
+_RECORDED = {
+    **dict.fromkeys(("nltk", "space", "moses_normalized", "bytes", "characters"), ()),
+    "moses": ("moses_no_dash_splits", "moses_no_escape"),
+    "subword_nmt": ("bpe_codes", "bpe_separator"),
+    "sentencepiece": ("sentencepiece_model", "sentencepiece_enable_sampling", "sentencepiece_alpha"),
+    "fastbpe": ("bpe_codes",),
+}
 
 #: Words that subword-nmt may remember.
 _MOST_WORDS = 100_000
@@ -75,7 +83,7 @@ class TextSettings:
 
 
 def settings_for(
-    options: TextOptions, cfg: DictConfig, dictionary: Dictionary, *, path: str, data: str
+    options: TextOptions, cfg: Mapping[str, Any], dictionary: Dictionary, *, path: str, data: str
 ) -> TextSettings:
     """Return what is given, and for the rest what a training recorded.
 
@@ -92,12 +100,14 @@ def settings_for(
     if options.tokenized:
         return TextSettings({}, {})
     return TextSettings(
-        _chosen("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY),
+        _chosen("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY, path),
         _subwords(options, cfg, dictionary, path, data),
     )
 
 
-def _subwords(options: TextOptions, cfg: DictConfig, dictionary: Dictionary, path: str, data: str) -> dict[str, Any]:
+def _subwords(
+    options: TextOptions, cfg: Mapping[str, Any], dictionary: Dictionary, path: str, data: str
+) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
     if len(given) > 1:
@@ -108,7 +118,7 @@ def _subwords(options: TextOptions, cfg: DictConfig, dictionary: Dictionary, pat
     name, recorded = options.bpe, _recorded("bpe", cfg)
     if name is None and not recorded.keys() & given.keys():
         name = next((kind for kind, file in _FILES.items() if file in given), None)
-    chosen = _chosen("bpe", name, cfg, BPE_REGISTRY)
+    chosen = _chosen("bpe", name, cfg, BPE_REGISTRY, path)
     kind = chosen.get("bpe")
     needed = _FILES.get(kind or "")
     for file in given:
@@ -172,7 +182,7 @@ class TextCodec:
         return text if self._tokenizer is None else self._tokenizer.decode(text)
 
 
-def _recorded(kind: str, cfg: DictConfig) -> dict[str, Any]:
+def _recorded(kind: str, cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tokenizer or subwords in a checkpoint: a mapping with ``_name``, or where it has no options its name."""
     found = cfg.get(kind)
     if found is None:
@@ -180,18 +190,22 @@ def _recorded(kind: str, cfg: DictConfig) -> dict[str, Any]:
     if isinstance(found, str):
         return {kind: found}
     values = dict(vars(found) if isinstance(found, Namespace) else found)
-    name = values.pop("_name", None) or values.get(kind)
-    return {**values, kind: name} if name else {}
+    name = str(values.get("_name") or values.get(kind) or "")
+    read = {option: values[option] for option in _RECORDED.get(name, ()) if option in values}
+    return {**read, kind: name} if name else {}
 
 
-def _chosen(kind: str, name: str | None, cfg: DictConfig, known: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(kind: str, name: str | None, cfg: Mapping[str, Any], known: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return what is named; otherwise what was recorded."""
     recorded = _recorded(kind, cfg)
+    given = name
     name = name or recorded.get(kind) or "none"
     if name == "none":
         return {}
     if name not in known:
         raise UserError(f"--{kind} {name} is not known; it must be none or one of {', '.join(sorted(known))}")
+    if name not in _RECORDED and given is None:
+        raise UserError(f"{path} records --{kind} {name}, which may fetch files; give the option, or --{kind} none")
     return recorded if recorded.get(kind) == name else {kind: name}
 
 
@@ -199,7 +213,7 @@ def _recorded_file(bpe: Mapping[str, Any], file: str, path: str, data: str) -> s
     recorded = bpe.get(file)
     if not recorded or recorded == "???":
         raise UserError(f"--bpe {bpe['bpe']} needs a file, and {path} names none; give it with {_option(file)}")
-    return moved_file(str(recorded), path, data, _option(file))
+    return os.path.abspath(moved_file(str(recorded), path, data, _option(file)))
 
 
 def _option(name: str) -> str:
