@@ -1,89 +1,78 @@
 """Reading checkpoints without running what is in them, and saying plainly what is wrong with one.
 
-Loading is weights-only on every PyTorch: what a pickle may name is PyTorch's own list and that of
-:mod:`fairseq_compat.allow_list`. Everything else is refused before it is built. The checksums of a file are compared
-with its bytes before it is loaded, which PyTorch does not do.
+:mod:`fairseq_compat.plain_values` builds plain values and tensors, on every PyTorch; everything else is refused before
+it is built. The checksums of a file are compared with its bytes before it is loaded, which PyTorch does not do.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import logging
 import os
-import pickle
-import pickletools
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Integral, Real
 from typing import IO, Any, NamedTuple
 
 import torch
 
-from fairseq_compat import allow_list
+from fairseq_compat import plain_values
 from fairseq_compat.errors import UserError, first_line
 from fairseq_compat.files import atomic_write, raising_later
-
-allow_list.install()
 
 logger = logging.getLogger(__name__)
 
 #: Set to 1, this environment variable leaves the checksums of checkpoints alone.
 SKIP_CHECKSUMS = "FAIRSEQ_COMPAT_SKIP_CRC"
 
-#: How files begin that ``torch.save`` writes since PyTorch 1.6.
-_ARCHIVE = b"PK\x03\x04"
-
-#: The mark of a folder among an archive's attributes.
-_FOLDER = 0x10
-
 #: Files whose checksums were right, by what changes when a file does.
 _checked: set[tuple[int, ...]] = set()
 
 
-def load(file: str | os.PathLike[str] | IO[bytes], map_location: Any = "cpu", *, mapped: bool = False) -> Any:
-    """Call ``torch.load``, always weights-only.
+def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> Any:
+    """Return what ``torch.save`` wrote, with all tensors on the CPU.
 
     Args:
         file: a path, or a file opened for reading in binary mode.
-        map_location: as in ``torch.load``; the CPU unless given.
         mapped: leave the tensors in the file and read each when it is used, where the file's format allows it; the
             file must be named by its path then, and must stay.
 
     Raises:
-        UserError: the file is empty, truncated, damaged, not a PyTorch file, or its pickle names a class or function
-            that is not on the allow-list (the message says which).
+        UserError: the file is empty, truncated, damaged, not a PyTorch file, or has something else in it than plain
+            values and tensors of numbers (the message says what).
         FileNotFoundError: there is no such file.
     """
     if not hasattr(file, "read"):
         if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
             raise UserError(f"{os.fspath(file)} is a pipe or a device; give a checkpoint's file")  # which would wait
         with open(file, "rb") as opened:
-            mapped = mapped and opened.read(len(_ARCHIVE)) == _ARCHIVE
-            opened.seek(0)
-            # PyTorch cannot open a file whose name is not UTF-8.
-            return _load(opened, f"/dev/fd/{opened.fileno()}" if mapped else opened, map_location)
-    return _load(file, file, map_location)
+            return _load(opened, mapped)
+    return _load(file, mapped=False)
 
 
-def _load(file: Any, mapped_path_or_file: Any, map_location: Any) -> Any:
-    """Load from ``mapped_path_or_file``; an error is explained from ``file``."""
+def _load(file: Any, mapped: bool) -> Any:
     name = getattr(file, "name", "the checkpoint")
-    mapped = isinstance(mapped_path_or_file, str)
-    start, version = file.tell(), _version(file)
-    is_archive = file.read(len(_ARCHIVE)) == _ARCHIVE
+    version = _version(file)
+    is_archive = file.read(len(plain_values.ARCHIVE)) == plain_values.ARCHIVE
     if is_archive and version not in _checked:
         _require_undamaged(file, name)
-    file.seek(start)
+    file.seek(0)
     try:
-        loaded = torch.load(mapped_path_or_file, map_location=map_location, weights_only=True, mmap=mapped)
+        loaded = plain_values.read(file, mapped=mapped)
+    except plain_values.RefusedError as error:
+        raise UserError(f"{name} is refused: {error}") from error
     except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
+        size = file.seek(0, os.SEEK_END)
         if "allocate" in str(error) or isinstance(error, MemoryError):
             raise
-        raise UserError(_why_not(name, file, error)) from error
+        if size == 0:
+            raise UserError(f"{name} is empty; a checkpoint that was saved completely is needed") from error
+        if is_archive:
+            raise UserError(f"{name} cannot be loaded: {first_line(error)}") from error
+        raise UserError(f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)") from error
     if not is_archive and version not in _checked:
         logger.warning("%s is of PyTorch 1.5 or older, whose files have no checksums: damage is not seen", name)
     if version is not None:
@@ -119,30 +108,7 @@ def require_checkpoint(state: Any, name: str) -> None:
             raise UserError(
                 f"{name} is not a fairseq checkpoint: its entry {entry} is {_shown(value)}; it must be {kind.words}"
             )
-    _require_plain(state["model"], name)
     _require_small(options_in(state), state["model"], name)
-
-
-def _require_plain(values: Mapping[str, torch.Tensor], name: str) -> None:
-    """Raise UserError for a tensor that is no array of real numbers, or one of few numbers that are repeated.
-
-    A file of kilobytes can hold a tensor of terabytes in the latter way.
-    """
-    for key, tensor in values.items():
-        kinds = {"sparse": tensor.layout is not torch.strided, "complex": tensor.is_complex(), "empty": tensor.is_meta}
-        if kind := next((kind for kind, found in kinds.items() if found), None):
-            raise UserError(f"{name} cannot be loaded: its tensor {key} is {kind}; it must be dense, of real numbers")
-        if tensor.numel() > _MOST_REPEATED:
-            stored = tensor.untyped_storage().nbytes() // tensor.element_size()
-            if stored < tensor.numel():
-                raise UserError(
-                    f"{name} cannot be loaded: its tensor {key} has {tensor.numel():,} values, of which the file holds "
-                    f"{stored:,}"
-                )
-
-
-#: Values of a tensor that may be views of fewer; small ones cost nothing.
-_MOST_REPEATED = 2**20
 
 
 class _Kind(NamedTuple):
@@ -309,71 +275,11 @@ def save_to(state: Any, file: IO[bytes]) -> None:
         torch.save(state, carried_on)
 
 
-def named_globals(file: IO[bytes]) -> list[str]:
-    """Return the classes and functions that a checkpoint's pickle names, as ``module.name``; nothing is loaded."""
-    names: list[str] = []
-    for pickled in _pickles(file):
-        pushed: list[str] = []  # strings in the order in which they got onto the stack
-        remembered: dict[int, str] = {}
-        try:
-            for opcode, argument, _ in pickletools.genops(pickled):
-                if opcode.name == "GLOBAL":
-                    names.append(str(argument).replace(" ", "."))
-                    pushed.append("")
-                elif opcode.name == "STACK_GLOBAL":
-                    names.append(".".join(pushed[-2:]))
-                    pushed.append("")
-                elif opcode.name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
-                    place = len(remembered) if argument is None else int(argument)
-                    remembered[place] = pushed[-1] if pushed else ""
-                elif opcode.name in ("GET", "BINGET", "LONG_BINGET"):
-                    pushed.append(remembered.get(int(argument or 0), ""))
-                elif opcode.stack_after:
-                    pushed.append(argument if isinstance(argument, str) else "")
-        except (ValueError, MemoryError):
-            break  # truncated, the tensors that follow the pickles of the older format, or a length that is noise
-    return list(dict.fromkeys(names))
-
-
-def _pickles(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield the file at the start of each of its pickles; the format before PyTorch 1.6 has five in a row."""
-    file.seek(0)
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            for name in archive.namelist():
-                if name.endswith("data.pkl"):
-                    yield io.BytesIO(archive.read(name))
-        return
-    file.seek(0)
-    for _ in range(5):
-        yield file
-
-
-def _why_not(name: str, file: Any, error: Exception) -> str:
-    file.seek(0, os.SEEK_END)
-    size = file.tell()
-    if size == 0:
-        return f"{name} is empty; a checkpoint that was saved completely is needed"
-    if isinstance(error, pickle.UnpicklingError) and (
-        refused := [name for name in _scan(file) if not allow_list.is_allowed(name)]
-    ):
-        return (
-            f"{name} is refused: its pickle names {', '.join(refused)}, and loading it could run code; "
-            "a fairseq checkpoint names only tensors, numbers and argparse.Namespace"
-        )
-    file.seek(0)
-    if file.read(2) == _ARCHIVE[:2]:
-        if isinstance(error, pickle.UnpicklingError):  # PyTorch's message says how to load the file nevertheless
-            return f"{name} is refused: its pickle builds what no checkpoint of fairseq has, which could run code"
-        return f"{name} cannot be loaded: {first_line(error)}"
-    return f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)"
-
-
 def _require_undamaged(file: IO[bytes], name: str) -> None:
     """Compare an archive's checksums with its bytes.
 
     Raises:
-        UserError: they differ, or ``torch.save`` does not write such archives.
+        UserError: they differ.
     """
     if os.environ.get(SKIP_CHECKSUMS, "0") in ("", "0") and (damage := _damage(file)) is not None:
         raise UserError(f"{name} is {damage}; a whole copy of it is needed")
@@ -394,29 +300,12 @@ def _damage(file: IO[bytes]) -> str | None:
     try:
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
-                # torch.save does not compress. PyTorch leaves out what is marked as a folder without a word, and some
-                # versions of it run a TorchScript archive.
-                if (
-                    member.compress_type != zipfile.ZIP_STORED
-                    or member.external_attr & _FOLDER
-                    or member.filename.endswith("/constants.pkl")
-                ):
-                    return f"no file that torch.save wrote, or is damaged ({member.filename} shows that)"
                 try:
                     with archive.open(member) as content:
                         while content.read(1 << 20):
                             pass
                 except Exception:  # of a wrong checksum, or name, or flag, or place in the file
                     return f"damaged: the checksum of {member.filename} is not that of its bytes"
-            if len(set(archive.namelist())) < len(archive.namelist()):
-                return "damaged: two parts of it have the same name"
     except Exception:
         return f"truncated or damaged ({size} bytes are there, and the archive has no readable end)"
     return None
-
-
-def _scan(file: IO[bytes]) -> list[str]:
-    try:
-        return named_globals(file)
-    except (zipfile.BadZipFile, OSError):
-        return []

@@ -5,6 +5,7 @@ They have the weights in them, laid out for the CPU.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from fairseq_compat.errors import UserError, first_line
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.serving.kept_graphs import kept_folder
+from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
 from fairseq_depthwise.serving.traced_graphs import FEW, MANY, CallableGraphs, require_equal, trace
 
 #: Inductor's choices: weights in the layout of its own products for few rows, which it chooses by trial; and what
@@ -58,6 +59,8 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
 
     def make(folder: Path) -> None:
         _require_compiler()
+        # Inductor's own is in /tmp, under a name that anyone could take before.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
         few, many = (trace(models, path, in_place=True, typical=typical) for typical in (FEW, MANY))
         programs = zip(_PARTS, (few.encoder, few.step, many.step), strict=True)
         try:
@@ -70,11 +73,11 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
             raise UserError(f"{path} cannot be compiled: {first_line(error)}") from error
         require_equal(_loaded(folder, aoti_load_package), models, path)
 
-    folder = kept_folder("compiled", models, settings, make, say)
-    try:
-        return _loaded(folder, aoti_load_package)
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"{folder} is damaged ({first_line(error)}); delete it") from error
+    with kept_folder("compiled", models, settings, make, say) as folder:
+        try:
+            return _loaded(folder, aoti_load_package)
+        except (OSError, RuntimeError) as error:
+            raise UserError(f"{os.readlink(folder)} is damaged ({first_line(error)}); delete it") from error
 
 
 def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:

@@ -12,10 +12,10 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import DictConfig
 
 from fairseq_compat import UserError
 from fairseq_compat.patches.checkpoints import belonging
+from fairseq_compat.plain_values import require_plain
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.export_folder import CONFIG, ENDINGS, FORMAT, SUBWORDS
 from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs
@@ -54,7 +54,7 @@ class ExportedFolder:
     start: int
     target_prefix: tuple[int, ...]
     longest: tuple[int, int]
-    recorded: DictConfig
+    recorded: dict[str, Any]
     belongs_to: belonging.Record
 
     def text_settings(self, options: TextOptions) -> TextSettings:
@@ -112,6 +112,7 @@ def _config(path: str) -> dict[str, Any]:
     try:
         with open(os.path.join(path, CONFIG), encoding="utf-8") as file:
             config = json.load(file)
+        require_plain(config)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}/{CONFIG} cannot be read: {error}") from error
     found = config.get("format") if isinstance(config, dict) else None
@@ -131,12 +132,12 @@ def _dictionary(path: str, side: str, size: int) -> Dictionary:
     return dictionary
 
 
-def _recorded(text: dict[str, Any] | None, path: str) -> DictConfig:
-    """Return tokenizer and subwords as a checkpoint has them; their files are in the folder."""
+def _recorded(text: dict[str, Any] | None, path: str) -> dict[str, Any]:
+    """Return tokenizer and subwords as a checkpoint has them; their files are in the folder, under export's names."""
     if text is None:
-        return DictConfig({})
-    options = {name: value for name, value in text.items() if name not in ("tokenizer", "bpe")}
+        return {}
     for option, name in SUBWORDS.items():
-        if options.get(option) == name:
-            options[option] = os.path.join(path, name)
-    return DictConfig({kind: {**options, "_name": text[kind]} for kind in ("tokenizer", "bpe") if text.get(kind)})
+        if text.get(option, name) != name:
+            raise ValueError(f"{option} {text[option]!r}")
+    files = {option: os.path.join(path, name) for option, name in SUBWORDS.items() if option in text}
+    return {kind: {**text, **files, "_name": str(text[kind])} for kind in ("tokenizer", "bpe") if text.get(kind)}

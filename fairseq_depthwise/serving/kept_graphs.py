@@ -1,17 +1,20 @@
 """A folder of the user's own in which graphs that take long to make are kept for the next time.
 
-Some of them are libraries that are loaded and run, so nobody else may be able to write to the folder, and it is never
-beside a checkpoint, which may be a stranger's. Graphs belong to a model's weights, PyTorch, the CPU, the number of
-threads, and this plugin's own code.
+Some of them are libraries that are loaded and run, so nobody else may be able to write to the folder or to one above
+it, no link may lead to it, and it is never beside a checkpoint, which may be a stranger's. It is opened once, looked
+at, and loaded from as it was opened. Graphs belong to a model's weights, PyTorch, the CPU, the number of threads, and
+this plugin's own code.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -24,10 +27,11 @@ from fairseq_depthwise.models.base.model import StackModel
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"
 
 
+@contextmanager
 def kept_folder(
     kind: str, models: Sequence[StackModel], about: object, make: Callable[[Path], None], say: Callable[[str], None]
-) -> Path:
-    """Return the folder with the graphs of models, made now unless they have been before.
+) -> Iterator[Path]:
+    """Open the folder with the graphs of models, made now unless they have been before.
 
     Args:
         kind: what is kept.
@@ -36,41 +40,89 @@ def kept_folder(
         make: called with a folder to write them into.
         say: called with where they are, once they are made.
 
+    Yields:
+        the folder that was opened, whatever has its name by now.
+
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the folder cannot be written, or somebody else could write to what is in it.
     """
     folder = cache_folder(kind) / _key(models, about)
-    if folder.exists():
-        return folder
+    if not folder.exists():
+        before = os.umask(0o077)
+        try:
+            with folder_written_whole(str(folder), kind) as aside:
+                make(Path(aside))
+        except UserError:
+            if not folder.exists():  # otherwise another process was faster, and its result is the same
+                raise
+        finally:
+            os.umask(before)
+        say(f"kept in {folder}")
+    descriptor = _opened(folder)
     try:
-        with folder_written_whole(str(folder), kind) as aside:
-            make(Path(aside))
-    except UserError:
-        if not folder.exists():  # otherwise another process was faster, and its result is the same
-            raise
-    say(f"kept in {folder}")
-    return folder
+        opened = Path(f"/proc/self/fd/{descriptor}")
+        for name in os.listdir(opened):
+            os.close(_opened_in(descriptor, name, folder / name, os.O_RDONLY | os.O_NONBLOCK))
+        yield opened
+    finally:
+        os.close(descriptor)
 
 
 def cache_folder(kind: str) -> Path:
     """Return the folder of one kind of graphs, made if it is missing.
 
     Raises:
-        UserError: somebody else could write to it, or it cannot be made.
+        UserError: somebody else could write to it or exchange it, or it cannot be made.
     """
     given = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(given, "fairseq-depthwise", kind)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = folder.stat()
-    except OSError as error:
-        raise UserError(f"{folder} cannot be made: {error.strerror}; set {VARIABLE} to another folder") from error
-    if about.st_uid != os.getuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UserError(
-            f"{folder} can be written to by others, and what is in it would be run; chmod go-w it, or set {VARIABLE} "
-            "to a folder of your own"
-        )
+    folder = Path(os.path.abspath(given), "fairseq-depthwise", kind)
+    for path in (*reversed(folder.parents), folder):
+        if path.is_symlink() and not path.lstat().st_uid == 0 != os.getuid():  # a system's own, such as /home, may be
+            raise _refusal(path, "is a link")
+    folder = folder.resolve()
+    os.close(_opened(folder))
     return folder
+
+
+def _opened(folder: Path) -> int:
+    """Open a folder by way of each folder above it, made where it is missing; all of them are checked."""
+    descriptor = os.open("/", os.O_PATH)
+    try:
+        for path in (*list(reversed(folder.parents))[1:], folder):
+            if not path.exists():
+                os.mkdir(path.name, 0o700, dir_fd=descriptor)
+            inner = _opened_in(descriptor, path.name, path, os.O_PATH | os.O_DIRECTORY)
+            os.close(descriptor)
+            descriptor = inner
+    except (OSError, UserError) as error:
+        os.close(descriptor)
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} cannot be made: {error.strerror}; set {VARIABLE} to another folder") from error
+    return descriptor
+
+
+def _opened_in(descriptor: int, name: str, path: Path, flags: int) -> int:
+    """Open what has a name in an open folder, and is neither a link nor another's."""
+    try:
+        opened = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise _refusal(path, "is a link, or no folder") from error
+    about = os.fstat(opened)
+    others = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    shared = stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX  # as /tmp: nobody renames another's
+    if about.st_uid not in (0, os.getuid()) or (others and not shared):
+        os.close(opened)
+        raise _refusal(path, "can be written to by others")
+    return opened
+
+
+def _refusal(path: Path, why: str) -> UserError:
+    return UserError(
+        f"{path} {why}, and what is in the cache would be run; chmod go-w it, or set {VARIABLE} to a folder of your own"
+    )
 
 
 def _key(models: Sequence[StackModel], about: object) -> str:

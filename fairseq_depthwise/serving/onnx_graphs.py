@@ -49,8 +49,9 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         files = {name: str(folder / about["file"]) for name, about in functions.items()}
         write_onnx_files(trace(models, path, in_place=False), models, path, files, functions, int8=True)
 
-    folder = kept_folder("int8", models, require("onnxruntime").__version__, make, say)
-    return OnnxGraphs(*(str(folder / about["file"]) for about in functions.values()), threads=torch.get_num_threads())
+    with kept_folder("int8", models, require("onnxruntime").__version__, make, say) as folder:
+        paths = [str(folder / about["file"]) for about in functions.values()]
+        return OnnxGraphs(*paths, threads=torch.get_num_threads())
 
 
 def write_onnx_files(

@@ -13,7 +13,6 @@ from typing import Any
 
 from fairseq.data import Dictionary, encoders
 from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
-from omegaconf import DictConfig
 
 from fairseq_compat.errors import UserError, first_line
 from fairseq_compat.patches.checkpoints import belonging
@@ -29,6 +28,15 @@ _SUBWORDS: dict[str, Callable[[str], bool]] = {
 
 #: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
+
+#: What a record may say without the user's word -> its options that are read. Others look for files in the network.
+_RECORDED = {
+    **dict.fromkeys(("nltk", "space", "moses_normalized", "bytes", "characters"), ()),
+    "moses": ("moses_no_dash_splits", "moses_no_escape"),
+    "subword_nmt": ("bpe_codes", "bpe_separator"),
+    "sentencepiece": ("sentencepiece_model", "sentencepiece_enable_sampling", "sentencepiece_alpha"),
+    "fastbpe": ("bpe_codes",),
+}
 
 #: Words that subword-nmt may remember.
 _MOST_WORDS = 100_000
@@ -86,7 +94,7 @@ class TextSettings:
 
 def settings_for(
     options: TextOptions,
-    cfg: DictConfig,
+    cfg: Mapping[str, Any],
     dictionary: Dictionary,
     *,
     path: str,
@@ -110,7 +118,7 @@ def settings_for(
     if options.tokenized:
         return TextSettings({}, {})
     settings = TextSettings(
-        _chosen("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY),
+        _chosen("tokenizer", options.tokenizer, cfg, TOKENIZER_REGISTRY, path),
         _subwords(options, cfg, dictionary, path, data),
     )
     settings.require(path, recorded)
@@ -122,7 +130,9 @@ def settings_for(
     return settings
 
 
-def _subwords(options: TextOptions, cfg: DictConfig, dictionary: Dictionary, path: str, data: str) -> dict[str, Any]:
+def _subwords(
+    options: TextOptions, cfg: Mapping[str, Any], dictionary: Dictionary, path: str, data: str
+) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
     if len(given) > 1:
@@ -133,7 +143,7 @@ def _subwords(options: TextOptions, cfg: DictConfig, dictionary: Dictionary, pat
     name, recorded = options.bpe, belonging.settings_in("bpe", cfg)
     if name is None and not recorded.keys() & given.keys():
         name = next((kind for kind, file in _FILES.items() if file in given), None)
-    chosen = _chosen("bpe", name, cfg, BPE_REGISTRY)
+    chosen = _chosen("bpe", name, cfg, BPE_REGISTRY, path)
     kind = chosen.get("bpe")
     needed = _FILES.get(kind or "")
     for file in given:
@@ -197,14 +207,19 @@ class TextCodec:
         return text if self._tokenizer is None else self._tokenizer.decode(text)
 
 
-def _chosen(kind: str, name: str | None, cfg: DictConfig, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is named; otherwise what was recorded."""
-    recorded = belonging.settings_in(kind, cfg)
+def _chosen(kind: str, name: str | None, cfg: Mapping[str, Any], known: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return what is named; otherwise what was recorded, of a kind that reads nothing but files of this machine."""
+    found = belonging.settings_in(kind, cfg)
+    read = (kind, *_RECORDED.get(str(found.get(kind)), ()))
+    recorded = {option: value for option, value in found.items() if option in read}
+    given = name
     name = name or recorded.get(kind) or "none"
     if name == "none":
         return {}
     if name not in known:
         raise UserError(f"--{kind} {name} is not known; it must be none or one of {', '.join(sorted(known))}")
+    if name not in _RECORDED and given is None:
+        raise UserError(f"{path} records --{kind} {name}, which may fetch files; give the option, or --{kind} none")
     return recorded if recorded.get(kind) == name else {kind: name}
 
 
@@ -212,7 +227,7 @@ def _recorded_file(bpe: Mapping[str, Any], file: str, path: str, data: str) -> s
     recorded = bpe.get(file)
     if not recorded or recorded == "???":
         raise UserError(f"--bpe {bpe['bpe']} needs a file, and {path} names none; give it with {_option(file)}")
-    return moved_file(str(recorded), path, data, _option(file))
+    return os.path.abspath(moved_file(str(recorded), path, data, _option(file)))
 
 
 def _option(name: str) -> str:

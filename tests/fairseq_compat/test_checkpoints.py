@@ -31,10 +31,6 @@ class RunsCode:
         return os.system, (self.command,)
 
 
-class Unlisted:
-    """A class that nobody allows."""
-
-
 def saved(path: Path, state: Any, new_format: bool = True, **options: Any) -> Path:
     torch.save(state, path, _use_new_zipfile_serialization=new_format, **options)
     return path
@@ -113,54 +109,26 @@ def test_missing_file_is_a_missing_file(tmp_path: Path) -> None:
 # Refusing what could run code.
 
 
-@pytest.mark.parametrize("protocol", [2, 4])
 @pytest.mark.parametrize("place", ["state", "state of the older format", "options", "bare pickle"])
-def test_hostile_checkpoint_is_refused_by_name_and_does_not_run(
-    place: str, protocol: int, stock_state: State, tmp_path: Path
-) -> None:
+def test_hostile_checkpoint_is_refused_by_name_and_does_not_run(place: str, stock_state: State, tmp_path: Path) -> None:
     """The options are the one object that is allowed; what hangs on them is looked at as well."""
     from fairseq import checkpoint_utils
 
     witness, path = tmp_path / "it-ran", tmp_path / "checkpoint.pt"
     payload, state = RunsCode(f"touch {witness}"), stock_state("args")
     if place == "bare pickle":
-        path.write_bytes(pickle.dumps({"model": payload}, protocol=protocol))
+        path.write_bytes(pickle.dumps({"model": payload}, protocol=2))
     else:
         if place == "options":
             state["args"].payload = payload
         else:
             state["payload"] = payload
-        saved(path, state, "older" not in place, pickle_protocol=protocol)
+        saved(path, state, "older" not in place)
     for load in (checkpoints.load, checkpoints.load_checkpoint, checkpoint_utils.load_checkpoint_to_cpu):
-        with pytest.raises(UserError, match=rf"{path} is refused: its pickle names \w+\.system, ") as raised:
+        with pytest.raises(UserError, match=rf"{path} is refused: .* \w+\.system") as raised:
             load(str(path))
         assert len(str(raised.value).splitlines()) == 1
     assert not witness.exists()
-
-
-@pytest.mark.parametrize("protocol", [2, 4])
-@pytest.mark.parametrize("new_format", [NEW_FORMAT, OLD_FORMAT])
-def test_every_name_that_nobody_allows_is_listed_once(new_format: bool, protocol: int, tmp_path: Path) -> None:
-    state = {
-        "model": {}, "args": argparse.Namespace(weight=torch.ones(1)), "extra": [Unlisted(), Unlisted()],
-        "payload": RunsCode("true"),
-    }  # fmt: skip
-    path = saved(tmp_path / "checkpoint.pt", state, new_format, pickle_protocol=protocol)
-    with pytest.raises(UserError) as raised:
-        checkpoints.load(path)
-    message = str(raised.value)
-    assert message.count(f"{Unlisted.__module__}.{Unlisted.__qualname__}") == 1
-    refused = message.partition("its pickle names ")[2].partition(", and loading")[0]
-    assert ".system" in refused
-    assert "Namespace" not in refused
-    assert "torch." not in refused
-
-
-@pytest.mark.skipif(not hasattr(torch.serialization, "safe_globals"), reason="PyTorch 2.5 brought it")
-def test_allowing_a_class_elsewhere_is_respected(tmp_path: Path) -> None:
-    path = saved(tmp_path / "checkpoint.pt", {"one": Unlisted()})
-    with torch.serialization.safe_globals([Unlisted]):
-        assert isinstance(checkpoints.load(path)["one"], Unlisted)
 
 
 # Files that are no checkpoint.
@@ -283,22 +251,6 @@ def test_entries_of_another_type(entry: dict[str, object]) -> None:
     checkpoints.require_checkpoint(state, "a.pt")
     with pytest.raises(UserError, match=f"a.pt .*{next(iter(entry))}"):
         checkpoints.require_checkpoint({**state, **entry}, "a.pt")
-
-
-@pytest.mark.parametrize(
-    ("tensor", "found"),
-    [
-        (torch.ones(2, 2).to_sparse(), "is sparse"),
-        (torch.ones(2, dtype=torch.complex64), "is complex"),
-        (torch.ones(2, device="meta"), "is empty"),
-        (torch.ones(1).expand(3 * 10**9), "has 3,000,000,000 values, of which the file holds 1"),
-    ],
-)
-def test_tensors_that_are_no_arrays_of_numbers(tensor: torch.Tensor, found: str) -> None:
-    values = {"w": torch.ones(3, 2).t(), "v": torch.ones(1).expand(5)}
-    checkpoints.require_checkpoint({"cfg": {}, "model": values}, "a.pt")
-    with pytest.raises(UserError, match=f"a.pt .* tensor x {found}"):
-        checkpoints.require_checkpoint({"cfg": {}, "model": {**values, "x": tensor}}, "a.pt")
 
 
 @pytest.mark.parametrize("depth", [10**9, 10**5000, float("inf")], ids=["whole", "long", "infinite"])

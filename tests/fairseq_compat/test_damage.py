@@ -79,12 +79,11 @@ def test_a_wrong_number_of_disks_is_refused_however_it_is_read(mapped: bool, who
         checkpoints.load(path, mapped=mapped)
 
 
-def test_a_member_marked_as_a_folder_is_refused(state: dict[str, Any], whole: bytes) -> None:
+def test_a_member_marked_as_a_folder_is_read(state: dict[str, Any], whole: bytes) -> None:
     """PyTorch leaves its tensor as whatever was in memory."""
     name = next(one for one in zipfile.ZipFile(io.BytesIO(whole)).namelist() if one.endswith("data/2"))
     attributes = whole.index(name.encode(), whole.index(b"PK\x01\x02")) - 46 + 38
-    with pytest.raises(UserError, match=f"{name} shows that"):
-        checkpoints.load(flipped(whole, attributes * 8 + 4))
+    assert equal(checkpoints.load(flipped(whole, attributes * 8 + 4)), state)
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -144,20 +143,13 @@ def test_a_file_without_checksums_is_loaded_with_a_word(
     assert str(path) in record.getMessage()
 
 
-@pytest.mark.parametrize("kind", ["compressed", "torchscript", "twice"])
-def test_archives_that_torch_does_not_save_are_refused(kind: str, whole: bytes, tmp_path: Path) -> None:
-    """A compressed one can be a thousand times as large in memory as on the disk."""
+def test_a_compressed_archive_is_refused(whole: bytes, tmp_path: Path) -> None:
+    """It can be a thousand times as large in memory as on the disk."""
     path = tmp_path / "checkpoint.pt"
-    with zipfile.ZipFile(io.BytesIO(whole)) as source, zipfile.ZipFile(path, "w") as target:
+    with zipfile.ZipFile(io.BytesIO(whole)) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
         for name in source.namelist():
-            compression = zipfile.ZIP_DEFLATED if kind == "compressed" else zipfile.ZIP_STORED
-            target.writestr(name, source.read(name), compression)
-        if kind == "torchscript":
-            target.writestr(f"{name.split('/')[0]}/constants.pkl", b"")
-        elif kind == "twice":
-            with pytest.warns(UserWarning, match="Duplicate name"):
-                target.writestr(name, source.read(name))
-    with pytest.raises(UserError, match=r"no file that torch\.save wrote|two parts of it have the same name"):
+            target.writestr(name, source.read(name))
+    with pytest.raises(UserError, match="compressed"):
         checkpoints.load(path)
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_models import build_tiny
 
 from fairseq_compat import UserError
+from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.serving import kept_graphs
 from fairseq_depthwise.serving.kept_graphs import VARIABLE, kept_folder
 
-Keep = Callable[..., Path]
+
+def keep(model: StackModel, about: object, make: Callable[[Path], None], say: Callable[[str], None] = print) -> Path:
+    """The folder that the opened one is."""
+    with kept_folder("graphs", [model], about, make, say) as folder:
+        return folder.resolve()
 
 
 @pytest.fixture
@@ -32,13 +40,13 @@ def test_graphs_are_made_once_for_what_they_depend_on(cache: Path) -> None:
         made.append(folder)
         write(folder)
 
-    folder = kept_folder("graphs", [model], "about", make, said.append)
+    folder = keep(model, "about", make, said.append)
     assert (folder / "part").read_bytes() == b"graph"
-    assert kept_folder("graphs", [model], "about", make, said.append) == folder
+    assert keep(model, "about", make, said.append) == folder
     assert len(made) == len(said) == 1
-    others = {kept_folder("graphs", [model], "other", make, said.append)}
+    others = {keep(model, "other", make, said.append)}
     next(model.parameters()).data[0, 0] += 1
-    others.add(kept_folder("graphs", [model], "about", make, said.append))
+    others.add(keep(model, "about", make, said.append))
     assert len(others | {folder}) == len(made) == 3
 
 
@@ -49,7 +57,7 @@ def test_what_fails_leaves_nothing(error: BaseException, cache: Path) -> None:
         raise error
 
     with pytest.raises((UserError, KeyboardInterrupt), match=r"no|^$"):
-        kept_folder("graphs", [build_tiny("sdt_transformer")], "about", make, print)
+        keep(build_tiny("sdt_transformer"), "about", make)
     assert list(cache.iterdir()) == []
 
 
@@ -58,24 +66,86 @@ def test_another_process_may_be_faster(cache: Path) -> None:
 
     def make(folder: Path) -> None:
         write(folder)
-        others.append(kept_folder("graphs", [model], "about", write, print))
+        others.append(keep(model, "about", write))
 
-    assert [kept_folder("graphs", [model], "about", make, print)] == others
+    assert [keep(model, "about", make)] == others
     assert list(cache.iterdir()) == others
 
 
-def test_a_folder_that_others_can_write_to_is_refused(cache: Path) -> None:
+#: What is wrong with a cache that was used before: a folder (or file), and what happens to it.
+HOSTILE: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "others write beside it": ("", lambda path: path.chmod(0o777)),
+    "others write above it": ("..", lambda path: path.chmod(0o777)),
+    "a group writes in it": ("fairseq-depthwise", lambda path: path.chmod(0o770)),
+    "others write in the folder of the kind": ("fairseq-depthwise/graphs", lambda path: path.chmod(0o777)),
+    "others write in the folder of a model": ("fairseq-depthwise/graphs/*", lambda path: path.chmod(0o777)),
+    "others write a file": ("fairseq-depthwise/graphs/*/part", lambda path: path.chmod(0o666)),
+    "a link above it": ("", lambda path: moved_behind_a_link(path)),
+    "a link to it": ("fairseq-depthwise/graphs", lambda path: moved_behind_a_link(path)),
+    "a link to the folder of a model": ("fairseq-depthwise/graphs/*", lambda path: moved_behind_a_link(path)),
+    "a link to a file": ("fairseq-depthwise/graphs/*/part", lambda path: moved_behind_a_link(path)),
+}
+
+
+def moved_behind_a_link(path: Path) -> None:
+    path.symlink_to(path.rename(f"{path}-moved"))
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_cache_that_others_can_write_to_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is in it would be run."""
+    cache, model = tmp_path / "above" / "cache", build_tiny("sdt_transformer")
+    monkeypatch.setenv(VARIABLE, str(cache))
+    before = os.umask(0o002)
+    keep(model, "about", write)
+    os.umask(before)
+    assert keep(model, "about", write).stat().st_mode & 0o077 == 0
+    place, change = HOSTILE[kind]
+    (path,) = cache.glob(place) if "*" in place else [(cache / place).resolve()]
+    change(path)
+    with pytest.raises(UserError, match=str(tmp_path)):
+        keep(model, "about", write)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("place", [".", "fairseq-depthwise/graphs", "fairseq-depthwise/graphs/*/part"])
+def test_a_cache_of_another_user_is_refused(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
     model = build_tiny("sdt_transformer")
-    kept_folder("graphs", [model], "about", write, print)
-    assert cache.stat().st_mode & 0o077 == 0
-    cache.chmod(0o777)
-    with pytest.raises(UserError, match=str(cache)):
-        kept_folder("graphs", [model], "about", write, print)
+    keep(model, "about", write)
+    (path,) = (tmp_path / "cache").glob(place) if "*" in place else [tmp_path / "cache" / place]
+    os.chown(path, 65534, 65534)
+    with pytest.raises(UserError, match=str(tmp_path)):
+        keep(model, "about", write)
+
+
+@pytest.mark.parametrize("moment", ["_key", "_opened"])
+def test_a_folder_that_is_exchanged_meanwhile_is_not_loaded(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, his, shared = (tmp_path / name for name in ("mine", "his", "shared"))
+    monkeypatch.setenv(VARIABLE, str(shared))
+    model, original = build_tiny("sdt_transformer"), getattr(kept_graphs, moment)
+    for place, content in ((his, b"his"), (mine, b"mine")):
+        keep(model, "about", lambda folder, content=content: (folder / "part").write_bytes(content))
+        shared.rename(place)
+    mine.rename(shared)
+
+    def exchanged(*given: Any) -> Any:
+        if not shared.is_symlink():
+            shared.rename(mine)
+            shared.symlink_to(his)
+        return original(*given)
+
+    monkeypatch.setattr(kept_graphs, moment, exchanged)
+    with pytest.raises(UserError, match=str(shared)):
+        keep(model, "about", write)
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
     with pytest.raises(UserError, match=VARIABLE):
-        kept_folder("graphs", [build_tiny("sdt_transformer")], "about", write, print)
+        keep(build_tiny("sdt_transformer"), "about", write)

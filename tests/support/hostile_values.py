@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 #: Each makes the file ``{witness}`` if it is evaluated; they reach Python in different ways.
 HOSTILE: dict[str, str] = {
@@ -25,3 +28,25 @@ HOSTILE: dict[str, str] = {
 def hostile(kind: str, witness: Path) -> str:
     """A value that makes ``witness`` when it is evaluated."""
     return HOSTILE[kind].format(witness=witness)
+
+
+class Reduced:
+    """Pickled as a call of a function, and what it returns is given a state."""
+
+    def __init__(self, *reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self) -> Any:
+        return self.reduced
+
+
+#: An array whose bytes NumPy takes for the address of an object as soon as it is copied, by the state of its dtype.
+FORGED_ARRAY = Reduced(
+    np.ones(1).__reduce__()[0],
+    (np.ndarray, (0,), b"b"),
+    (
+        1, (1,),
+        Reduced(np.dtype, ("f8", False, True), (3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 1)),
+        False, b"ABCDABCD",
+    ),
+)  # fmt: skip

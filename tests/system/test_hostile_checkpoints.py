@@ -118,7 +118,6 @@ def hostile_checkpoint(source: Path, path: Path, trap: Trap, place: str) -> Path
                 cfg[part].update({name: trap.value() for name in names})
                 cfg[part]["_target_"] = "os.system"
         cfg["common"]["user_dir"] = str(trap.plugin)
-        cfg["common"]["extra"] = "${oc.env:HOME}"
         cfg["task"]["user_dir"] = str(trap.plugin)
     torch.save(state, path)
     return path

@@ -136,7 +136,7 @@ def settings_in(kind: str, cfg: Any) -> dict[str, Any]:
     """Return the name, under ``kind``, and the options of the ``tokenizer`` or ``bpe`` in fairseq's configuration."""
     from omegaconf import OmegaConf
 
-    found = getattr(cfg, kind, None)
+    found = cfg.get(kind) if isinstance(cfg, Mapping) else getattr(cfg, kind, None)
     if isinstance(found, str) or found is None:
         return {kind: found} if found else {}
     found = vars(found) if isinstance(found, Namespace) else found

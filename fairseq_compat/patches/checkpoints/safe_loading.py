@@ -19,7 +19,7 @@ def adjust(module: Any) -> Iterator[None]:
     from fairseq_compat import checkpoints
 
     def load(file: IO[bytes], map_location: Any = "cpu") -> Any:
-        state = checkpoints.load(file, map_location)
+        state = checkpoints.load(file)
         checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
         return state
 

@@ -15,7 +15,7 @@ def adjust(module: Any) -> Iterator[None]:
     from fairseq_compat import checkpoints
 
     def load(file: Any, map_location: Any = None) -> Any:
-        return checkpoints.load(file, map_location)
+        return checkpoints.load(file)
 
     if hasattr(module, "torch"):
         module.torch = Overlay(module.torch, load=load)

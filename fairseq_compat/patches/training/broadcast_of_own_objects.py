@@ -2,7 +2,7 @@
 
 ``fairseq.distributed.utils`` broadcasts Python objects (the checkpoint, already read safely and turned into a
 configuration object) by ``torch.save`` and ``torch.load`` through memory. These bytes come from a process of the same
-run, never from a file, so they are loaded without the allow-list.
+run, never from a file, so they are loaded as they are.
 """
 
 from collections.abc import Iterator

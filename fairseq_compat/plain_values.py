@@ -1,0 +1,351 @@
+"""Reads files of ``torch.save`` as plain values and tensors of numbers, and builds nothing else.
+
+PyTorch's weights-only loading still calls functions of its own and sets states of objects as the file says; NumPy takes
+the bytes of an array for addresses where such a state says so. Here a pickle may name only what :data:`_NAMES` has,
+each of these checks what it is given, and tensors are looked up in the file's bytes. A text that omegaconf would
+interpolate, or that is an address in a network, is refused wherever it stands.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import pickle
+import re
+import sys
+import zipfile
+from argparse import Namespace
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import torch
+
+#: How files begin that ``torch.save`` writes since PyTorch 1.6.
+ARCHIVE = b"PK\x03\x04"
+
+#: What an older file has before the value: a number that tells the format, and its version.
+_OLD_FORMAT = (0x1950A86A20F9469CFC6C, 1001)
+
+#: Values of a tensor that may be views of fewer; a file of kilobytes can hold one of terabytes in this way.
+_MOST_REPEATED = 2**20
+
+#: Values in a file at most, however often each is repeated, and how deep they may be nested.
+_MOST_VALUES, _DEEPEST = 2**22, 50
+
+#: Addresses in a network, but for those at which fairseq's processes find each other and fairseq's own of subwords.
+_ADDRESS = re.compile(r"\s*(?!(tcp|env|file)://|https://dl\.fbaipublicfiles\.com/fairseq/)[a-z][\w+.-]*://", re.I)
+
+
+class RefusedError(ValueError):
+    """A file holds something else; the message is the end of a sentence about it."""
+
+
+def read(file: IO[bytes], *, mapped: bool = False) -> Any:
+    """Return what ``torch.save`` wrote, with all tensors on the CPU.
+
+    Args:
+        file: at its beginning.
+        mapped: leave the tensors in the file and read each when it is used; the file must be on a disk, and an archive.
+
+    Raises:
+        RefusedError: there is something in it that is neither a plain value nor a tensor of numbers.
+    """
+    is_archive = file.read(len(ARCHIVE)) == ARCHIVE
+    file.seek(0)
+    value = _read_archive(file, mapped) if is_archive else _read_old_format(file)
+    require_plain(value)
+    return value
+
+
+def require_plain(value: Any) -> None:
+    """Refuse texts that would be looked up elsewhere, and values that are too many or too deep.
+
+    Args:
+        value: containers of plain values; JSON in texts is looked through, too.
+
+    Raises:
+        RefusedError: there is such a text, or there are such values.
+    """
+    for option, text in _texts(value):
+        if "${" in text:
+            raise RefusedError(
+                f"its option {option} is {text[:60]!r}, which omegaconf would look up; give a plain value"
+            )
+        if _ADDRESS.match(text):
+            raise RefusedError(f"its option {option} is {text[:60]!r}; only files on this machine can be read")
+
+
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the texts in values, keys among them, each with the key that it stands under."""
+    waiting = [("", value, 0)]
+    seen = 0
+    while waiting:
+        option, value, depth = waiting.pop()
+        if isinstance(value, str):
+            yield option, value
+            if value.lstrip().startswith("{"):  # options of the model in a linearized one
+                with suppress(ValueError, RecursionError):
+                    waiting.append((option, json.loads(value), depth + 1))
+            continue
+        if isinstance(value, (dict, Namespace)):
+            items = (value if isinstance(value, dict) else vars(value)).items()
+            inside = [pair for key, held in items for pair in ((str(key), key), (str(key), held))]
+        elif isinstance(value, (list, tuple)):
+            inside = [(option, held) for held in value]
+        else:
+            continue
+        seen += len(inside)
+        if seen > _MOST_VALUES or depth > _DEEPEST:
+            raise RefusedError(f"it has more than {_MOST_VALUES:,} values, or more than {_DEEPEST} within each other")
+        waiting += [(name, held, depth + 1) for name, held in inside]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+class _Storage(NamedTuple):
+    """Numbers of one type, as bytes."""
+
+    dtype: torch.dtype
+    content: torch.UntypedStorage
+
+
+def _read_archive(file: IO[bytes], mapped: bool) -> Any:
+    size = file.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
+        members = {member.filename: member for member in archive.infolist()}
+    (folder,) = (name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl"))
+    # By the descriptor, so that it is the file that was checked, whatever has its name now.
+    whole = torch.UntypedStorage.from_file(f"/dev/fd/{file.fileno()}", False, size) if mapped else None
+    storages: dict[str, torch.UntypedStorage] = {}
+
+    def place(name: str) -> tuple[int, int]:
+        member = members[name]
+        if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
+            raise RefusedError(f"{name} in it is compressed, which torch.save never does")
+        file.seek(member.header_offset + 26)  # a local header is 30 bytes, and ends with the lengths of what follows
+        begin = file.tell() + 4 + sum(int.from_bytes(file.read(2), "little") for _ in range(2))
+        if begin + member.file_size > size:
+            raise RefusedError(f"{name} in it is longer than the file")
+        return begin, member.file_size
+
+    def content(name: str) -> bytes:
+        begin, length = place(name)
+        file.seek(begin)
+        return file.read(length)
+
+    def find(key: str, dtype: torch.dtype, values: int) -> torch.UntypedStorage:
+        if key not in storages:
+            begin, length = place(f"{folder}data/{key}")
+            if whole is not None and begin % 16 == 0:
+                storages[key] = whole[begin : begin + length]
+            else:
+                storages[key] = _filled(file, begin, length)
+            _require_truth_values(dtype, storages[key])
+        return storages[key]
+
+    if f"{folder}byteorder" in members and content(f"{folder}byteorder") != sys.byteorder.encode():
+        raise RefusedError(f"it was written by a machine of another byte order; this one is {sys.byteorder} endian")
+    return _Unpickler(io.BytesIO(content(f"{folder}data.pkl")), find).load()
+
+
+def _read_old_format(file: IO[bytes]) -> Any:
+    """Read five pickles in a row, and then the storages, each after its length."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    storages: dict[str, _Storage] = {}
+
+    def find(key: str, dtype: torch.dtype, values: int) -> torch.UntypedStorage:
+        if key not in storages:
+            if sum(storage.content.nbytes() for storage in storages.values()) + values * dtype.itemsize > size:
+                raise EOFError("it is truncated")
+            storages[key] = _Storage(dtype, torch.UntypedStorage(values * dtype.itemsize))
+        return storages[key].content
+
+    mark, version, _, value, keys = (_Unpickler(file, find).load() for _ in range(5))
+    if (mark, version) != _OLD_FORMAT:
+        raise RefusedError("it is no file of torch.save")
+    for key in keys:
+        dtype, storage = storages[key]
+        if int.from_bytes(file.read(8), "little") * dtype.itemsize != storage.nbytes():
+            raise RefusedError(f"its storage {key} has another length than its tensors")
+        storage.copy_(_filled(file, file.tell(), storage.nbytes()))
+        _require_truth_values(dtype, storage)
+    return value
+
+
+def _filled(file: IO[bytes], begin: int, length: int) -> torch.UntypedStorage:
+    read = torch.empty(length, dtype=torch.uint8)
+    file.seek(begin)
+    if length and file.readinto(read.numpy()) != length:  # type: ignore[attr-defined]  # files and bytes have it
+        raise EOFError("it is truncated")
+    return read.untyped_storage()
+
+
+def _require_truth_values(dtype: torch.dtype, content: torch.UntypedStorage) -> None:
+    """Refuse other bytes than 0 and 1 for true and false: PyTorch counts with them."""
+    if dtype is torch.bool and (torch.empty(0, dtype=torch.uint8).set_(content) > 1).any():
+        raise RefusedError("it has truth values that are neither true nor false")
+
+
+# --- what a pickle may name ------------------------------------------------------------------------------------------
+
+
+def _tensor(storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_unused: Any) -> Any:
+    numbers = (offset, *size, *stride)
+    if not isinstance(storage, _Storage) or len(size) != len(stride) or len(size) > 16:
+        raise RefusedError("it has a tensor of nothing")
+    if any(type(number) is not int or not 0 <= number < 2**48 for number in numbers):
+        raise RefusedError(f"it has a tensor of the shape {size} at {offset} with the strides {stride}")
+    values, stored = math.prod(size), storage.content.nbytes() // storage.dtype.itemsize
+    last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) if values else 0
+    if (values and last >= stored) or values > max(stored, _MOST_REPEATED):
+        raise RefusedError(f"it has a tensor of {values:,} values, of which the file holds {stored:,}")
+    return torch.empty(0, dtype=storage.dtype).set_(storage.content, offset if values else 0, size, stride)
+
+
+def _parameter(tensor: torch.Tensor, *_unused: Any) -> torch.Tensor:
+    return tensor
+
+
+def _bytes(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise RefusedError(f"it has text in {encoding!r}")
+    return text.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+    return b""
+
+
+def _dtype(letters: str, *_unused: Any) -> np.dtype[Any]:
+    if letters not in _DTYPES:
+        raise RefusedError(f"it has NumPy values of the type {letters!r}")
+    return _DTYPES[letters]
+
+
+def _empty_array(*_unused: Any) -> np.ndarray[Any, Any]:
+    return np.ndarray.__new__(np.ndarray, (0,), "b")
+
+
+def _number(dtype: np.dtype[Any], content: bytes) -> Any:
+    return _array_of(dtype, (), content).item()
+
+
+def _array_of(dtype: Any, shape: Any, content: Any) -> np.ndarray[Any, Any]:
+    if not isinstance(dtype, np.dtype) or type(content) is not bytes or (dtype.kind == "b" and content.strip(b"\0\1")):
+        raise RefusedError("it has NumPy values that are no numbers")
+    return np.frombuffer(content, dtype).reshape(shape)
+
+
+#: NumPy's types of numbers, by how their pickles name them: truth values, integers, floats.
+_DTYPES = {np.dtype(letter).str[1:]: np.dtype(letter) for letter in "?bhilqBHILQefd"}
+
+_NUMBERS = {
+    "Bool": torch.bool, "Byte": torch.uint8, "Char": torch.int8, "Short": torch.int16, "Int": torch.int32,
+    "Long": torch.int64, "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32,
+    "Double": torch.float64,
+}  # fmt: skip
+
+_CALLED: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": OrderedDict,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_parameter": _parameter,
+    "_codecs.encode": _bytes,  # how bytes are written
+    "__builtin__.bytes": _no_bytes,
+    "numpy.dtype": _dtype,
+    **{f"numpy.{core}.multiarray._reconstruct": _empty_array for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _number for core in ("core", "_core")},
+}
+
+#: What a pickle may name, under the names of NumPy 1 and 2.
+_NAMES: dict[str, Any] = {
+    **_CALLED,
+    "argparse.Namespace": Namespace,
+    "numpy.ndarray": "numpy.ndarray",  # what _reconstruct is told
+    **{f"torch.{name}Storage": dtype for name, dtype in _NUMBERS.items()},
+}
+
+#: The instructions that ``torch.save`` writes; Python has more.
+_INSTRUCTIONS = (
+    "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINSTRING "
+    "EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS "
+    "BINPUT LONG_BINPUT BINGET LONG_BINGET GLOBAL BINPERSID REDUCE NEWOBJ BUILD"
+)
+
+
+class _Instructions(dict[int, Any]):
+    def __missing__(self, code: int) -> Any:
+        raise RefusedError(f"its pickle has the instruction {bytes([code])!r}, which torch.save does not write")
+
+
+class _Unpickler(pickle._Unpickler):
+    """Python's own, with fewer instructions; those that make, call or change an object check which.
+
+    Args:
+        file: at the beginning of a pickle.
+        find: returns the bytes of a storage, given its key, type and number of values.
+    """
+
+    stack: list[Any]
+    append: Callable[[Any], None]
+
+    def __init__(self, file: IO[bytes], find: Callable[[str, torch.dtype, int], torch.UntypedStorage]) -> None:
+        super().__init__(file, encoding="utf-8")
+        self._find = find
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (known := _NAMES.get(f"{module}.{name}")) is None:
+            raise RefusedError(f"its pickle names {module}.{name}, and loading it could run code")
+        return known
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        kind, dtype, key, _, values, *view = pid
+        if kind != "storage" or not isinstance(dtype, torch.dtype) or type(values) is not int or any(view):
+            raise RefusedError("it has a storage of no numbers")
+        if type(key) is not str or not 0 <= values < 2**48:
+            raise RefusedError(f"it has a storage of {values} numbers")
+        return _Storage(dtype, self._find(key, dtype, values))
+
+    def load_reduce(self) -> None:
+        arguments, function = self.stack.pop(), self.stack[-1]
+        if not any(function is known for known in _CALLED.values()) or type(arguments) is not tuple:
+            raise RefusedError("its pickle calls what is no function")
+        self.stack[-1] = function(*arguments)
+
+    def load_newobj(self) -> None:
+        arguments, kind = self.stack.pop(), self.stack.pop()
+        if kind is not Namespace or type(arguments) is not tuple or arguments:
+            raise RefusedError("its pickle makes an object of no class")
+        self.append(Namespace())
+
+    def load_build(self) -> None:
+        state, built = self.stack.pop(), self.stack[-1]
+        if type(built) is Namespace:
+            if any(type(name) is not str or name.startswith("__") for name in state):
+                raise RefusedError("it has options whose names are no names")
+            vars(built).update(state)
+        elif type(built) is np.ndarray:
+            _, shape, dtype, by_columns, content = state
+            array = _array_of(dtype, shape, content)
+            built.__setstate__((1, array.shape, array.dtype, bool(by_columns), content))  # type: ignore[arg-type]
+        elif isinstance(built, np.dtype):
+            if state[1] not in ("<", "|"):
+                raise RefusedError(f"it has NumPy values of the byte order {state[1]!r}")
+        elif type(built) is not OrderedDict:  # what hangs on one is of use for no model of fairseq
+            raise RefusedError(f"its pickle sets the state of a {type(built).__name__}")
+
+
+_Unpickler.dispatch = _Instructions(
+    {
+        code: getattr(_Unpickler, pickle._Unpickler.dispatch[code].__name__)
+        for name in _INSTRUCTIONS.split()
+        for code in getattr(pickle, name)
+    }
+)
