@@ -54,8 +54,12 @@ def read(file: IO[bytes], *, mapped: bool = False) -> Any:
 
     Raises:
         RefusedError: there is something in it that is neither a plain value nor a tensor of numbers.
+        Exception: it is damaged, or was not written by ``torch.save``.
     """
-    is_archive = file.read(len(ARCHIVE)) == ARCHIVE
+    begin = file.read(len(ARCHIVE))
+    is_archive = begin == ARCHIVE
+    if not is_archive and not begin.startswith(pickle.PROTO):
+        raise ValueError("no pickle")
     file.seek(0)
     value = _read_archive(file, mapped) if is_archive else _read_old_format(file)
     require_plain(value)

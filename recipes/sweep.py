@@ -43,7 +43,7 @@ from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import recorded_versions
-from fairseq_depthwise.evaluation.checkpoint_summary import summarize
+from fairseq_depthwise.evaluation.checkpoint_summary import CheckpointSummary, summarize
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.sentence_counts import bootstrap_interval, count_sentences, from_text, to_text
 from fairseq_depthwise.evaluation.translations import read_lines
@@ -53,6 +53,7 @@ from recipes import RECIPES, system_of
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 HERE = Path(__file__).resolve().parent
 PLANS = HERE / "plans"
+LAST = "checkpoints/checkpoint_last.pt"
 RESULTS = HERE.parent / "docs" / "records" / "protocol"
 
 
@@ -72,12 +73,7 @@ class Run:
 
 
 class Plan:
-    """A plan and the results that it has so far.
-
-    Args:
-        path: of the TOML file.
-        results: folder of all plans' results.
-    """
+    """A plan, from its TOML file, and the results that it has so far in the folder of all plans' results."""
 
     def __init__(self, path: Path, results: Path) -> None:
         self.content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -156,7 +152,8 @@ class Plan:
 
 def loss_of(result: Mapping[str, Any]) -> float:
     """Return the validation loss at the end; infinite for a training that ended with an error."""
-    return math.inf if "failed" in result else float(result["valid"][-1][1])
+    loss = math.inf if "failed" in result else float(result["valid"][-1][1])
+    return loss if math.isfinite(loss) else math.inf
 
 
 class Sweep:
@@ -211,24 +208,27 @@ class Sweep:
     def train_one(self, plan: Plan, run: Run, place: int) -> None:
         """Train, or go on with a training, and write its result."""
         work = self.work / plan.recipe
-        folder = work / "protocol" / run.name
+        folder = work / "protocol" / plan.digest / run.name
         folder.mkdir(parents=True, exist_ok=True)
-        last = folder / "checkpoints" / "checkpoint_last.pt"
-        before = checkpoints.updates_in(checkpoints.load_checkpoint(last, mapped=True)) if last.exists() else 0
+        before = _summary(folder).updates if (folder / LAST).exists() else 0
         say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name} from update {before}")
         gpu = {"CUDA_VISIBLE_DEVICES": str(place % self.gpus)} if self.gpus else {}
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **gpu}
-        chosen = run if run.values else plan.best(run.system)
-        values = dict(chosen.values or ()) if chosen else {}
-        status, seconds = self.run(plan.command(run, values, work, folder, bool(gpu)), folder, environment)
-        if self.ended or not 0 <= status < 128:
-            raise UserError(f"{plan.recipe}/{run.name} was ended by a signal; the same command goes on")
+        values = dict((run if run.values else plan.best(run.system) or run).values or ())
+        command = plan.command(run, values, work, folder, bool(gpu))
         described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True)
         result: dict[str, Any] = {"plan": plan.digest, "system": run.system, "seed": run.seed, "values": values}
         result |= {"commit": described.stdout.strip(), "versions": recorded_versions(), "from_update": before}
+        result["command"] = " ".join(command[3:]).replace(str(self.work), "WORK")
+        status, seconds = self.run(command, folder, environment)
         result |= {"processor": processor_facts().get("model name"), "seconds": round(seconds, 1), "gpus": self.gpus}
+        if self.ended:
+            return
         if status:
-            result["failed"] = (folder / "output.log").read_text(errors="replace").strip().splitlines()[-1][:300]
+            last_line = (folder / "output.log").read_text(errors="replace").strip().rpartition("\n")[2][:300]
+            if "training stopped: " not in last_line:  # a loss that is no number is a result, a full disk is none
+                raise UserError(f"{plan.recipe}/{run.name} has status {status}; the same command goes on: {last_line}")
+            result["failed"] = last_line
         else:
             result |= measured(folder)
             if run.values is None:
@@ -244,7 +244,7 @@ class Sweep:
         """Run a command that a signal to the sweep ends; return its status and the processor's seconds."""
         with self.starting, (folder / "output.log").open("ab") as log:
             if self.ended:
-                return -self.ended, 0.0
+                return 0, 0.0
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 pass_fds=(self.lock.fileno(),),  # so that it is held as long as the training runs
@@ -263,7 +263,7 @@ class Sweep:
         """Translate the test sets with the last checkpoint, and score them each and together."""
         source, target = languages_of(work / "data-bin")
         bleu, chrf = TranslationMetric("sacrebleu"), TranslationMetric("chrf")
-        command = [sys.executable, "-m", "fairseq_depthwise", "translate", f"{folder}/checkpoints/checkpoint_last.pt"]
+        command = [sys.executable, "-m", "fairseq_depthwise", "translate", f"{folder}/{LAST}"]
         command += ["--beam", str(plan.content["beam"]), "--lenpen", str(plan.content["lenpen"]), "--force"]
         scores: dict[str, float] = {}
         translations, references = [], []
@@ -311,10 +311,12 @@ def measured(folder: Path) -> dict[str, Any]:
         for subset, found in losses.items():
             if f"{subset}_nll_loss" in entry:
                 found[int(entry[f"{subset}_num_updates"])] = float(entry[f"{subset}_nll_loss"])
-    last = str(folder / "checkpoints" / "checkpoint_last.pt")
-    summary = summarize(checkpoints.load_checkpoint(last, mapped=True), last)
-    about = {"parameters": summary.parameters, "updates": summary.updates}
-    return {**about, "valid": sorted(losses["valid"].items()), "seen": sorted(losses["valid1"].items())}
+    curves = {name: sorted(losses[subset].items()) for name, subset in (("valid", "valid"), ("seen", "valid1"))}
+    return {"parameters": _summary(folder).parameters, "updates": _summary(folder).updates, **curves}
+
+
+def _summary(folder: Path) -> CheckpointSummary:
+    return summarize(checkpoints.load_checkpoint(folder / LAST, mapped=True), str(folder / LAST))
 
 
 def tables_of(plan: Plan) -> dict[str, str]:
@@ -338,8 +340,7 @@ def _final(plan: Plan) -> str:
     lines = [["system", "parameters", *plan.axes, "seeds", "validation loss", "training sentences", metric, "chrf",
               "minutes"]]  # fmt: skip
     for system in plan.systems:
-        found = list(_finals(plan, system).values())
-        if not found:
+        if not (found := list(_finals(plan, system).values())):
             continue
         minutes = [result["seconds"] / 60 for result in found if not result["from_update"]]  # the others were stopped
         columns = [[loss_of(result) for result in found], [result["seen"][-1][1] for result in found]]
@@ -352,29 +353,27 @@ def _final(plan: Plan) -> str:
 
 def _finals(plan: Plan, system: str) -> dict[int, dict[str, Any]]:
     """Return the results of a system's final trainings by seed."""
-    found = {seed: plan.result(Run(system, seed)) for seed in plan.content["seeds"]}
-    return {seed: result for seed, result in found.items() if result is not None and "failed" not in result}
+    found = {seed: plan.result(Run(system, seed)) or {"failed": ""} for seed in plan.content["seeds"]}
+    return {seed: result for seed, result in found.items() if "failed" not in result}
 
 
 def primary(plan: Plan) -> str:
-    """Return the plan's primary comparison in words: paired differences, Student's interval, and a bootstrap."""
+    """Return the plan's primary comparison in words, when all of its trainings have ended."""
     chosen = plan.content["primary"]
     system, base = (_finals(plan, chosen[which]) for which in ("system", "base"))
     seeds = [seed for seed in system if seed in base]
-    if len(seeds) < 2:
+    if len(seeds) < len(plan.content["seeds"]):
         return "\n"
     differences = [system[seed]["scores"][chosen["metric"]] - base[seed]["scores"][chosen["metric"]] for seed in seeds]
     counts = ([from_text(side[seed]["sentences"]) for seed in seeds] for side in (system, base))
     low, high = ttest_1samp(differences, 0).confidence_interval(0.95)
     from_, to = bootstrap_interval(TranslationMetric(chosen["metric"]), *counts)
-    complete = len(seeds) == len(plan.content["seeds"])
     verdict = "supported" if low > 0 else "not reproduced" if high < 0 else "undecided"
     each = ", ".join(f"{difference:+.2f}" for difference in differences)
     return (
         f"\n`{chosen['system']}` against `{chosen['base']}`, {chosen['metric']}, seed by seed: {each}. Mean "
         f"{fmean(differences):+.2f}; 95 % interval over seeds {low:+.2f} to {high:+.2f} (Student), over seeds and "
-        f"sentences {from_:+.2f} to {to:+.2f} (bootstrap). "
-        + (f"By the first: {verdict} at this size.\n" if complete else "Not all seeds have ended.\n")
+        f"sentences {from_:+.2f} to {to:+.2f} (bootstrap). By the first: {verdict} at this size.\n"
     )
 
 

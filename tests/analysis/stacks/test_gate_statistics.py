@@ -160,9 +160,11 @@ def test_cells_that_do_not_show_their_gates(
         loaded.model.make_generation_fast_()
     else:
         # Compiling takes long; what the kernels compute is compared with the readable cell elsewhere.
-        def run(kernel: str, joined: Tensor, cell: Tensor, gates: Any, net: Any, eps: float) -> DepthwiseState:
+        def run(
+            kernel: str, joined: Tensor, skipped: Tensor | None, cell: Tensor, gates: Any, net: Any, eps: float
+        ) -> DepthwiseState:
             fused.append(kernel)
-            return depthwise_cell._update(gates(joined), net(joined), DepthwiseState(cell, cell))
+            return depthwise_cell._update(gates(joined), net(joined), skipped, DepthwiseState(cell, cell))
 
         monkeypatch.setattr(depthwise_cell, "choose_kernel", lambda *_, **__: "compile")
         monkeypatch.setattr(depthwise_cell, "run_fused", run)

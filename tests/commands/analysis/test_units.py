@@ -172,7 +172,7 @@ def test_figures_without_matplotlib(
         ("{mute} --data {folder}", "{folder}/dict.src.txt"),
         ("{other} --data {data}", "{other} holds a model of the architecture sdt_transformer"),
         ("{mute} {single} --data {data}", "{single} has one unit"),
-        ("{mute} --data {larger}", "--data {larger}: the source dictionary has 14"),
+        ("{mute} --data {larger}", "{mute} does not fit its own options or --data {larger}"),
         ("{mute} --data {data} --layer 1", "--layer is for --attention-output"),
         ("{mute} --data {data} --sentence a", "--sentence is for --attention-output"),
         ("{drawn} --sentence LONG", "--sentence has 302 tokens"),
