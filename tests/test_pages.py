@@ -11,8 +11,13 @@ ROOT = Path(__file__).parents[1]
 PAGES = [page for folder in ("", "docs/", "examples/**/", "recipes/**/") for page in sorted(ROOT.glob(f"{folder}*.md"))]
 TOPS = ("benchmarks", "docs", "examples", "fairseq_compat", "fairseq_depthwise", "recipes", "tests", "tools")
 FILES = {str(path) for pattern in ("*", *(f"{top}/**/*" for top in TOPS)) for path in ROOT.glob(pattern)}
-#: Of another project, of a training's folder, of the history.
-ELSEWHERE = {"hplstm/hfn.py", "commands.sh", "tensorboard/", "examples/grammar/make_corpus.py"}
+#: Of a training's folder, of the history, and of the papers' authors' programs.
+ELSEWHERE = {
+    "commands.sh", "tensorboard/", "examples/grammar/make_corpus.py", "hplstm/hfn.py", "modules/hplstm/hfn.py",
+    "modules/base.py", "modules/rnncells.py", "cnfg/", "utils/init/base.py", "encoders/transformer_boost.py",
+    "onmt/decoders/transformer_boost.py", "modules/multi_headed_attn.py", "modules/position_ffn.py", "utils.py",
+    "models/sdt_transformer.py", "trainer.py", "modules/layer_history.py", "modules/relative_multihead_attention.py",
+}  # fmt: skip
 
 
 def anchors(page: Path) -> set[str]:

@@ -46,8 +46,10 @@ def test_the_interval_holds_the_differences_of_seeds_and_sentences() -> None:
     low, high = bootstrap_interval(metric, [good] * 3, [bad] * 3, samples=200)
     assert low < difference < high
     # Seeds that differ make it wider than sentences alone do, and swapped systems turn it around.
-    wide = bootstrap_interval(metric, [good, bad, good], [bad, good, bad], samples=200)
-    assert wide[1] - wide[0] > 1.5 * (high - low)
+    perfect = count_sentences(metric, reference, reference)
+    low_of_one, high_of_one = bootstrap_interval(metric, [perfect] * 3, [bad] * 3, samples=200)
+    wide = bootstrap_interval(metric, [perfect, bad, perfect], [bad, perfect, bad], samples=200)
+    assert wide[1] - wide[0] > 2 * (high_of_one - low_of_one)
     assert bootstrap_interval(metric, [bad] * 3, [good] * 3, samples=200) == pytest.approx((-high, -low))
     assert bootstrap_interval(metric, [good], [good], samples=9) == (0, 0)
 

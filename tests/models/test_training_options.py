@@ -199,8 +199,10 @@ def logged(model: FairseqEncoderDecoderModel) -> dict[str, float]:
 def test_gates_and_cells_are_logged_in_training(merge: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel shows no gates; this one stands in for those that take long to compile."""
 
-    def run(kernel: str, joined: Tensor, cell: Tensor, gates: Any, net: Any, eps: float) -> DepthwiseState:
-        return depthwise_cell._update(gates(joined), net(joined), DepthwiseState(cell, cell))
+    def run(
+        kernel: str, joined: Tensor, skipped: Tensor | None, cell: Tensor, gates: Any, net: Any, eps: float
+    ) -> DepthwiseState:
+        return depthwise_cell._update(gates(joined), net(joined), skipped, DepthwiseState(cell, cell))
 
     monkeypatch.setattr(depthwise_cell, "choose_kernel", lambda *_, **__: kernel)
     monkeypatch.setattr(depthwise_cell, "run_fused", run)

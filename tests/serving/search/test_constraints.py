@@ -195,7 +195,7 @@ def test_refused(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     task, (model,) = translator._task, translator.models
     folder = ExportedFolder(
         "folder", EagerGraphs([model], in_place=False), task, [], [task.source_dictionary.eos()],
-        task.target_dictionary.eos(), (), (99, 99), translator._task.cfg,
+        task.target_dictionary.eos(), (), (99, 99), translator._task.cfg, {},
     )  # fmt: skip
     monkeypatch.setattr(loaded_translator, "is_exported", lambda path: True)
     monkeypatch.setattr(loaded_translator, "load_exported", lambda path: folder)
