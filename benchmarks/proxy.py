@@ -4,7 +4,7 @@
 
 Multi30k English-German through fairseq's trainer, 4 + 4 layers, float32, one thread. WORK/short and WORK/long are
 folders of ``recipes/multi30k/prepare.sh`` with MERGES=1000 and MERGES=4000. What is in the record is not trained again.
-No test set is read. Forms that needed other code are in the record, with the commit that had it.
+No test set is read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -90,6 +91,8 @@ def train(name: str, work: Path) -> dict[str, Any]:
     shape += [f"--{side}={inner}" for side in sides]
     log = work / f"{name}.log"
     log.unlink(missing_ok=True)
+    shutil.rmtree(work / name, ignore_errors=True)  # what a training that was stopped has left: its log is gone
+    commit = subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
     command = [sys.executable, "-m", "fairseq_depthwise", "train", str(work / size / "data"), "--cpu", *shape]
     command += ["--share-all-embeddings", "--dropout", "0.3", "--attention-dropout", "0", "--activation-dropout", "0"]
     command += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9", "--clip-norm", "0"]
@@ -106,14 +109,13 @@ def train(name: str, work: Path) -> dict[str, Any]:
         for subset, losses in found.items():
             if f"{subset}_nll_loss" in entry:
                 losses.append([int(entry[f"{subset}_num_updates"]), float(entry[f"{subset}_nll_loss"])])
-    commit = subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
     return {"options": SYSTEMS[system], "valid": found["valid"], "seen": found["valid1"], "commit": commit}
 
 
 def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Train what is missing, and write the record after each."""
     record = read_record(options.records, "proxy") or {"runs": {}}
-    record["setup"] = setup_of("proxy", given)
+    record["setup"] = setup_of("proxy", given) | {"threads": 1}  # of each training
     for size in SIZES:
         prepare(options.work / size)
 
