@@ -37,8 +37,8 @@ _MOST_REPEATED = 2**20
 #: Values in a file at most, however often each is repeated, and how deep they may be nested.
 _MOST_VALUES, _DEEPEST = 2**22, 50
 
-#: Addresses in a network, but for those at which fairseq's processes find each other and fairseq's own of subwords.
-_ADDRESS = re.compile(r"\s*(?!(tcp|env|file)://|https://dl\.fbaipublicfiles\.com/fairseq/)[a-z][\w+.-]*://", re.I)
+#: Addresses in a network, but for those of logging (ext), those at which processes find each other, and fairseq's own.
+_ADDRESS = re.compile(r"\s*(?!(tcp|env|file|ext)://|https://dl\.fbaipublicfiles\.com/fairseq/)[a-z][\w+.-]*://", re.I)
 
 
 class RefusedError(ValueError):

@@ -44,7 +44,8 @@ def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
         assert 0 < runs[0]["p"] <= 1
         assert "baseline" not in runs[1]
         mean = sum(run["score"] for run in runs) / 2
-        [row] = [line.split() for line in printed.split("\n") if line.split()[:2] == [metric, "mean"]]
+        # A table for each test set, that of TEST first.
+        row, *_ = [line.split() for line in printed.split("\n") if line.split()[:2] == [metric, "mean"]]
         assert row[2] == f"{mean:.2f}"
         assert row[3] == "+-"
     first, second = (
