@@ -299,6 +299,7 @@ def _damage(file: IO[bytes]) -> str | None:
     size = file.seek(0, os.SEEK_END)
     try:
         with zipfile.ZipFile(file) as archive:
+            plain_values.require_apart(archive.infolist(), size)
             for member in archive.infolist():
                 try:
                     with archive.open(member) as content:
@@ -306,6 +307,8 @@ def _damage(file: IO[bytes]) -> str | None:
                             pass
                 except Exception:  # of a wrong checksum, or name, or flag, or place in the file
                     return f"damaged: the checksum of {member.filename} is not that of its bytes"
+    except plain_values.RefusedError as error:
+        return f"refused: {error}"
     except Exception:
         return f"truncated or damaged ({size} bytes are there, and the archive has no readable end)"
     return None

@@ -18,7 +18,7 @@ import sys
 import zipfile
 from argparse import Namespace
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
@@ -87,10 +87,13 @@ def require_plain(value: Any) -> None:
 def _texts(value: Any) -> Iterator[tuple[str, str]]:
     """Yield the texts in values, keys among them, each with the key that it stands under."""
     waiting = [("", value, 0)]
-    seen = 0
+    seen, texts = 0, set()
     while waiting:
         option, value, depth = waiting.pop()
         if isinstance(value, str):
+            if value in texts:  # a long one can be named a million times
+                continue
+            texts.add(value)
             yield option, value
             if value.lstrip().startswith("{"):  # options of the model in a linearized one
                 with suppress(ValueError, RecursionError):
@@ -122,11 +125,12 @@ class _Storage(NamedTuple):
 def _read_archive(file: IO[bytes], mapped: bool) -> Any:
     size = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
+        require_apart(archive.infolist(), size)
         members = {member.filename: member for member in archive.infolist()}
     (folder,) = (name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl"))
     # By the descriptor, so that it is the file that was checked, whatever has its name now.
     whole = torch.UntypedStorage.from_file(f"/dev/fd/{file.fileno()}", False, size) if mapped else None
-    storages: dict[str, torch.UntypedStorage] = {}
+    storages: dict[str, _Storage] = {}
 
     def place(name: str) -> tuple[int, int]:
         member = members[name]
@@ -143,19 +147,24 @@ def _read_archive(file: IO[bytes], mapped: bool) -> Any:
         file.seek(begin)
         return file.read(length)
 
-    def find(key: str, dtype: torch.dtype, values: int) -> torch.UntypedStorage:
+    def find(key: str, dtype: torch.dtype, values: int) -> _Storage:
         if key not in storages:
             begin, length = place(f"{folder}data/{key}")
-            if whole is not None and begin % 16 == 0:
-                storages[key] = whole[begin : begin + length]
-            else:
-                storages[key] = _filled(file, begin, length)
-            _require_truth_values(dtype, storages[key])
+            in_place = whole if begin % 16 == 0 else None
+            held = _filled(file, begin, length) if in_place is None else in_place[begin : begin + length]
+            _require_truth_values(dtype, held)
+            storages[key] = _Storage(dtype, held)
         return storages[key]
 
     if f"{folder}byteorder" in members and content(f"{folder}byteorder") != sys.byteorder.encode():
         raise RefusedError(f"it was written by a machine of another byte order; this one is {sys.byteorder} endian")
     return _Unpickler(io.BytesIO(content(f"{folder}data.pkl")), find).load()
+
+
+def require_apart(members: Iterable[zipfile.ZipInfo], size: int) -> None:
+    """Refuse members of an archive that are larger together than the file, as those that lie in each other."""
+    if sum(member.file_size for member in members) > size:
+        raise RefusedError("what is in it is larger than the file, which torch.save never writes")
 
 
 def _read_old_format(file: IO[bytes]) -> Any:
@@ -164,12 +173,12 @@ def _read_old_format(file: IO[bytes]) -> Any:
     file.seek(0)
     storages: dict[str, _Storage] = {}
 
-    def find(key: str, dtype: torch.dtype, values: int) -> torch.UntypedStorage:
+    def find(key: str, dtype: torch.dtype, values: int) -> _Storage:
         if key not in storages:
             if sum(storage.content.nbytes() for storage in storages.values()) + values * dtype.itemsize > size:
                 raise EOFError("it is truncated")
             storages[key] = _Storage(dtype, torch.UntypedStorage(values * dtype.itemsize))
-        return storages[key].content
+        return storages[key]
 
     mark, version, _, value, keys = (_Unpickler(file, find).load() for _ in range(5))
     if (mark, version) != _OLD_FORMAT:
@@ -200,12 +209,23 @@ def _require_truth_values(dtype: torch.dtype, content: torch.UntypedStorage) -> 
 # --- what a pickle may name ------------------------------------------------------------------------------------------
 
 
+def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
+    _require_keys([key for key, _ in pairs])  # as Python 2 writes them
+    return OrderedDict(pairs)
+
+
+def _require_keys(keys: list[Any]) -> None:
+    """Refuse tuples, whose hash takes forever where they share others, and the process with it where they are deep."""
+    if any(type(key) not in (str, int, float, bool, type(None)) for key in keys):
+        raise RefusedError("it has a dictionary whose keys are neither texts nor numbers")
+
+
 def _tensor(storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_unused: Any) -> Any:
     numbers = (offset, *size, *stride)
     if not isinstance(storage, _Storage) or len(size) != len(stride) or len(size) > 16:
         raise RefusedError("it has a tensor of nothing")
     if any(type(number) is not int or not 0 <= number < 2**48 for number in numbers):
-        raise RefusedError(f"it has a tensor of the shape {size} at {offset} with the strides {stride}")
+        raise RefusedError("it has a tensor of a shape, an offset or strides that no tensor has")
     values, stored = math.prod(size), storage.content.nbytes() // storage.dtype.itemsize
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) if values else 0
     if (values and last >= stored) or values > max(stored, _MOST_REPEATED):
@@ -219,7 +239,7 @@ def _parameter(tensor: torch.Tensor, *_unused: Any) -> torch.Tensor:
 
 def _bytes(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
-        raise RefusedError(f"it has text in {encoding!r}")
+        raise RefusedError("it has bytes in another encoding than latin1")
     return text.encode("latin1")
 
 
@@ -228,8 +248,8 @@ def _no_bytes() -> bytes:
 
 
 def _dtype(letters: str, *_unused: Any) -> np.dtype[Any]:
-    if letters not in _DTYPES:
-        raise RefusedError(f"it has NumPy values of the type {letters!r}")
+    if type(letters) is not str or letters not in _DTYPES:
+        raise RefusedError("it has NumPy values of a type that is no number")
     return _DTYPES[letters]
 
 
@@ -257,7 +277,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 _CALLED: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": OrderedDict,
+    "collections.OrderedDict": _ordered,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_parameter": _parameter,
@@ -294,13 +314,14 @@ class _Unpickler(pickle._Unpickler):
 
     Args:
         file: at the beginning of a pickle.
-        find: returns the bytes of a storage, given its key, type and number of values.
+        find: returns a storage, given its key, type and number of values.
     """
 
     stack: list[Any]
     append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
 
-    def __init__(self, file: IO[bytes], find: Callable[[str, torch.dtype, int], torch.UntypedStorage]) -> None:
+    def __init__(self, file: IO[bytes], find: Callable[[str, torch.dtype, int], _Storage]) -> None:
         super().__init__(file, encoding="utf-8")
         self._find = find
 
@@ -315,7 +336,10 @@ class _Unpickler(pickle._Unpickler):
             raise RefusedError("it has a storage of no numbers")
         if type(key) is not str or not 0 <= values < 2**48:
             raise RefusedError(f"it has a storage of {values} numbers")
-        return _Storage(dtype, self._find(key, dtype, values))
+        storage = self._find(key, dtype, values)
+        if storage.dtype is not dtype:  # truth values were looked at as what they were first
+            raise RefusedError(f"its storage {key[:60]} is of two types")
+        return storage
 
     def load_reduce(self) -> None:
         arguments, function = self.stack.pop(), self.stack[-1]
@@ -329,6 +353,30 @@ class _Unpickler(pickle._Unpickler):
             raise RefusedError("its pickle makes an object of no class")
         self.append(Namespace())
 
+    def load_append(self) -> None:
+        self._extend([self.stack.pop()])
+
+    def load_appends(self) -> None:
+        self._extend(self.pop_mark())
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._update([key, value])
+
+    def load_setitems(self) -> None:
+        self._update(self.pop_mark())
+
+    def _extend(self, items: list[Any]) -> None:
+        if type(self.stack[-1]) is not list:
+            raise RefusedError("its pickle appends to what is no list")
+        self.stack[-1].extend(items)
+
+    def _update(self, items: list[Any]) -> None:
+        if not isinstance(self.stack[-1], dict):
+            raise RefusedError("its pickle sets an item of what is no dictionary")
+        _require_keys(items[::2])
+        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
     def load_build(self) -> None:
         state, built = self.stack.pop(), self.stack[-1]
         if type(built) is Namespace:
@@ -341,7 +389,7 @@ class _Unpickler(pickle._Unpickler):
             built.__setstate__((1, array.shape, array.dtype, bool(by_columns), content))  # type: ignore[arg-type]
         elif isinstance(built, np.dtype):
             if state[1] not in ("<", "|"):
-                raise RefusedError(f"it has NumPy values of the byte order {state[1]!r}")
+                raise RefusedError("it has NumPy values of another byte order")
         elif type(built) is not OrderedDict:  # what hangs on one is of use for no model of fairseq
             raise RefusedError(f"its pickle sets the state of a {type(built).__name__}")
 

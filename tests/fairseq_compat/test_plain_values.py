@@ -5,6 +5,7 @@ from __future__ import annotations
 import _codecs
 import argparse
 import os
+import zipfile
 from argparse import Namespace
 from collections import Counter, OrderedDict
 from pathlib import Path
@@ -48,6 +49,14 @@ class OfNamespace(Namespace):
     """A class of one's own."""
 
 
+def paired(depth: int) -> Any:
+    """A tuple of one tuple twice, and so on: a kilobyte whose hash takes years."""
+    value: Any = ()
+    for _ in range(depth):
+        value = (value, value)
+    return value
+
+
 f8, core = np.dtype("f8"), np.ones(1).__reduce__()[0]
 
 HOSTILE: dict[str, Any] = {
@@ -83,6 +92,12 @@ HOSTILE: dict[str, Any] = {
     "an allocation": Reduced(bytearray, (2**40,)),
     "an allocation by PyTorch": Reduced(torch.Tensor, (2**40,)),
     "a counter": Counter("ab"),
+    "a key": {("a",): 1},
+    "a key of pairs": Reduced(OrderedDict, ([[paired(60), 1]],)),
+    "a type of pairs": Reduced(np.dtype, (paired(60),)),
+    "a size of lists": tensor((nested(30, 2),), (1,)),
+    "a byte order of lists": Reduced(np.dtype, ("f8",), (3, nested(30, 2), None)),
+    "an encoding of lists": Reduced(_codecs.encode, ("a", nested(30, 2))),
     "bytes of another encoding": Reduced(_codecs.encode, ("a", "rot13")),
     "a list in itself": cycle(),
     "a billion values": nested(30, 2),
@@ -108,6 +123,29 @@ def test_what_no_checkpoint_holds_is_refused(kind: str, new_format: bool, tmp_pa
         with pytest.raises(UserError, match=rf"{tmp_path}/file.pt (is refused|cannot be loaded|is not)") as raised:
             checkpoints.load(tmp_path / "file.pt", mapped=mapped)
         assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_storage_has_one_type(tmp_path: Path) -> None:
+    """Otherwise what was looked at as numbers could be taken for true and false."""
+    state = [torch.tensor([2, 2], dtype=torch.uint8), torch.tensor([True, True])]
+    torch.save(state, tmp_path / "file.pt")
+    with zipfile.ZipFile(tmp_path / "file.zip", "w") as made, zipfile.ZipFile(tmp_path / "file.pt") as archive:
+        for name in archive.namelist():
+            made.writestr(name, archive.read(name).replace(b"X\1\0\0\x001", b"X\1\0\0\x000"))
+    with pytest.raises(UserError, match="is refused"):
+        checkpoints.load(tmp_path / "file.zip")
+
+
+def test_members_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a file of megabytes takes the memory of thousands of them."""
+    torch.save(torch.ones(10_000), tmp_path / "file.pt")
+    with zipfile.ZipFile(tmp_path / "file.pt", "a") as archive:
+        archive.filelist *= 100
+        archive.writestr("more", "")
+    for skipped in "01":
+        monkeypatch.setenv(checkpoints.SKIP_CHECKSUMS, skipped)
+        with pytest.raises(UserError, match="is refused"):
+            checkpoints.load(tmp_path / "file.pt")
 
 
 @FORMATS
