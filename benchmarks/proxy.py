@@ -4,7 +4,6 @@
 
 Multi30k English-German through fairseq's trainer, 4 + 4 layers, float32, one thread. WORK/short and WORK/long are
 folders of ``recipes/multi30k/prepare.sh`` with MERGES=1000 and MERGES=4000. What is in the record is not trained again.
-No test set is read.
 """
 
 from __future__ import annotations
