@@ -82,7 +82,9 @@ def run_command(name: str, run: Callable[[], Any], *, prints_results: bool = Tru
 
 
 def _fail(name: str, sentence: str) -> int:
-    print(f"{name}: error: {sentence}", file=sys.stderr)
+    # What a file has in it may end lines, or give orders to a terminal.
+    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in sentence)
+    print(f"{name}: error: {shown}", file=sys.stderr)
     return 1
 
 

@@ -84,11 +84,13 @@ def load_exported(path: str) -> ExportedFolder:
             (longest, math.inf),
         ):
             if any(type(number) is not int or not 0 <= number < most for number in numbers):
-                raise ValueError(f"tokens or lengths {numbers}")
+                raise ValueError(f"tokens or lengths {str(numbers)[:60]}")
+        if len(source["prefix"]) + len(source["suffix"]) >= longest[0] or longest[1] < 1:
+            raise ValueError(f"lengths {longest}")
         options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
         expected = {"src": int(sizes["source"]), "tgt": int(sizes["target"])}
         recorded = _recorded(config["text"], path)
-    except (AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise UserError(f"{path}/{CONFIG} is not what export writes: {error!r}") from error
     task = TranslationTask(options, *(_dictionary(path, side, size) for side, size in expected.items()))
     belongs_to = belonging.recorded_in(config)
@@ -123,6 +125,8 @@ def _config(path: str) -> dict[str, Any]:
 
 def _dictionary(path: str, side: str, size: int) -> Dictionary:
     file = os.path.join(path, f"dict.{side}.txt")
+    if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
+        raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
     try:
         dictionary = Dictionary.load(file)
     except Exception as error:  # fairseq raises the plainest class where a line is no UTF-8

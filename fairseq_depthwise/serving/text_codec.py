@@ -181,7 +181,7 @@ class TextCodec:
         except ImportError as error:
             raise UserError(str(error)) from error
         # subword-nmt ends the program at a file that is none of its own, after printing why.
-        except (RuntimeError, ValueError, SystemExit) as error:
+        except (RuntimeError, TypeError, ValueError, SystemExit) as error:
             file = _FILES.get(settings.bpe.get("bpe", ""))
             named = f"{_option(file)} {settings.bpe[file]}" if file else "the tokenizer"
             reason = "it is no such file" if isinstance(error, SystemExit) else first_line(error)

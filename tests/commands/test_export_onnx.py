@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -296,14 +297,30 @@ def test_damaged_folders_are_one_sentence(
     assert sentence.startswith(f"{folder}/{file} ")
 
 
-def test_tokens_that_no_dictionary_has_are_one_sentence(
-    folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]
+@pytest.mark.parametrize(
+    ("part", "entry", "value"),
+    [
+        ("source", "suffix", [10**6]),
+        ("source", "prefix", [4] * 10**5),
+        ("target", "longest", 0),
+        ("vocabulary", "source", math.inf),
+    ],
+)
+def test_numbers_that_make_no_sense_are_one_sentence(
+    part: str, entry: str, value: Any, folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]
 ) -> None:
     folder = shutil.copytree(folders["sdt_transformer"] / "onnx", tmp_path / "exported")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config["source"]["suffix"] = [10**6]
+    config[part][entry] = value
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    assert "config.json is not what export writes: ValueError('tokens" in refusal("translate", folder, "--tokenized")
+    assert "config.json is not what export writes" in refusal("translate", folder, "--tokenized")
+
+
+def test_a_pipe_is_no_dictionary(folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]) -> None:
+    folder = shutil.copytree(folders["sdt_transformer"] / "onnx", tmp_path / "exported")
+    (folder / "dict.src.txt").unlink()
+    os.mkfifo(folder / "dict.src.txt")
+    assert "dict.src.txt is missing" in refusal("translate", folder, "--tokenized")
 
 
 def test_without_onnx_the_extra_is_named(

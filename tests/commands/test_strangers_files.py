@@ -37,6 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "a secret of the task": {"task": {**TASK, "source_lang": SECRET}},
     "a secret in options": {"task": Namespace(**{**TASK, "more": [SECRET]})},
     "an address of the task": {"task": {**TASK, "data": ADDRESS}},
+    "orders to a terminal": {"task": {**TASK, "_name": "\x1b[2J\n"}},
     "a forged array": {"task": Namespace(**{**TASK, "more": FORGED_ARRAY})},
 }
 
