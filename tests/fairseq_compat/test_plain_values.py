@@ -101,6 +101,7 @@ HOSTILE: dict[str, Any] = {
     "bytes of another encoding": Reduced(_codecs.encode, ("a", "rot13")),
     "a list in itself": cycle(),
     "a billion values": nested(30, 2),
+    "options without end": {"cfg": {"model": [[0] * 1000] * 17}},
     "values within values": nested(100, 1),
     "an environment variable": {"option": "${oc.env:HOME}"},
     "an environment variable in another": {"option": "${a.${oc.env:HOME}}"},
