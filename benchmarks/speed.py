@@ -1,4 +1,4 @@
-"""Speed and memory of every model family beside stock fairseq's Transformer of equal depth.
+"""Speed and memory of every model family compared with stock fairseq's Transformer of equal depth.
 
 Each row is a process of its own. Rows that are compared with the same one are alive together and take turns, round by
 round, on the same sentences and batches, through fairseq's own trainer and beam search. Writes the record

@@ -128,7 +128,7 @@ def forms(record: Record) -> dict[str, Table]:
 
 
 def soak(record: Record) -> dict[str, Table]:
-    """Return what became of the attacks of ``tests/soak``, and what they were."""
+    """Return the outcomes of the attacks of ``tests/soak``, and their kinds."""
     outcomes = record["outcomes"]
     lines = [["what is attacked", "attacks", *outcomes]]
     lines += [

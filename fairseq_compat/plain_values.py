@@ -392,6 +392,7 @@ class _Unpickler(pickle._Unpickler):
         elif type(built) is np.ndarray:
             _, shape, dtype, by_columns, content = state
             array = _array_of(dtype, shape, content)
+            # Sets shape and order at once; NumPy's annotations do not know its own version number in front.
             built.__setstate__((1, array.shape, array.dtype, bool(by_columns), content))  # type: ignore[arg-type]
         elif isinstance(built, np.dtype):
             if state[1] not in ("<", "|"):
