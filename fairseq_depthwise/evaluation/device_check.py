@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fairseq_compat.errors import first_line
 from fairseq_depthwise.checkpoints.sizes import build_with_words, family_of
 from fairseq_depthwise.models.base.vocabulary import placeholder_dictionary
-from fairseq_depthwise.models.depthwise_lstm.kernels import fused_cell
+from fairseq_depthwise.models.depthwise_lstm.kernels import choice
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 
 #: Name of a row -> its architecture and options; the first is what the others' times are compared with.
@@ -170,7 +170,7 @@ def _measure(row: Row, device_name: str, size: Size) -> Row:
     # Not a number is no number below the limit.
     exact = row.gradients <= precision.gradients and row.scores <= precision.scores
     row.status = "ok" if exact else "differs"
-    problems = {problem for problem in fused_cell._first_uses.values() if problem is not None}
+    problems = set(choice.problems.values()) - {None}
     row.remark = "; ".join(f"computed with eager: {problem}" for problem in sorted(problems))
     return row
 

@@ -4,7 +4,6 @@ Source: "Multi-Unit Transformers for Neural Machine Translation". The layer is i
 decoder is the ordinary one with relative positions. See ``docs/mute.md``.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble, build_relative_positions
-from fairseq_depthwise.models.base.config import option, probability, register_presets
+from fairseq_depthwise.models.base.config import distance, option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.mute.attention import UnitAttention
@@ -37,26 +36,25 @@ class MuteTransformerConfig(ResidualConfig):
 
     dropout: float = probability(0.2, "dropout of embeddings and sub-layer outputs")
     activation_dropout: float = probability(0.2, "dropout inside the feed-forward nets")
-    max_relative_positions: int = option(
-        16, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
-    )
+    max_relative_positions: int = distance(16)
     relative_position_terms: str = option(
         "key-value",
         "what relative positions act on: keys, or keys and values, which have one table here",
         one_of=("key-value", "key"),
     )
-    encoder_units: int = option(4, "parallel units of each encoder layer", at_least=1, below=9)
+    encoder_units: int = option(4, "parallel units of each encoder layer", at_least=1, at_most=8)
     unit_inputs: str = option(
         "identity",
         f"noise of each unit's input in training, separated by commas: {', '.join(NOISES)}; a single name holds for "
         "all units",
         changes_parameters=False,
     )
-    unit_mask_rate: float = probability(
-        0.0, "0 masks one position of each sentence; otherwise each position with this probability"
-    )
+    unit_mask_rate: float = option(
+        0.0, "0 masks one position of each sentence; otherwise each position with this probability", at_least=0,
+        at_most=1, changes_parameters=False,
+    )  # fmt: skip
     unit_noise_rate: float = option(
-        0.85, "probability that a layer's noise is on in a training forward, up to 1", at_least=0,
+        0.85, "probability that a layer's noise is on in a training forward", at_least=0, at_most=1,
         changes_parameters=False,
     )  # fmt: skip
     unit_sharing: str = option(
@@ -68,6 +66,7 @@ class MuteTransformerConfig(ResidualConfig):
         None,
         f"with --unit-sequential: weight of the penalty that makes the order a permutation, {PENALTY:g} unless given; "
         "needs --criterion label_smoothed_cross_entropy_with_auxiliary",
+        at_least=0,
         changes_parameters=False,
     )
     permutation_at_inference: str = option(
@@ -78,8 +77,6 @@ class MuteTransformerConfig(ResidualConfig):
     def check(self) -> None:
         super().check()
         units = self.encoder_units
-        if not 0 <= self.unit_noise_rate <= 1:
-            raise UserError(f"--unit-noise-rate {self.unit_noise_rate:g} is out of range; a probability is at most 1")
         if "mask" not in self.noises() and self.unit_mask_rate:
             raise UserError(
                 f"--unit-mask-rate {self.unit_mask_rate:g} is given, but no unit of --unit-inputs {self.unit_inputs} "
@@ -91,23 +88,11 @@ class MuteTransformerConfig(ResidualConfig):
             )
         if units == 1 and self.unit_sequential:
             raise UserError("--unit-sequential needs units to put in order; --encoder-units is 1, give 2 to 8")
-        if self.permutation_penalty is not None:
-            if not self.unit_sequential:
-                raise UserError(
-                    f"--permutation-penalty {self.permutation_penalty:g} is given without --unit-sequential; there is "
-                    "no order to penalize, so leave it out"
-                )
-            if not 0 <= self.permutation_penalty < math.inf:
-                raise UserError(
-                    f"--permutation-penalty {self.permutation_penalty:g} is out of range; it must be a number of at "
-                    "least 0"
-                )
-        for name, noise in (("pq", self.quant_noise_pq), ("scalar", self.quant_noise_scalar)):
-            if noise:
-                raise UserError(
-                    f"--quant-noise-{name} {noise:g} would leave out the units, whose linear layers are batched; "
-                    "mute_transformer cannot be trained for quantization"
-                )
+        if self.permutation_penalty is not None and not self.unit_sequential:
+            raise UserError(
+                f"--permutation-penalty {self.permutation_penalty:g} is given without --unit-sequential; there is no "
+                "order to penalize, so leave it out"
+            )
         if self.permutation_at_inference == "hard" and self.unit_sequential:
             require_scipy()
         if self.permutation_at_inference == "hard" and not self.unit_sequential:
