@@ -5,9 +5,10 @@ The configuration is flat: a field ``encoder_layers`` is the option ``--encoder-
 """
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Optional, TypeVar, get_args
+from typing import Any, Optional, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import register_model_architecture
@@ -17,9 +18,8 @@ from fairseq_compat import UserError
 Config = TypeVar("Config", bound="EncoderDecoderConfig")
 
 
-def _range_in_words(at_least: float | None, below: float | None, at_most: float | None) -> str:
-    words = {"at least": at_least, "below": below, "at most": at_most}
-    return " and ".join(f"{word} {number:g}" for word, number in words.items() if number is not None)
+#: How a limit of numbers is called -> whether a value keeps it.
+_LIMITS: dict[str, Callable[[Any, Any], bool]] = {"at least": operator.ge, "below": operator.lt, "at most": operator.le}
 
 
 def option(
@@ -39,24 +39,28 @@ def option(
     Args:
         default: its value where none is given.
         help: for the command line.
-        at_least, below, at_most: ``at_least <= value < below`` or ``<= at_most``.
+        at_least, below, at_most: limits of a number.
         one_of: the only values.
         earlier: value that an earlier version had -> what takes its place.
         changes_parameters: False where trained parameters mean the same with another value.
         addable: a model may have this part although the one that it starts from has not (value 0).
     """
-    allowed = f"one of {', '.join(map(str, one_of))}" if one_of else _range_in_words(at_least, below, at_most)
-    return field(
-        default=default,
-        metadata={
-            "help": f"{help} ({allowed})" if allowed else help,
-            "range": (at_least, below, at_most),
-            "one_of": one_of,
-            "earlier": earlier or {},
-            "changes_parameters": changes_parameters,
-            "addable": addable,
-        },
-    )
+    given = zip(_LIMITS, (at_least, below, at_most), strict=True)
+    limits = {name: number for name, number in given if number is not None}
+    allowed = f"one of {', '.join(map(str, one_of))}" if one_of else _in_words(limits)
+    metadata = {
+        "help": f"{help} ({allowed})" if allowed else help,
+        "limits": limits,
+        "one_of": one_of,
+        "earlier": earlier or {},
+        "changes_parameters": changes_parameters,
+        "addable": addable,
+    }
+    return field(default=default, metadata=metadata)
+
+
+def _in_words(limits: Mapping[str, float]) -> str:
+    return " and ".join(f"{name} {number:g}" for name, number in limits.items())
 
 
 def probability(default: float, help: str) -> Any:
@@ -165,10 +169,7 @@ class EncoderDecoderConfig(FairseqDataclass):
         for side in ("encoder", "decoder"):
             width, heads = getattr(self, f"{side}_embed_dim"), getattr(self, f"{side}_attention_heads")
             if width % heads:
-                raise UserError(
-                    f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {width}; "
-                    f"{_nearest_divisor(width, heads)} does"
-                )
+                raise UserError(f"--{side}-attention-heads {heads} does not divide --{side}-embed-dim {width}")
         if self.encoder_embed_dim != self.decoder_embed_dim:
             raise UserError(
                 f"--encoder-embed-dim {self.encoder_embed_dim} and --decoder-embed-dim {self.decoder_embed_dim} "
@@ -180,6 +181,14 @@ class EncoderDecoderConfig(FairseqDataclass):
                 "give the one table with --encoder-embed-path"
             )
 
+    def require_defaults(self, names: Sequence[str], reason: str) -> None:
+        """Raise :class:`UserError` where one of these options is given; ``reason``: why it means nothing."""
+        for option_field in fields(self):
+            value = getattr(self, option_field.name)
+            if option_field.name in names and value != option_field.default:
+                given = f"--{option_field.name.replace('_', '-')}" + ("" if value is True else f" {value}")
+                raise UserError(f"{given} {reason}")
+
 
 def check_values(dataclass_of_options: Any, values: Any) -> None:
     """Raise :class:`UserError` where a value (an attribute) is not what the dataclass's :func:`option` allows."""
@@ -188,40 +197,14 @@ def check_values(dataclass_of_options: Any, values: Any) -> None:
 
 
 def _check_value(option_field: Field[Any], value: Any) -> None:
-    name, metadata = option_field.name.replace("_", "-"), option_field.metadata
-    at_least, below, at_most = limits = metadata.get("range", (None, None, None))
-    types = get_args(option_field.type) or (option_field.type,)
-    if "range" in metadata and value is not None and not _is_of_types(types, value):
-        words = ", ".join(filter(None, (_TYPES_IN_WORDS[types[0]], _range_in_words(*limits))))
-        raise UserError(f"--{name} {value!r} is of the wrong type; it must be {words}")  # as a checkpoint may record it
+    name, limits = option_field.name.replace("_", "-"), option_field.metadata.get("limits", {})
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"--{name} {value} is out of range; it must be finite")
-    if value is not None and (
-        (at_least is not None and value < at_least)
-        or (below is not None and value >= below)
-        or (at_most is not None and value > at_most)
-    ):
-        raise UserError(f"--{name} {value} is out of range; it must be {_range_in_words(*limits)}")
-    one_of = metadata.get("one_of")
+    if value is not None and not all(_LIMITS[limit](value, number) for limit, number in limits.items()):
+        raise UserError(f"--{name} {value} is out of range; it must be {_in_words(limits)}")
+    one_of = option_field.metadata.get("one_of")
     if one_of and value not in one_of:
         raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
-
-
-#: The types of options in a dataclass, and what an error calls their values.
-_TYPES_IN_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "a truth value", str: "text"}
-
-
-def _is_of_types(types: tuple[Any, ...], value: Any) -> bool:
-    """Return whether a value is of one of an option's types; whole numbers are numbers, and 0 and 1 truth values."""
-    if bool in types:
-        return value in (False, True)
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if float in types else types)
-
-
-def _nearest_divisor(width: int, heads: int) -> int:
-    return min((number for number in range(1, width + 1) if width % number == 0), key=lambda n: abs(n - heads))
 
 
 def both_sides(**sizes: int) -> dict[str, int]:
@@ -231,14 +214,14 @@ def both_sides(**sizes: int) -> dict[str, int]:
 
 def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
     """Register ``--arch MODEL_NAME`` for each preset: it sets those defaults and nothing else."""
+
+    def setter(defaults: Mapping[str, Any]) -> Callable[[Any], None]:
+        def set_defaults(args: Any) -> None:
+            for name, value in defaults.items():
+                if getattr(args, name, None) is None:
+                    setattr(args, name, value)
+
+        return set_defaults
+
     for name, defaults in presets.items():
-        _register(model, f"{model}_{name}", defaults)
-
-
-def _register(model: str, arch: str, defaults: Mapping[str, Any]) -> None:
-    def set_defaults(args: Any) -> None:
-        for option, value in defaults.items():
-            if getattr(args, option, None) is None:
-                setattr(args, option, value)
-
-    register_model_architecture(model, arch)(set_defaults)
+        register_model_architecture(model, f"{model}_{name}")(setter(defaults))

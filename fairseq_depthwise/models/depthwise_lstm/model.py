@@ -7,7 +7,7 @@ decoder's two attentions merged by addition. Where the paper is silent: ``docs/d
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.logging import metrics
@@ -98,14 +98,15 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
                 f"--depthwise-hidden-dim {self.depthwise_hidden_dim} is odd; the {self.activation} halves it, so give "
                 "an even number"
             )
-        if self.depthwise_gate_scope == "model":
-            self._check_gates_of_the_model()
+        if self.depthwise_gate_scope == "model" and self.depthwise_sharing == "none":
+            raise UserError("--depthwise-gate-scope model contradicts --depthwise-sharing none, which shares nothing")
+        if self.depthwise_gate_scope == "model" and DECODER_MERGES[self.decoder_merge].width != 1:
+            raise UserError(
+                f"--depthwise-gate-scope model is impossible with --decoder-merge {self.decoder_merge}: the gates of "
+                "encoder and decoder read different widths; leave it at stack"
+            )
         if self.depthwise_cell == "rnn":
-            defaults = {option_field.name: option_field.default for option_field in fields(self)}
-            for name in _OF_THE_LSTM:
-                if (value := getattr(self, name)) != defaults[name]:
-                    given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-                    raise UserError(f"{given} belongs to the gates of the LSTM, and --depthwise-cell is rnn")
+            self.require_defaults(_OF_THE_LSTM, "belongs to the gates of the LSTM, and --depthwise-cell is rnn")
 
     @property
     def activation(self) -> str:
@@ -113,19 +114,6 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         chosen = self.depthwise_hidden_activation
         one_layer = self.depthwise_hidden_layers == 1
         return WITHOUT_HALVING if one_layer and HIDDEN_ACTIVATIONS[chosen].halves else chosen
-
-    def _check_gates_of_the_model(self) -> None:
-        if self.depthwise_sharing == "none":
-            raise UserError(
-                "--depthwise-gate-scope model contradicts --depthwise-sharing none; one shares gates across the model, "
-                "the other shares nothing"
-            )
-        if (merged := DECODER_MERGES[self.decoder_merge].width) != 1:
-            width = self.encoder_embed_dim
-            raise UserError(
-                f"--depthwise-gate-scope model is impossible with --decoder-merge {self.decoder_merge}: the encoder's "
-                f"gates read {2 * width} values and the decoder's {(1 + merged) * width}; leave it at stack"
-            )
 
 
 @register_model("depthwise_lstm_transformer", dataclass=DepthwiseLSTMTransformerConfig)

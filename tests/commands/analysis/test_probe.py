@@ -131,7 +131,7 @@ def fconv(folder: Path) -> str:
         ("{model} --compare {model}", "--compare {model}"),
         ("{fconv}", "a FConvModel"),
         ("{model} --layers encoder.4", "--layers encoder.4"),
-        ("{model} --layers ,", "--layers , names no layer"),
+        ("{model} --layers ,", "--layers ,"),
         ("{model} --subset test2", "--subset test2: {data}"),
         ("{model} --subset empty", "--subset empty of {data}"),
         ("{model} --train-subset train2", "--train-subset train2: {data}"),
