@@ -15,13 +15,8 @@ from fairseq_depthwise.modules.dropout import Dropout
 class SinusoidalPositions(nn.Module):
     """Fixed positions (Vaswani et al. 2017, Section 3.5): sines in the first half of the width, cosines in the second.
 
-    The values are those of fairseq's own module, which keeps an uninitialized number in every checkpoint; this one
-    keeps nothing. The first token of a sentence has position ``padding_idx + 1``; padding has a zero vector.
-
-    Args:
-        embed_dim: width.
-        padding_idx: the dictionary's padding.
-        length: for so many positions the vectors are made beforehand; longer sentences extend the table.
+    The values are those of fairseq's own module, which keeps an uninitialized number in every checkpoint. The first
+    token of a sentence has position ``padding_idx + 1``; padding has a zero vector. Longer sentences extend the table.
     """
 
     table: Tensor
@@ -74,13 +69,8 @@ class LearnedPositions(LearnedPositionalEmbedding):
 class TokenEmbedding(nn.Module):
     """``dropout(sqrt(d) * E[token] + position)`` (Vaswani et al. 2017, Section 3.4 and 3.5).
 
-    Args:
-        tokens: the embedding table, possibly shared with the other side and with the output projection.
-        max_positions: longest sentence that learned positions have rows for; sinusoids have no limit.
-        learned_positions: learned positions instead of sinusoids.
-        positions: False leaves absolute positions out.
-        scale: False leaves the factor sqrt(d) out.
-        dropout: dropout of the sum.
+    ``scale`` and ``positions`` leave out the factor and the absolute positions; learned ones have ``max_positions``
+    rows. The table may be shared with the other side and with the output projection.
     """
 
     def __init__(

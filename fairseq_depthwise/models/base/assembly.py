@@ -29,11 +29,7 @@ class Stacks(Protocol):
 
 
 def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) -> tuple[StackEncoder, StackDecoder]:
-    """Build encoder and decoder for a task's dictionaries.
-
-    Raises:
-        UserError: the dictionaries, or the widths of the layers, contradict an option.
-    """
+    """Build encoder and decoder for a task's dictionaries; raise UserError where these contradict an option."""
     source, target = task.source_dictionary, task.target_dictionary
     source_embedding, target_embedding = build_embeddings(config, source, target)
     encoder = StackEncoder(

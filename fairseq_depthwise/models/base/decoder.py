@@ -23,18 +23,7 @@ _CACHE = "fairseq_depthwise"
 
 
 class StackDecoder(FairseqIncrementalDecoder):
-    """Token embedding, a stack of decoder layers, and the projection to the vocabulary.
-
-    Args:
-        dictionary: target dictionary.
-        embedding: tokens to the stack's input.
-        layers: decoder layers, first to last.
-        connection: makes the first state and the output.
-        share_embedding: the output projection is the embedding table.
-        max_positions: longest target sentence.
-        layerdrop: probability of leaving out a layer in training.
-        checkpoint_activations: recompute each layer in the backward pass.
-    """
+    """Token embedding, a stack of decoder layers, and the projection to the vocabulary, which may be the embedding."""
 
     def __init__(
         self,
@@ -81,13 +70,10 @@ class StackDecoder(FairseqIncrementalDecoder):
             prev_output_tokens: B x T, shifted by one as fairseq does it.
             encoder_out: what :class:`StackEncoder` returns.
             incremental_state: fairseq's decoding state; only the last position is computed then, and T is 1.
-            features_only: leave the output projection out.
             full_context_alignment: no causal mask, for the alignment of a finished sentence.
             alignment_layer: whose cross-attention is returned, counted from 0. Unless given: the last layer's when a
                 whole sentence is evaluated, none in training and in incremental decoding, where nobody reads it.
             alignment_heads: average over the first so many heads; over all unless given.
-            src_lengths: not used.
-            return_all_hiddens: not used; the layers' outputs are always in ``inner_states``.
             scored: B x T, True at M positions: only these are projected, and the scores are M x V.
 
         Returns:
@@ -135,15 +121,9 @@ class StackDecoder(FairseqIncrementalDecoder):
     def run_layers(
         self, embedded: Tensor, alignment_layer: int | None = None, **attend: Any
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Return the stack's output, what the embedding and each layer gave, and attention weights.
+        """Return the stack's output (T x B x C), what the embedding and each layer gave, and attention weights.
 
-        Args:
-            embedded: T x B x C.
-            alignment_layer: whose cross-attention is returned, counted from 0; None for no layer's.
-            attend: what the layers take besides, such as the encoder's output.
-
-        Returns:
-            T x B x C, L + 1 times the same, and heads x B x T x S or None.
+        The weights (heads x B x T x S or None) are those of ``alignment_layer``; layers take ``attend`` besides.
         """
         state = self.connection.initial_state(embedded)
         inner_states = [embedded]

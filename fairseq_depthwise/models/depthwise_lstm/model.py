@@ -137,8 +137,7 @@ _OF_LAYERS = 100_000
 class DepthwiseStacks:
     """Builds both stacks' layers.
 
-    A shared part is one module object in every layer that shares it, so that it is one parameter to the optimizer and
-    one storage in a checkpoint.
+    A shared part is one module object, so that it is one parameter to the optimizer and one storage in a checkpoint.
     """
 
     def __init__(self, config: DepthwiseLSTMTransformerConfig) -> None:
@@ -239,13 +238,9 @@ class DepthwiseStacks:
 class _GateMetrics:
     """``--log-gates``: what a cell does, as training metrics.
 
-    Mean and standard deviation of each gate over all its values, and the mean length of the cell state over positions:
-    ``encoder_forget_gate_layer2``, ``encoder_forget_gate_deviation_layer2``, ``encoder_cell_norm_layer2`` and so on.
-    Without the layer in its name, a metric is the mean of the stack's cells.
-
-    Args:
-        side: "encoder" or "decoder".
-        layer: the number of the cell's layer, followed by "a" or "b" where that has two cells.
+    Mean and deviation of each gate, and the mean length of the cell state: ``encoder_forget_gate_layer2``,
+    ``encoder_forget_gate_deviation_layer2``, ``encoder_cell_norm_layer2`` and so on, and their means over the stack.
+    ``layer``: its number, followed by "a" or "b" where it has two cells.
     """
 
     def __init__(self, side: str, layer: str) -> None:

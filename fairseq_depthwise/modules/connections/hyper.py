@@ -79,10 +79,7 @@ class HyperConnection(ShapedConnection):
 class Mixing(nn.Module):
     """H_pre, H_post and H_res of a layer: static, and ``s * tanh(LN(X) W)`` on top, with W 0 and s 0.01 at first.
 
-    Args:
-        embed_dim: d.
-        streams: n.
-        index: of the layer; it reads stream ``index mod n`` at first, and writes to all.
+    Layer ``index`` reads stream ``index mod n`` at first, and writes to all.
     """
 
     def __init__(self, embed_dim: int, streams: int, index: int) -> None:

@@ -22,12 +22,8 @@ UNWRITTEN = -1
 class LayerState(NamedTuple):
     """The keys and values of one decoder layer.
 
-    Attributes:
-        own_keys: of the self-attention, B x heads x T x k x head_dim; zeros where nothing is written yet, since what a
-            mask hides is multiplied by 0 and must be finite.
-        own_values: the same.
-        cross_keys: of the cross-attention, B x heads x S x head_dim.
-        cross_values: the same.
+    Of the self-attention B x heads x T x k x head_dim; zeros where nothing is written yet, since what a mask hides is
+    multiplied by 0 and must be finite. Of the cross-attention B x heads x S x head_dim.
     """
 
     own_keys: Tensor
