@@ -170,7 +170,7 @@ def _measure(row: Row, device_name: str, size: Size) -> Row:
     # Not a number is no number below the limit.
     exact = row.gradients <= precision.gradients and row.scores <= precision.scores
     row.status = "ok" if exact else "differs"
-    problems = set(choice.problems.values()) - {None}
+    problems = {problem for problem in choice.problems.values() if problem is not None}
     row.remark = "; ".join(f"computed with eager: {problem}" for problem in sorted(problems))
     return row
 

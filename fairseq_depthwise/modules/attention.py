@@ -35,10 +35,6 @@ class MultiheadAttention(nn.Module):
         relative_positions: RelativePositions | None = None,
     ) -> None:
         super().__init__()
-        if embed_dim % heads:
-            raise ValueError(f"embed_dim {embed_dim} is not divisible by heads {heads}")
-        if attend_encoder and relative_positions is not None:
-            raise ValueError("relative positions have no meaning between two sentences")
         self.heads = heads
         self.head_dim = embed_dim // heads
         self.dropout = Dropout(dropout)

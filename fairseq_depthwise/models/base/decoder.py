@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.decoding.cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.linear.prepacked import prepack
@@ -27,26 +28,22 @@ class StackDecoder(FairseqIncrementalDecoder):
 
     def __init__(
         self,
-        *,
+        config: EncoderDecoderConfig,
         dictionary: Dictionary,
         embedding: TokenEmbedding,
         layers: list[nn.Module],
         connection: Connection,
-        share_embedding: bool,
-        max_positions: int,
-        layerdrop: float = 0.0,
-        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.layerdrop = layerdrop
+        self.layerdrop = config.decoder_layerdrop
         self.connection = connection
-        self.longest = max_positions
-        self.checkpoint_activations = checkpoint_activations
+        self.longest = config.max_target_positions
+        self.checkpoint_activations = config.checkpoint_activations
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
-        if share_embedding:
+        if config.share_decoder_input_output_embed or config.share_all_embeddings:
             self.output_projection.weight = table
         else:
             nn.init.normal_(self.output_projection.weight, mean=0, std=table.size(1) ** -0.5)

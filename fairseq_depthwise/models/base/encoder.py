@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
 
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.stack import Connection, layers_to_run, prepare_layers, run_layer
 
@@ -22,22 +23,19 @@ class StackEncoder(FairseqEncoder):
 
     def __init__(
         self,
-        *,
+        config: EncoderDecoderConfig,
         dictionary: Dictionary,
         embedding: TokenEmbedding,
         layers: list[nn.Module],
         connection: Connection,
-        max_positions: int,
-        layerdrop: float = 0.0,
-        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.layerdrop = layerdrop
+        self.layerdrop = config.encoder_layerdrop
         self.connection = connection
-        self.longest = max_positions
-        self.checkpoint_activations = checkpoint_activations
+        self.longest = config.max_source_positions
+        self.checkpoint_activations = config.checkpoint_activations
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor | None = None, return_all_hiddens: bool = False

@@ -89,8 +89,6 @@ class DepthwiseDecoderLayer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if merge.two_cells != (middle_cell is not None):
-            raise ValueError("two cells are a merge of their own")
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.cell = cell

@@ -16,7 +16,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.base.assembly import assemble, build_attention
+from fairseq_depthwise.models.base.assembly import Stacks, assemble, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, register_presets
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS, WITHOUT_HALVING
@@ -134,15 +134,16 @@ register_presets("depthwise_lstm_transformer", PRESETS)
 _OF_LAYERS = 100_000
 
 
-class DepthwiseStacks:
+class DepthwiseStacks(Stacks):
     """Builds both stacks' layers.
 
     A shared part is one module object, so that it is one parameter to the optimizer and one storage in a checkpoint.
     """
 
+    connection = DepthwiseConnection
+
     def __init__(self, config: DepthwiseLSTMTransformerConfig) -> None:
-        self.config = config
-        self.width = config.encoder_embed_dim
+        super().__init__(config)
         self._gates_of_the_model = None
         if config.depthwise_gate_scope == "model":
             self._gates_of_the_model = self._new_gates(2 * self.width)
@@ -220,12 +221,6 @@ class DepthwiseStacks:
             gain=config.depthwise_gate_gain,
             joint=config.depthwise_gate_norm == "joint",
         )
-
-    def encoder_connection(self) -> DepthwiseConnection:
-        return DepthwiseConnection(embed_dim=self.width)
-
-    def decoder_connection(self) -> DepthwiseConnection:
-        return DepthwiseConnection(embed_dim=self.width)
 
     def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
         return build_attention(self.config, heads=heads, bias=self.config.attention_bias, attend_encoder=attend_encoder)

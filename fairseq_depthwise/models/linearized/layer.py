@@ -47,8 +47,8 @@ def with_mapped_part(state: Any, mapped: Tensor, which: str = "pair") -> Any:
 class LinearizedLayer(nn.Module):
     """Stands where ``intact`` stood and is called as it was: with the state below, then whatever else it takes.
 
-    ``width`` is d, or 2d for pairs; ``which``: of ``STATES``, for pairs. Beside its state it returns None for each other
-    value that the layer returned, ``returned_besides`` of them.
+    ``width`` is d, or 2d for pairs; ``which``: of ``STATES``, for pairs. Beside its state it returns None for each
+    other value that the layer returned, ``returned_besides`` of them.
     """
 
     #: Read by fairseq's encoder, of its first layer: do not take the fused path, which knows no other layers.

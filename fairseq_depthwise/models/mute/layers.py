@@ -46,11 +46,13 @@ class UnitFeedForward(nn.Module):
 class MultiUnitEncoderLayer(EncoderLayer):
     """The I units of a layer, all of them in one batched computation (Equations 8 to 18)::
 
-    n   = LN(x)                            one norm for all units
-    n_i = Bias_i(n)                        noise in training; the residual stays clean
-    s_i = x + SelfAttn_i(n_i)
-    F_i = s_i + FFN_i(LN_i(s_i))
-    out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``order.py``)
+        n   = LN(x)                            one norm for all units
+        n_i = Bias_i(n)                        noise in training; the residual stays clean
+        s_i = x + SelfAttn_i(n_i)
+        F_i = s_i + FFN_i(LN_i(s_i))
+        out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``order.py``)
+
+    What is drawn, and c, come from :meth:`prepare`.
     """
 
     #: With these linear layers 0 and these weights as in a new layer it passes on what it reads; with an order, nearly.

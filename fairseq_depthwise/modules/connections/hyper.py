@@ -31,9 +31,6 @@ class HyperConnection(ShapedConnection):
     ``shape.manifold`` "mHC: Manifold-Constrained Hyper-Connections" (arXiv 2512.24880), where H_res is doubly
     stochastic. F is what a whole layer adds to what it reads. Every stream starts as the embedding, and the output is
     the layer norm of their mean. At first the streams are equal and stay so, which is the plain pre-norm Transformer.
-
-    Args:
-        shape: with n in ``streams``.
     """
 
     def __init__(self, shape: StackShape) -> None:

@@ -36,16 +36,9 @@ class StaticCache(StepCache):
     """The cache of one step.
 
     Layers are told apart by their order, first to last, in each the self-attention first: while a graph is traced, a
-    module is not always the same object.
-
-    Args:
-        states: keys and values of each layer.
-        ancestors: B x k x T, which beam of its sentence held the hypothesis at each position before the newest;
-            ``UNWRITTEN`` at the others.
-        newest: the newest position, counted from 0; a tensor of one number.
-        padding: B x S, True at the source's padding.
-        in_place: write the newest keys and values into ``states``. Otherwise they are a part of their own, which
-            copies nothing, and :attr:`written` has them.
+    module is not always the same object. ``ancestors``, B x k x T, are the beams of its sentence that held a hypothesis
+    at each position before the newest, and ``UNWRITTEN`` at the others; ``padding`` is B x S. The newest keys and
+    values are written into the states, or without ``in_place`` a part of their own: :attr:`written`.
     """
 
     def __init__(
