@@ -102,6 +102,6 @@ def test_wrong_values(option: str, value: str, assert_usage_error: Callable[...,
     assert_usage_error("serve", "nowhere.pt", option, value, option=option)
 
 
-@pytest.mark.parametrize("option", ["--reference", "--constraints", "--buffer-lines", "--output"])
+@pytest.mark.parametrize("option", ["--constraints", "--buffer-lines", "--output"])
 def test_what_is_for_files(option: str, assert_usage_error: Callable[..., None]) -> None:
     assert_usage_error("serve", "nowhere.pt", f"{option}=1", option=f"unrecognized arguments: {option}")

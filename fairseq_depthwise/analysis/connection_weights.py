@@ -7,7 +7,8 @@ weigh differs: outputs of layers (``average``), of blocks after a layer norm (``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +16,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fairseq_depthwise.analysis.stacks.batches import StackBatch
-from fairseq_depthwise.analysis.stacks.gate_statistics import MeanDeviation, RunningMoments
+from fairseq_depthwise.analysis.moments import MeanDeviation, RunningMoments
+from fairseq_depthwise.analysis.stacks import StackBatch, StackReport
 from fairseq_depthwise.modules.connections.shape import ShapedConnection
 
 
@@ -66,10 +67,7 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
             padding = batch.padding
             batch.run()
     return {
-        side: [
-            SourceWeight(layer, source, MeanDeviation(found.mean, found.deviation))
-            for (layer, source), found in of_side.items()
-        ]
+        side: [SourceWeight(layer, source, found.value()) for (layer, source), found in of_side.items()]
         for side, of_side in moments.items()
     }
 
@@ -86,7 +84,7 @@ def _watched(stack: Any, see: Callable[[int, dict[str, Tensor]], None]) -> Itera
 
 
 class _WatchedConnection(nn.Module):
-    """Stands where a connection stood, and shows its weights."""
+    """What stands where a connection stood, and shows its weights."""
 
     def __init__(self, connection: ShapedConnection, see: Callable[[int, dict[str, Tensor]], None]) -> None:
         super().__init__()
@@ -115,3 +113,54 @@ class _WatchedConnection(nn.Module):
     def _reads(self, state: Any) -> None:
         self.states.append(state)
         self.see(len(self.states), self.connection.source_weights(self.states))
+
+
+def as_text(report: StackReport) -> str:
+    """Return a table for each side: a line for each layer that reads, a column for each source."""
+
+    def of_side(rows: Sequence[SourceWeight]) -> list[list[str]]:
+        if not rows:
+            return [["each layer reads what the one below passes on"]]
+        readers, sources, weights = _matrix(rows)
+        cells = [["" if weight is None else f"{weight:.3f}" for weight in of_reader] for of_reader in weights]
+        return [["layer", *sources], *([str(layer), *line] for layer, line in zip(readers, cells, strict=True))]
+
+    legend = "mean weight of each source in what a layer reads; above the last layer comes the stack's output\n"
+    return report.table(legend, of_side)
+
+
+def _matrix(rows: Sequence[SourceWeight]) -> tuple[list[int], list[str], list[list[float | None]]]:
+    """Return layers that read and sources, and a row of mean weights for each layer; None where it does not read."""
+    readers = list(dict.fromkeys(row.layer for row in rows))
+    sources = list(dict.fromkeys(row.source for row in rows))
+    found = {(row.layer, row.source): row.weight.mean for row in rows}
+    return readers, sources, [[found.get((layer, source)) for source in sources] for layer in readers]
+
+
+def figure_size(report: StackReport) -> tuple[float, float]:
+    """Return width and height that :func:`draw_weights` needs."""
+    matrices = [_matrix(rows) for rows in report.rows.values() if rows]
+    sources, readers = (max(len(matrix[axis]) for matrix in matrices) for axis in (1, 0))
+    return 2.0 + len(matrices) * (1.2 + 0.3 * sources), 2.4 + 0.25 * readers
+
+
+def draw_weights(band: Any, report: StackReport) -> None:
+    """Draw a heat map of sources and readers for each side that has weights.
+
+    Shown are shares of the sum of absolute weights that a layer reads with, as sizes differ between connections.
+    """
+    shown = {side: _matrix(rows) for side, rows in report.rows.items() if rows}
+    panels = band.subplots(1, len(shown), squeeze=False)[0]
+    for axes, (side, (readers, sources, weights)) in zip(panels, shown.items(), strict=True):
+        image = axes.imshow(list(map(_shares, weights)), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
+        axes.set_title(side)
+        axes.set_ylabel("layer that reads")
+        axes.set_yticks(range(len(readers)), readers)
+        axes.set_xticks(range(len(sources)), sources, rotation=90)
+    band.colorbar(image, ax=list(panels), label="share of the weights")
+
+
+def _shares(weights: Sequence[float | None]) -> list[float]:
+    """Return weights as parts of the sum of their absolute values; NaN for those that are missing."""
+    whole = sum(abs(weight) for weight in weights if weight is not None) or 1.0
+    return [math.nan if weight is None else weight / whole for weight in weights]

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from unit_checkpoints import SENTENCES, unit_model
 
-from fairseq_depthwise.analysis.units.diversity import DiversitySum, UnitOutputs
-from fairseq_depthwise.analysis.units.recorder import attention_maps, measure_diversity, recorded
+from fairseq_depthwise.analysis.diversity import DiversitySum, UnitOutputs, attention_maps, measure_diversity, recorded
 
 
 def batches_of(model: Any, size: int, left: bool = True) -> list[dict[str, Any]]:

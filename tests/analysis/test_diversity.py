@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_depthwise.analysis.units.diversity import (
+from fairseq_depthwise.analysis.diversity import (
     DiversitySum,
     LayerDiversity,
     LayerDiversitySums,
