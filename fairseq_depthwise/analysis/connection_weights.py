@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_depthwise.analysis.moments import MeanDeviation, RunningMoments
 from fairseq_depthwise.analysis.stacks import StackBatch, StackReport
@@ -62,7 +62,7 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
     with ExitStack() as watching:
         for side in moments:
             if has_weights(stack := getattr(model, side, None)):
-                watching.enter_context(_watched(stack, partial(add, side)))
+                watching.enter_context(_watched(stack.connection, partial(add, side)))
         for batch in batches:
             padding = batch.padding
             batch.run()
@@ -73,46 +73,30 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
 
 
 @contextmanager
-def _watched(stack: Any, see: Callable[[int, dict[str, Tensor]], None]) -> Iterator[None]:
+def _watched(connection: ShapedConnection, see: Callable[[int, dict[str, Tensor]], None]) -> Iterator[None]:
     """Show ``see`` the weights of each reader while a stack runs: its number, from 1, and what it reads."""
-    connection = stack.connection
-    stack.connection = _WatchedConnection(connection, see)
+    states: list[Any] = []
+    start = connection.initial_state
+
+    def begin(embedded: Tensor) -> Any:
+        states.clear()
+        return start(embedded)
+
+    def reading(method: Callable[..., Any]) -> Callable[..., Any]:
+        def read(state: Any, *rest: Any) -> Any:
+            states.append(state)
+            see(len(states), connection.source_weights(states))
+            return method(state, *rest)
+
+        return read
+
+    read = {"layer_input": reading(connection.layer_input), "output": reading(connection.output)}
+    vars(connection).update(initial_state=begin, **read)
     try:
         yield
     finally:
-        stack.connection = connection
-
-
-class _WatchedConnection(nn.Module):
-    """What stands where a connection stood, and shows its weights."""
-
-    def __init__(self, connection: ShapedConnection, see: Callable[[int, dict[str, Tensor]], None]) -> None:
-        super().__init__()
-        self.connection = connection
-        self.see = see
-        self.states: list[Any] = []
-
-    def initial_state(self, embedded: Tensor) -> Any:
-        self.states = []
-        return self.connection.initial_state(embedded)
-
-    def layer_input(self, state: Any, index: int) -> Any:
-        self._reads(state)
-        return self.connection.layer_input(state, index)
-
-    def update(self, state: Any, index: int, output: Any) -> Any:
-        return self.connection.update(state, index, output)
-
-    def representation(self, state: Any) -> Tensor:
-        return self.connection.representation(state)
-
-    def output(self, state: Any) -> Tensor:
-        self._reads(state)
-        return self.connection.output(state)
-
-    def _reads(self, state: Any) -> None:
-        self.states.append(state)
-        self.see(len(self.states), self.connection.source_weights(self.states))
+        for name in ("initial_state", *read):
+            del vars(connection)[name]
 
 
 def as_text(report: StackReport) -> str:

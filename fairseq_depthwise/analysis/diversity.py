@@ -8,9 +8,9 @@ defines ``exp(-cos(o_i, o_j))`` for two vectors; it is averaged over units and t
 with N the tokens without padding, and P the pairs of units with i != j. DIV is 0.368 for equal units, 1 for orthogonal
 ones, and up to 2.718 for opposite ones.
 
-The authors' program differs in two points. Its P are all I^2 pairs, including those of a unit with itself: with c the
-mean cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower wherever c < 1. And its output of a
-feed-forward net includes the residual, s_i + FFN_i, a large part of which all units share.
+The authors' program (``include_self``) differs in two points. Its P are all I^2 pairs, including those of a unit with
+itself: with c the mean cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower wherever c < 1.
+And its output of a feed-forward net includes the residual, s_i + FFN_i, a large part of which all units share.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.base.encoder import StackEncoder
+from fairseq_depthwise.analysis.stacks import StackBatch
+
+#: What the diversity is of: attention weights ("Att Pos."), self-attention outputs ("Att Sub."), and feed-forward
+#: outputs ("FFN Sub.").
+OUTPUTS = ("attention_positions", "attention_outputs", "feed_forward_outputs")
 
 
 @dataclass(frozen=True)
@@ -44,28 +48,8 @@ class UnitOutputs:
     unit_outputs: Tensor
 
 
-@dataclass(frozen=True)
-class LayerDiversity:
-    """A row of Table 6; None where the units share one output, which has no diversity.
-
-    Attributes:
-        attention_positions: of the attention weights, "Att Pos.".
-        attention_outputs: of the self-attention outputs, "Att Sub.".
-        feed_forward_outputs: of the feed-forward outputs, "FFN Sub."; a shared net has one for each unit unless the
-            attention is shared, too.
-    """
-
-    attention_positions: float | None
-    attention_outputs: float | None
-    feed_forward_outputs: float | None
-
-
 class DiversitySum:
-    """The diversity of one output, summed over batches in float64.
-
-    Args:
-        include_self: average over all I^2 pairs, as the authors' program does.
-    """
+    """The diversity of one output, summed over batches in float64."""
 
     def __init__(self, *, include_self: bool = False) -> None:
         self.include_self = include_self
@@ -89,72 +73,35 @@ class DiversitySum:
             self._cosines += float(of_pairs - directions.square().sum()) / (units * (units - 1))
 
     def value(self) -> float | None:
-        """Return DIV; None for a shared output, or before the first token."""
+        """Return DIV; None for a shared output, which has no diversity, or before the first token."""
         if self._shared or not self.tokens:
             return None
         return math.exp(-self._cosines / self.tokens)
 
 
 class LayerDiversitySums:
-    """The three diversities of a layer.
-
-    Args:
-        include_self: as in :class:`DiversitySum`, and use feed-forward outputs with the residual.
-    """
+    """The diversities of a layer's :data:`OUTPUTS`."""
 
     def __init__(self, *, include_self: bool = False) -> None:
         self.include_self = include_self
-        self.positions = DiversitySum(include_self=include_self)
-        self.attention = DiversitySum(include_self=include_self)
-        self.feed_forward = DiversitySum(include_self=include_self)
+        self.sums = [DiversitySum(include_self=include_self) for _ in OUTPUTS]
 
     def add(self, outputs: UnitOutputs, padding: Tensor) -> None:
         """Add a batch. ``padding``: B x T, True at padding."""
         real = padding.logical_not()
-        self.positions.add(outputs.attention_weights[:, real])
-        self.attention.add(outputs.attention_outputs[:, real.t()])
         fed = outputs.unit_outputs if self.include_self else outputs.feed_forward_outputs
-        self.feed_forward.add(fed[:, real.t()])
+        vectors = (outputs.attention_weights[:, real], outputs.attention_outputs[:, real.t()], fed[:, real.t()])
+        for diversity, of_output in zip(self.sums, vectors, strict=True):
+            diversity.add(of_output)
 
-    def value(self) -> LayerDiversity:
-        """Return all three."""
-        return LayerDiversity(self.positions.value(), self.attention.value(), self.feed_forward.value())
-
-
-def mean_of_layers(layers: Sequence[LayerDiversity]) -> LayerDiversity:
-    """Return the mean of the layers' diversities."""
-
-    def mean(values: list[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return math.fsum(known) / len(known) if known else None
-
-    columns = [field.name for field in fields(LayerDiversity)]
-    return LayerDiversity(**{column: mean([getattr(layer, column) for layer in layers]) for column in columns})
-
-
-@dataclass(frozen=True)
-class MeasuredDiversity:
-    """The diversity of units over a data set.
-
-    Attributes:
-        layers: of each layer, first to last.
-        sentences: number of sentences read.
-        tokens: number of source tokens, ends of sentences included.
-    """
-
-    layers: tuple[LayerDiversity, ...]
-    sentences: int
-    tokens: int
+    def value(self) -> list[float | None]:
+        """Return all of them."""
+        return [diversity.value() for diversity in self.sums]
 
 
 @contextmanager
 def recorded(layers: Iterable[nn.Module], observe: Callable[[int, UnitOutputs], None]) -> Iterator[None]:
-    """Call ``observe`` with the number of each layer that runs, from 0, and the outputs of its units.
-
-    Args:
-        layers: :class:`~fairseq_depthwise.models.mute.layers.MultiUnitEncoderLayer`.
-        observe: called once for each layer and forward pass.
-    """
+    """Call ``observe`` with the number of each multi-unit layer that runs, from 0, and the outputs of its units."""
     hooks: list[Any] = []
     try:
         for number, layer in enumerate(layers):
@@ -187,45 +134,26 @@ def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]
 
 
 def measure_diversity(
-    encoder: StackEncoder, batches: Iterable[dict[str, Any]], *, include_self: bool = False
-) -> MeasuredDiversity:
-    """Run an encoder over batches and return the diversity of its units, whatever the size of the batches.
-
-    Args:
-        encoder: of a multi-unit model in evaluation mode.
-        batches: as fairseq makes them, with ``net_input.src_tokens`` B x T.
-        include_self: as in :class:`LayerDiversitySums`.
-    """
-    sums = [LayerDiversitySums(include_self=include_self) for _ in encoder.layers]
-    sentences = tokens = 0
+    layers: Sequence[nn.Module], batches: Iterable[StackBatch], *, include_self: bool = False
+) -> list[list[float | None]]:
+    """Run batches and return the diversities of the layers of an encoder, whatever the size of the batches."""
+    sums = [LayerDiversitySums(include_self=include_self) for _ in layers]
     padding = torch.empty(0)
 
     def observe(number: int, outputs: UnitOutputs) -> None:
         sums[number].add(outputs, padding)
 
-    with torch.no_grad(), recorded(encoder.layers, observe):
+    with recorded(layers, observe):
         for batch in batches:
-            source = batch["net_input"]["src_tokens"]
-            padding = source.eq(encoder.dictionary.pad())
-            encoder(source, src_lengths=batch["net_input"].get("src_lengths"))
-            sentences += len(source)
-            tokens += int(padding.logical_not().sum())
-    return MeasuredDiversity(tuple(layer.value() for layer in sums), sentences, tokens)
+            padding = batch.padding["encoder"]
+            batch.run()
+    return [layer.value() for layer in sums]
 
 
-def attention_maps(encoder: StackEncoder, tokens: Tensor, layer: int) -> Tensor:
-    """Return the attention weights of each unit for one sentence, U x T x T, mean over its heads (Figure 5).
-
-    Args:
-        encoder: of a multi-unit model in evaluation mode.
-        tokens: 1 x T.
-        layer: counted from 0.
-    """
+@torch.no_grad()
+def attention_maps(encoder: Any, tokens: Tensor, layer: int) -> Tensor:
+    """Return the attention weights of each unit for one sentence (1 x T), U x T x T, mean over its heads (Figure 5)."""
     maps: list[Tensor] = []
-
-    def observe(number: int, outputs: UnitOutputs) -> None:
-        maps.append(outputs.attention_weights[:, 0])
-
-    with torch.no_grad(), recorded([encoder.layers[layer]], observe):
+    with recorded([encoder.layers[layer]], lambda _, outputs: maps.append(outputs.attention_weights[:, 0])):
         encoder(tokens)
     return maps[0]

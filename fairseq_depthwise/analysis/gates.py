@@ -235,13 +235,13 @@ def _measure(options: argparse.Namespace, path: str) -> StackReport:
     loaded, sides = load_model(path, options.data), sides_of(options)
     layers = getattr(getattr(loaded.model, "encoder", None), "layers", ())  # other architectures have none
     if isinstance(getattr(next(iter(layers), None), "cell", None), DepthwiseLSTMCell):
-        return report_on(loaded, options, partial(measure_gates, loaded.model, sides))
+        return report_on(loaded, options, sides, partial(measure_gates, loaded.model, sides))
     if not any(connection_weights.has_weights(getattr(loaded.model, side, None)) for side in sides):
         raise UserError(
             f"{path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in its "
             f"{' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
         )
-    return report_on(loaded, options, partial(connection_weights.measure_weights, loaded.model, sides))
+    return report_on(loaded, options, sides, partial(connection_weights.measure_weights, loaded.model, sides))
 
 
 ANALYSIS = Analysis(

@@ -30,6 +30,7 @@ from fairseq_depthwise.analysis.stacks import (
     draw_line,
     finish_panel,
     report_on,
+    sides_of,
 )
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.sdt.similarity import similarities_to_sentence
@@ -145,7 +146,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     def measure(path: str) -> StackReport:
-        return report_on(load_model(path, options.data), options, measure_similarity)
+        return report_on(load_model(path, options.data), options, sides_of(options), measure_similarity)
 
     report_checkpoints(options, measure, as_text, {"output": write_similarity})
 

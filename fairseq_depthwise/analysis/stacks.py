@@ -131,14 +131,10 @@ def sides_of(options: argparse.Namespace) -> tuple[str, ...]:
 def report_on(
     loaded: LoadedModel,
     options: argparse.Namespace,
+    sides: Sequence[str],
     measure: Callable[[Iterator[StackBatch]], Mapping[str, Sequence[Any]]],
 ) -> StackReport:
-    """Measure the rows of each side on a part of the data, with a progress bar.
-
-    Raises:
-        UserError: there is no such part of the data.
-    """
-    sides = sides_of(options)
+    """Measure the rows of each side on the part of the data that options name, with a progress bar."""
     batches = loaded.batches(options.subset, max_sentences=options.max_sentences, max_tokens=options.max_tokens)
     sentences, tokens = 0, dict.fromkeys(sides, 0)
 

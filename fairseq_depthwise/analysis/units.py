@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.analysis import Analysis, add_checkpoint_options, report_checkpoints
-from fairseq_depthwise.analysis.diversity import LayerDiversity, attention_maps, mean_of_layers, measure_diversity
+from fairseq_depthwise.analysis.diversity import OUTPUTS, attention_maps, measure_diversity
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
+from fairseq_depthwise.analysis.stacks import StackBatch, StackReport, report_on
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.order import penalty
@@ -27,19 +28,14 @@ if TYPE_CHECKING:
 #: Attention weights below are not shown, as in the paper's Figure 5.
 SHOWN_FROM = 0.05
 
-#: Column of the printed table -> field of a diversity.
-_DIVERSITIES = {
-    "attention positions": "attention_positions",
-    "attention outputs": "attention_outputs",
-    "feed-forward outputs": "feed_forward_outputs",
-}
-
 
 @dataclass(frozen=True)
-class LayerWeights:
-    """The weights of a layer's units ("Multi-Unit Transformers", Sections 3.1, 3.3 and 5.8).
+class UnitRow:
+    """A layer's units ("Multi-Unit Transformers", Sections 3.1, 3.3, 5.6 and 5.8).
 
     Attributes:
+        layer: its number, from 1.
+        attention_positions, attention_outputs, feed_forward_outputs: diversities; None where units share one output.
         weights: alpha of Equation 10, I; with a learned order those of its places, Equation 15.
         coefficients: c, I: the factors of the units' outputs in the layer's sum. Without an order they are alpha.
         order: the unit at each place of the permutation nearest to M, both counted from 1; None without an order.
@@ -47,6 +43,10 @@ class LayerWeights:
         penalty: Equation 19, 0 for a permutation.
     """
 
+    layer: int
+    attention_positions: float | None
+    attention_outputs: float | None
+    feed_forward_outputs: float | None
     weights: tuple[float, ...]
     coefficients: tuple[float, ...]
     order: tuple[int, ...] | None = None
@@ -56,99 +56,96 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class UnitReport:
-    """The diversity and the weights of a checkpoint's units.
+    """What was measured of a checkpoint's units.
 
     Attributes:
-        checkpoint: the file.
-        architecture: as given in training.
-        units: I.
-        subset: part of the data.
-        sentences, tokens: number of sentences and tokens read.
+        measured: of the encoder, in rows of :class:`UnitRow`.
         include_self: whether diversity is computed as by the authors' program.
-        diversities, weights: of each layer, first to last.
         attention: of a sentence: the number of the layer, the T tokens, and the weights of each unit, U x T x T, from
             each token (first T) to all; U is 1 where the units share their attention.
     """
 
-    checkpoint: str
-    architecture: str
-    units: int
-    subset: str
-    sentences: int
-    tokens: int
+    measured: StackReport
     include_self: bool
-    diversities: tuple[LayerDiversity, ...]
-    weights: tuple[LayerWeights, ...]
-    attention: tuple[int, list[str], Tensor] | None = None
+    attention: tuple[int, list[str], Tensor] | None
 
     @property
-    def mean(self) -> LayerDiversity:
+    def rows(self) -> Sequence[UnitRow]:
+        """The layers, first to last."""
+        return self.measured.rows["encoder"]
+
+    @property
+    def units(self) -> int:
+        """Number of units, I."""
+        return len(self.rows[0].weights)
+
+    @property
+    def mean(self) -> dict[str, float | None]:
         """Mean of the layers' diversities."""
-        return mean_of_layers(self.diversities)
-
-    @property
-    def sequential(self) -> bool:
-        """Whether the units have a learned order."""
-        return self.weights[0].order is not None
-
-    def rows(self) -> Iterator[tuple[int, LayerDiversity, LayerWeights]]:
-        """Yield the number of each layer, its diversity and its weights."""
-        for number, pair in enumerate(zip(self.diversities, self.weights, strict=True), start=1):
-            yield number, *pair
+        columns = {name: [getattr(row, name) for row in self.rows] for name in OUTPUTS}
+        return {name: None if None in values else fmean(values) for name, values in columns.items()}
 
     def document(self) -> dict[str, Any]:
         """Return one object of JSON, with a list of layers and their mean; null for missing values."""
-        names = ("checkpoint", "architecture", "units", "subset", "sentences", "tokens", "include_self")
-        layers = [{"layer": number, **asdict(found), **asdict(weights)} for number, found, weights in self.rows()]
-        return {**{name: getattr(self, name) for name in names}, "layers": layers, "mean": asdict(self.mean)}
+        found = self.measured.document()
+        return {
+            **found.pop("encoder"),
+            **found,
+            "units": self.units,
+            "include_self": self.include_self,
+            "mean": self.mean,
+        }
 
 
-def weights_of(layer: MultiUnitEncoderLayer) -> LayerWeights:
-    """Return the weights of a layer in evaluation mode, in which a hard order is used as in inference.
+def measure_units(
+    encoder: Any, batches: Iterator[StackBatch], *, include_self: bool = False
+) -> dict[str, list[UnitRow]]:
+    """Run batches and return a row for each layer, in evaluation mode, in which a hard order is used as in inference.
 
     Raises:
         UserError: the units have a learned order and scipy is not installed.
     """
-    with torch.no_grad():
-        weights = tuple(layer.unit_weights.tolist())
-        if layer.order is None:
-            return LayerWeights(weights, weights)
-        order = tuple(unit + 1 for unit in layer.order.order())
-        coefficients = tuple(layer.coefficients().tolist())
-        return LayerWeights(weights, coefficients, order, layer.order.distance(), float(penalty(layer.order.matrix())))
+    weights = list(map(_weights_of, encoder.layers))
+    diversities = measure_diversity(encoder.layers, batches, include_self=include_self)
+    pairs = zip(diversities, weights, strict=True)
+    return {"encoder": [UnitRow(number, *found, *values) for number, (found, values) in enumerate(pairs, start=1)]}
+
+
+@torch.no_grad()
+def _weights_of(layer: MultiUnitEncoderLayer) -> tuple[Any, ...]:
+    weights = tuple(layer.unit_weights.tolist())
+    if layer.order is None:
+        return weights, weights
+    order = tuple(unit + 1 for unit in layer.order.order())
+    coefficients = tuple(layer.coefficients().tolist())
+    return weights, coefficients, order, layer.order.distance(), float(penalty(layer.order.matrix()))
 
 
 def as_text(report: UnitReport) -> str:
     """Return a table of the diversities of Table 6, the weights of Figure 3, and the order if there is one."""
+    found, sequential = report.measured, report.rows[0].order is not None
     pairs = "pairs of different units"
     if report.include_self:
         pairs = "all pairs of units, with themselves too, of feed-forward outputs with the residual"
-    head = (
-        f"{report.checkpoint}: {report.architecture}, {report.units} units in each layer\n"
-        f"{report.subset}: {report.sentences:,} sentences, {report.tokens:,} tokens; diversity over {pairs}\n"
-    )
-    lines = [["layer", *_DIVERSITIES, *(["weights of places"] if report.sequential else []), "weights of units"]]
-    lines[0] += ["order", "distance", "penalty"] if report.sequential else []
-    for number, diversity, weights in report.rows():
-        cells = [str(number), *_diversity_cells(diversity), _numbers(weights.weights)]
-        if report.sequential:
-            cells += [_numbers(weights.coefficients), " ".join(map(str, weights.order or ()))]
-            cells += [_number(weights.distance), _number(weights.penalty)]
+    names = ["attention positions", "attention outputs", "feed-forward outputs"]
+    lines = [["layer", *names, *(["weights of places"] if sequential else []), "weights of units"]]
+    lines[0] += ["order", "distance", "penalty"] if sequential else []
+    for row in report.rows:
+        cells = [str(row.layer), *_numbers(getattr(row, name) for name in OUTPUTS), " ".join(_numbers(row.weights))]
+        if sequential:
+            cells += [" ".join(_numbers(row.coefficients)), " ".join(map(str, row.order or ()))]
+            cells += _numbers([row.distance, row.penalty])
         lines.append(cells)
-    lines.append(["mean", *_diversity_cells(report.mean)])
-    return head + aligned(lines)
+    lines.append(["mean", *_numbers(report.mean.values())])
+    return (
+        f"{found.checkpoint}: {found.architecture}, {report.units} units in each layer\n"
+        f"{found.subset}: {found.sentences:,} sentences, {found.tokens['encoder']:,} tokens; diversity over {pairs}\n"
+        f"{aligned(lines)}"
+    )
 
 
-def _diversity_cells(diversity: LayerDiversity) -> list[str]:
-    return [_number(getattr(diversity, name)) for name in _DIVERSITIES.values()]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _numbers(values: Iterable[float]) -> str:
-    return " ".join(map(_number, values))
+def _numbers(values: Iterable[float | None]) -> list[str]:
+    return ["-" if value is None else f"{value:.3f}" for value in values]
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -156,7 +153,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport]) -> None:
     """Draw a heat map of units and layers for each model, side by side with one color scale (Figure 3)."""
-    weights = [[layer.weights for layer in report.weights] for report in reports]
+    weights = [[row.weights for row in report.rows] for report in reports]
 
     def draw(figure: Figure) -> None:
         values = [weight for layers in weights for layer in layers for weight in layer]
@@ -167,7 +164,7 @@ def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport
             image = axes.imshow(shown, vmin=low, vmax=high, cmap="Blues", aspect="auto")
             axes.set_title(title, parse_math=False)
             axes.set_xlabel("layer")
-            axes.set_ylabel("place" if report.sequential else "unit")
+            axes.set_ylabel("unit" if report.rows[0].order is None else "place")
             axes.set_xticks(range(len(layers)), [str(layer + 1) for layer in range(len(layers))])
             axes.set_yticks(range(len(shown)), [str(unit + 1) for unit in range(len(shown))])
             for unit, of_layers in enumerate(shown):
@@ -236,25 +233,10 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _measure(options: argparse.Namespace, path: str) -> UnitReport:
-    """Measure a ``mute_transformer`` on a part of the data, with a progress bar."""
     loaded = load_model(path, options.data, family="mute_transformer")
-    encoder = loaded.model.encoder
-    weights = tuple(map(weights_of, encoder.layers))
-    batches = loaded.batches(options.subset, max_sentences=options.max_sentences, max_tokens=options.max_tokens)
-    shown = tqdm(batches, unit=" batches", leave=False, disable=None)
-    measured = measure_diversity(encoder, shown, include_self=options.include_self)
-    return UnitReport(
-        checkpoint=path,
-        architecture=loaded.architecture,
-        units=len(weights[0].weights),
-        subset=options.subset,
-        sentences=measured.sentences,
-        tokens=measured.tokens,
-        include_self=options.include_self,
-        diversities=measured.layers,
-        weights=weights,
-        attention=_attention(options, loaded) if options.attention_output else None,
-    )
+    measure = partial(measure_units, loaded.model.encoder, include_self=options.include_self)
+    attention = _attention(options, loaded) if options.attention_output else None
+    return UnitReport(report_on(loaded, options, ("encoder",), measure), options.include_self, attention)
 
 
 def _attention(options: argparse.Namespace, loaded: LoadedModel) -> tuple[int, list[str], Tensor]:

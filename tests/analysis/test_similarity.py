@@ -125,8 +125,8 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     loaded = load_model(checkpoint_of(tmp_path, kind, **options), data)
     expected = {side: second_reading(loaded, side) for side in SIDES}
     for max_tokens in (1, 15, 1000):
-        options = Namespace(side="both", subset="valid", max_sentences=1000, max_tokens=max_tokens)
-        report = report_on(loaded, options, measure_similarity)
+        options = Namespace(subset="valid", max_sentences=1000, max_tokens=max_tokens)
+        report = report_on(loaded, options, SIDES, measure_similarity)
         assert report.sentences == 6
         for side in SIDES:
             rows = report.rows[side]
