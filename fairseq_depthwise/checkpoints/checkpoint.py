@@ -165,7 +165,7 @@ class Checkpoint:
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(options, name, None):
                 setattr(options, name, None)
-        with self._recorded_options():
+        with self._recorded_options(), checkpoints.built_within(values, self.path):
             model = task.build_model(options, from_checkpoint=True)
         try:
             model.load_state_dict(values, strict=True, model_cfg=options)

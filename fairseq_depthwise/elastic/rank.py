@@ -21,7 +21,8 @@ import time
 from typing import Any
 
 from fairseq_compat import folder_lock
-from fairseq_compat.explanations import explain
+from fairseq_compat.commands.run import TRACEBACK
+from fairseq_compat.errors import mistake
 
 logger = logging.getLogger(__name__)
 
@@ -66,18 +67,18 @@ def train() -> int:
     ending = Ending()
     batches.share_updates(command)
     ending.listen(command)
-    os.environ["FAIRSEQ_COMPAT_TRACEBACK"], shown = "1", os.environ.get("FAIRSEQ_COMPAT_TRACEBACK")
     try:
-        command.cli_main()
+        command.cli_main.__wrapped__()  # without fairseq-train's own handler, which knows no status but 1
     except Exception as error:
-        sentence = explain(error)
-        if sentence is None and not shown and _ANOTHER_ENDED.search(str(error)):
+        if os.environ.get(TRACEBACK):
+            raise
+        if (sentence := mistake(error)) is not None:
+            _report(sentence)
+            return PERMANENT
+        if _ANOTHER_ENDED.search(str(error)):
             print("another process of the training is gone or silent; this one ends, too", file=sys.stderr)
             return 1
-        if sentence is None or shown:
-            raise
-        _report(sentence)
-        return PERMANENT
+        raise
     return TRY_AGAIN if ending.ended else 0
 
 

@@ -253,31 +253,6 @@ def test_entries_of_another_type(entry: dict[str, object]) -> None:
         checkpoints.require_checkpoint({**state, **entry}, "a.pt")
 
 
-@pytest.mark.parametrize("depth", [10**9, 10**5000, float("inf")], ids=["whole", "long", "infinite"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        lambda depth: {"cfg": {"model": {"encoder_layers": depth}}},
-        lambda depth: {"cfg": {"model": {"decoder": {"layers": depth}}}},
-        lambda depth: {"cfg": {"model": argparse.Namespace(decoder_layers=depth)}},
-        lambda depth: {"args": argparse.Namespace(decoder_layers=depth)},
-        lambda width: {"cfg": {"model": {"encoder_embed_dim": width}}},
-    ],
-    ids=["options", "group", "namespace", "args", "width"],
-)
-def test_larger_than_the_tensors(options: Callable[[Any], dict[str, Any]], depth: Any) -> None:
-    state = {"model": {"x": torch.ones(1)}}
-    checkpoints.require_checkpoint({**state, **options(6)}, "a.pt")
-    with pytest.raises(UserError, match=r"a.pt .*(layers|dim) .* 1 tensor"):
-        checkpoints.require_checkpoint({**state, **options(depth)}, "a.pt")
-
-
-def test_more_layers_in_a_linearized_model() -> None:
-    options = {"probe_layers": "encoder.1", "probe_model": '{"encoder_layers": 1000000000}'}
-    with pytest.raises(UserError, match=r"a.pt .*encoder_layers"):
-        checkpoints.require_checkpoint({"cfg": {"model": options}, "model": {"x": torch.ones(1)}}, "a.pt")
-
-
 def test_a_record_of_the_training_that_cannot_be_brought_up_to_date(stock_state: State, tmp_path: Path) -> None:
     from fairseq import checkpoint_utils
 

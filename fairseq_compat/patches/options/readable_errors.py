@@ -1,8 +1,7 @@
-"""A wrong path or option ends in a page of traceback.
+"""Whatever goes wrong ends in a page of traceback.
 
-The entry points of fairseq's commands print one sentence for a mistake that the user can fix (see
-:mod:`fairseq_compat.explanations`) and end with status 1. Everything else keeps its traceback. Set the environment
-variable ``FAIRSEQ_COMPAT_TRACEBACK=1`` to see it always.
+Here fairseq's commands end as ours do (:mod:`fairseq_compat.commands.run`): one sentence, and status 1. The traceback
+of an error that nobody expects is kept in a file; ``--traceback`` prints it.
 """
 
 import functools
@@ -11,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fairseq_compat.commands.run import open_closed_streams, run_command
+from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 
 #: Modules of commands whose results are files.
 _WRITE_FILES = ("train", "hydra_train", "preprocess")
@@ -28,6 +27,7 @@ def adjust(module: Any) -> Iterator[None]:
     def cli_main(*args: Any, **kwargs: Any) -> Any:
         # hydra would print an abridged traceback and exit by itself; with this it lets the exception through.
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+        sys.argv[1:] = without_traceback_option(sys.argv[1:])
         command = "fairseq-" + name.replace("_", "-")
         results: list[Any] = []  # they are no status
 

@@ -34,17 +34,6 @@ def test_mistake_is_one_sentence_and_status_1(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr() == ("", "fairseq-eval-lm: error: --path is missing\n")
 
 
-def test_defect_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError):
-        patched_command(ZeroDivisionError())()
-
-
-def test_variable_shows_the_traceback_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAIRSEQ_COMPAT_TRACEBACK", "1")
-    with pytest.raises(UserError, match="--path"):
-        patched_command(UserError("--path is missing"))()
-
-
 def test_success_passes_through(capsys: pytest.CaptureFixture[str]) -> None:
     assert patched_command(None)("given") == "result, given"
     assert capsys.readouterr().err == ""
