@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fairseq_compat import UserError
-from fairseq_compat.explanations import explain
+from fairseq_compat.errors import mistake
 
 
 def run_step(step: Callable[[], None]) -> None:
@@ -17,7 +17,7 @@ def run_step(step: Callable[[], None]) -> None:
     try:
         step()
     except (UserError, OSError) as error:
-        print(f"{name}: error: {explain(error) or error}", file=sys.stderr)
+        print(f"{name}: error: {mistake(error) or error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run the same command again to go on", file=sys.stderr)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_compat.patches.checkpoints.belonging import file_digest
+from fairseq_compat.belonging import file_digest
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_trained
 from fairseq_depthwise.analysis.probe.fit import ModelMoments, choose_batches, fits_of, merge_moments
 from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow
