@@ -1,0 +1,85 @@
+"""Every way of translating gives the same translations: ``translate`` as it is, compiled, in int8, and exported.
+
+The models are those of ``tests/earlier``: 150 updates, with the translations and scores of their release.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairseq_depthwise import cli
+from fairseq_depthwise.serving import compiled_graphs
+from fairseq_depthwise.serving.kept_graphs import VARIABLE
+
+EARLIER = Path(__file__).parents[1] / "earlier"
+OURS = ("sdt", "depthwise_lstm", "depthwise_lstm_two_cells", "mute_sequential")
+
+#: Settings of the compiler that take a minute: no trials of products, and the code between them not optimized.
+QUICK = {"freezing": True, "aot_inductor.compile_wrapper_opt_level": "O0"}
+
+#: Way -> options of ``export``, or None where it translates from the checkpoint; options of ``translate``; how far a
+#: score may be from the recorded one.
+WAYS: dict[str, tuple[list[str] | None, list[str], float]] = {
+    "eager": (None, [], 1e-3),
+    "line by line": (None, ["--batch-size", "1"], 1e-3),
+    "exported": ([], [], 1e-3),
+    "onnx": (["--format", "onnx"], [], 1e-3),
+    "onnx int8": (["--format", "onnx", "--int8"], [], 0.1),
+    "int8": (None, ["--int8"], 0.1),
+    "compiled": (None, ["--compile"], 1e-3),
+}
+
+
+def cases() -> list[Any]:
+    """Every system and way; of what takes a minute only the first system is not marked long."""
+    everything = [(system, way) for way in WAYS for system in OURS]
+    everything += [(system, way) for way in ("eager", "line by line") for system in ("transformer", "linearized")]
+    slow = [
+        pair
+        for pair in everything
+        if pair[1] == "compiled" or (pair[1].endswith(("onnx", "int8")) and pair[0] != "sdt")
+    ]
+    return [pytest.param(*pair, marks=pytest.mark.long if pair in slow else ()) for pair in everything]
+
+
+@pytest.mark.parametrize(("system", "way"), cases())
+def test_every_way_translates_alike(
+    system: str, way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "onnx" in way or "int8" in way:
+        pytest.importorskip("onnxruntime")
+    if way == "compiled" and shutil.which("g++") is None:
+        pytest.skip("there is no C++ compiler here")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(compiled_graphs, "_SETTINGS", QUICK)
+    export, options, tolerance = WAYS[way]
+    model, data = str(EARLIER / system / "checkpoint_last.pt"), ["--data", str(EARLIER / "data-bin")]
+    if export is not None:
+        assert cli.main(["export", model, str(tmp_path / "exported"), *data, *export]) == 0
+        model, data = str(tmp_path / "exported"), []
+    capsys.readouterr()
+    given = [model, str(EARLIER / "text" / "test.src"), *data, "--cpu", "--json", "--beam", "3", "--lenpen", "1"]
+    assert cli.main(["translate", *given, *options]) == 0
+    captured = capsys.readouterr()
+    assert "not compiled" not in captured.err
+    found = [json.loads(line) for line in captured.out.splitlines()]
+    recorded = json.loads((EARLIER / system / "expected.json").read_text(encoding="utf-8"))["hypotheses"]
+    expected = [line.split(" ", 1) for line in recorded]
+    assert [line["translation"] for line in found] == [text for _, text in expected]
+    assert [line["score"] for line in found] == pytest.approx([float(score) for score, _ in expected], abs=tolerance)
+
+
+@pytest.mark.parametrize("option", ["export", "--int8"])
+def test_fairseqs_own_model_is_refused_where_it_cannot_be_traced(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data", str(EARLIER / "data-bin")]
+    path, text = EARLIER / "transformer" / "checkpoint_last.pt", EARLIER / "text" / "test.src"
+    words = ["export", path, tmp_path / "out"] if option == "export" else ["translate", path, text, "--cpu", option]
+    assert cli.main([*map(str, words), *data]) == 1
+    assert "architecture" in capsys.readouterr().err
