@@ -1,24 +1,21 @@
-"""A checkpoint is used with a dictionary in another order, or the languages the other way round, without a word.
+"""What a checkpoint belongs to: dictionaries in their order, languages, and whatever else no tensor shows.
 
-No tensor shows that, nor another number of attention heads, and the numbers are wrong. Here every training leaves a
-record in its checkpoints of what they belong to, as plain values by name: digests of dictionaries and of subword files,
-languages, tokenizer, and options that change what a model computes, but no tensor. It is compared with what a
-checkpoint is used with, here and in whatever else reads checkpoints. Only what both sides name is compared, so that
-checkpoints without a record, fairseq's own and older ones, are used as before.
+Every training leaves a record of that in its checkpoints, as plain values by name: digests of dictionaries and of
+subword files, languages, tokenizer, and options that change what a model computes, but no tensor. It is compared with
+what a checkpoint is used with (``patches/checkpoints.py``, and whatever else reads checkpoints). Only what both sides
+name is compared, so that checkpoints without a record, fairseq's own and older ones, are used as before.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.patching import check_before_training
 
 #: In a checkpoint's ``extra_state``, and in the configuration of an exported folder.
 ENTRY = "belongs_to"
@@ -59,6 +56,34 @@ def require_same(name: str, recorded: Record, found: Record, where: str) -> None
         raise UserError(
             f"{name} was trained with {what} {trained}, and with {where} it is {given}; give that of the training"
         )
+
+
+def require_resumable(name: str, recorded: Record, task: Any, cfg: Any, *, is_new: bool) -> Record:
+    """Compare a checkpoint's record with the training that begins with it; return the record of that training.
+
+    Args:
+        name: of the checkpoint.
+        recorded: in it.
+        task: of the training.
+        cfg: of the training.
+        is_new: another training begins with the model. Its task may have other dictionaries, such as labels.
+
+    Raises:
+        UserError: as :func:`require_same`.
+    """
+    own, data = of_training(task, cfg), data_of(task)
+    require_same(name, recorded, of_model(cfg.model), "this command")
+    if not is_new:
+        require_same(name, recorded, own, data)
+        return {**recorded, **own}
+    dictionaries = of_dictionaries(task)
+    same_size = {key: value for key, value in dictionaries.items() if _size(value) == _size(recorded.get(key, value))}
+    require_same(name, recorded, same_size, data)
+    return own
+
+
+def _size(dictionary: object) -> str:
+    return str(dictionary).partition(" ")[2]
 
 
 def recorded_in(holder: Mapping[str, Any]) -> Record:
@@ -164,101 +189,3 @@ def _dataclass_of(options: Any) -> Any:
 
 def _plain(value: Any) -> str | int | float:
     return value if isinstance(value, (str, int, float)) else str(value)
-
-
-# --- where fairseq loads checkpoints --------------------------------------------------------------------------------
-
-
-def adjust(module: Any) -> Iterator[None]:
-    yield
-    {
-        "fairseq.trainer": _record_trainings,
-        "fairseq.checkpoint_utils": _compare_data,
-        "fairseq_cli.interactive": _compare_text,
-    }[module.__name__](module)
-
-
-def _record_trainings(module: Any) -> None:
-    from fairseq_compat import checkpoints
-
-    trainer = module.Trainer
-    state_dict_of, load = trainer.state_dict, trainer.load_checkpoint
-
-    @functools.wraps(load)
-    def load_checkpoint(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **given: Any) -> Any:
-        self.belongs_to = of_training(self.task, self.cfg)
-        if self.is_data_parallel_master and os.path.isfile(filename):
-            recorded = recorded_in(checkpoints.load_checkpoint(filename, mapped=True))
-            data = data_of(self.task)
-            require_same(filename, recorded, of_model(self.cfg.model), "this command")
-            if reset_optimizer or self.cfg.checkpoint.reset_dataloader:
-                # Another training may begin with the model. A task may have other dictionaries, such as labels.
-                found = {
-                    name: value
-                    for name, value in of_dictionaries(self.task).items()
-                    if _size(value) == _size(recorded.get(name, value))
-                }
-                require_same(filename, recorded, found, data)
-            else:
-                require_same(filename, recorded, self.belongs_to, data)
-                self.belongs_to = {**recorded, **self.belongs_to}
-        return load(self, filename, reset_optimizer, *args, **given)
-
-    @functools.wraps(state_dict_of)
-    def state_dict(self: Any) -> dict[str, Any]:
-        state: dict[str, Any] = state_dict_of(self)
-        record = getattr(self, "belongs_to", None) or of_training(self.task, self.cfg)
-        state["extra_state"][ENTRY] = dict(record)
-        return state
-
-    trainer.load_checkpoint, trainer.state_dict = load_checkpoint, state_dict
-
-
-def _size(dictionary: object) -> str:
-    return str(dictionary).partition(" ")[2]
-
-
-def _compare_data(module: Any) -> None:
-    from fairseq_compat import checkpoints
-
-    read, load = module.load_checkpoint_to_cpu, module.load_model_ensemble_and_task
-
-    @functools.wraps(read)
-    def load_checkpoint_to_cpu(path: str, arg_overrides: Any = None, *args: Any, **given: Any) -> Any:
-        state = read(path, arg_overrides, *args, **given)
-        if arg_overrides:
-            recorded = recorded_in(state)
-            require_same(path, recorded, of_model(state["cfg"].model), "--model-overrides")
-        return state
-
-    @functools.wraps(load)
-    def load_model_ensemble_and_task(
-        filenames: Sequence[str], arg_overrides: Any = None, task: Any = None, *args: Any, **given: Any
-    ) -> Any:
-        def compare(task: Any) -> None:
-            found, data = of_task(task), data_of(task)
-            for path in filter(os.path.isfile, filenames):
-                recorded = recorded_in(checkpoints.load_checkpoint(path, mapped=True))
-                require_same(path, recorded, found, data)
-
-        if task is not None:  # before tensors of other sizes are a longer sentence
-            compare(task)
-        loaded = load(filenames, arg_overrides, task, *args, **given)
-        if task is None:
-            compare(loaded[2])
-        return loaded
-
-    module.load_checkpoint_to_cpu = load_checkpoint_to_cpu
-    module.load_model_ensemble_and_task = load_model_ensemble_and_task
-
-
-def _compare_text(module: Any) -> None:
-    from fairseq_compat import checkpoints
-
-    def check(cfg: Any) -> None:
-        settings = settings_in("tokenizer", cfg), settings_in("bpe", cfg)
-        for path in filter(os.path.isfile, module.utils.split_paths(cfg.common_eval.path or "")):
-            recorded = recorded_in(checkpoints.load_checkpoint(path, mapped=True))
-            require_same(path, recorded, of_text(*settings), "this command")
-
-    check_before_training(module, check)
