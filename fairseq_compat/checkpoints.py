@@ -6,13 +6,12 @@ it is built. The checksums of a file are compared with its bytes before it is lo
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from numbers import Integral, Real
 from typing import IO, Any, NamedTuple
@@ -108,7 +107,6 @@ def require_checkpoint(state: Any, name: str) -> None:
             raise UserError(
                 f"{name} is not a fairseq checkpoint: its entry {entry} is {_shown(value)}; it must be {kind.words}"
             )
-    _require_small(options_in(state), state["model"], name)
 
 
 class _Kind(NamedTuple):
@@ -193,9 +191,6 @@ _ENTRIES: dict[str, _Kind] = {
     "extra_state.versions": _DICTIONARY,
 }
 
-#: What can be built in no time, whatever a checkpoint has of it; options that a model does not read are no larger.
-_FEW_LAYERS, _SMALL_WIDTH = 100, 2**14
-
 
 def _entry_of(state: Any, entry: str) -> Any:
     """Return an entry of a checkpoint by the names that lead to it; None where there is none."""
@@ -223,24 +218,34 @@ def _shown(value: Any) -> str:
     return repr(value)[:60] if not isinstance(value, int) or abs(value) < 10**60 else "a number of more than 60 digits"
 
 
-def _require_small(options: Mapping[str, Any], values: Mapping[str, torch.Tensor], name: str) -> None:
-    """Raise UserError where options name more layers or a larger width than tensors can have, before they are built."""
-    groups = [options]
-    for value in options.values():
-        if isinstance(value, str) and value.startswith("{"):  # of the model in a linearized one
-            with contextlib.suppress(ValueError, RecursionError):
-                groups.append(json.loads(value))
-        elif isinstance(value, Mapping):  # of a side, as in a hydra file
-            groups.append(value)
-    width = max((size for value in values.values() for size in value.shape), default=0)
-    limits = {"layers": max(len(values), _FEW_LAYERS), "dim": max(width, _SMALL_WIDTH)}
-    for option, value in (item for group in groups for item in group.items()):
-        limit = limits.get(str(option).rpartition("_")[2])
-        if limit is not None and isinstance(value, (int, float)) and value > limit:
-            raise UserError(
-                f"{name} cannot be loaded: its option {option} is {_shown(value)}, and it has {len(values):,} tensors, "
-                f"up to {width:,} wide"
-            )
+@contextmanager
+def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None]:
+    """Stop the building of a model that has far more parameters than its checkpoint has values for.
+
+    Options are a few bytes, and can name a model that no memory holds. Each parameter is looked at when its module gets
+    it, before a value is written to it.
+
+    Args:
+        values: ``state["model"]``.
+        name: of the checkpoint, for the error.
+
+    Raises:
+        UserError: the options that are recorded in it ask for such a model.
+    """
+    # Some are made and given up for those of another module, such as tied ones.
+    tensors, numbers = 4 * len(values) + 1000, 4 * sum(value.numel() for value in values.values()) + 2**22
+
+    def count(module: torch.nn.Module, parameter_name: str, parameter: torch.nn.Parameter | None) -> None:
+        nonlocal tensors, numbers
+        tensors, numbers = tensors - 1, numbers - (0 if parameter is None else parameter.numel())
+        if tensors < 0 or numbers < 0:
+            raise UserError(f"{name} cannot be loaded: its options are those of a larger model than it holds")
+
+    hook = torch.nn.modules.module.register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:

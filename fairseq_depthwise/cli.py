@@ -1,7 +1,7 @@
 """``fairseq-depthwise <subcommand>``: one file per subcommand in :mod:`fairseq_depthwise.commands`.
 
 A subcommand is a module with a function ``add_to(subcommands)`` that adds its parser and sets ``run``. Results go to
-stdout, progress to stderr; bad input ends with status 1 and one sentence, a wrong option with status 2.
+stdout, progress to stderr; an error is one sentence and status 1, a wrong option status 2.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import argparse
 import io
 import sys
 
-from fairseq_compat.commands.run import open_closed_streams, run_command
+from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.process import keep_freed_memory
 from fairseq_depthwise.commands import (
+    analysis,
     average,
     compare,
     doctor,
@@ -26,7 +27,6 @@ from fairseq_depthwise.commands import (
     serve,
     translate,
 )
-from fairseq_depthwise.commands.analysis import gates, probe, similarity, units
 from fairseq_depthwise.commands.parsers import SubcommandParser
 
 COMMANDS = (
@@ -39,10 +39,7 @@ COMMANDS = (
     inspect,
     grow,
     params,
-    units,
-    probe,
-    similarity,
-    gates,
+    analysis,
     score,
     compare,
     report,
@@ -54,7 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fairseq-depthwise",
         description="Train deep and wide Transformers with fairseq, and look at what comes out.",
-        epilog="`fairseq-depthwise SUBCOMMAND --help` shows each one's options and an example.",
+        epilog="`fairseq-depthwise SUBCOMMAND --help` shows each one's options and an example; "
+        "--traceback after any prints the traceback of an error.",
     )
     subcommands = parser.add_subparsers(
         title="subcommands", metavar="SUBCOMMAND", required=True, parser_class=SubcommandParser
@@ -67,10 +65,11 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     open_closed_streams()
-    given = sys.argv[1:] if arguments is None else arguments
+    given = without_traceback_option(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path that is not UTF-8 is printed as it was given
-    return run_command("fairseq-depthwise", lambda: _run(given), prints_results=given[:1] not in (["train"], ["serve"]))
+    name = " ".join(["fairseq-depthwise", *given[:1]])
+    return run_command(name, lambda: _run(given), prints_results=given[:1] not in (["train"], ["serve"]))
 
 
 def _run(given: list[str]) -> int | None:

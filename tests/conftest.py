@@ -39,6 +39,7 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(shared / "inductor")
+    os.environ["XDG_CACHE_HOME"] = str(shared / "cache")  # kept tracebacks, figures' fonts
 
 
 @pytest.fixture(scope="session")

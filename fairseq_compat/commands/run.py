@@ -7,9 +7,19 @@ import errno
 import logging
 import os
 import select
+import shlex
 import sys
+import time
+import traceback
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
+
+from fairseq_compat.errors import UserError, chain, mistake, one_line
+from fairseq_compat.versions import recorded_versions
+
+#: What prints every traceback.
+TRACEBACK, TRACEBACK_OPTION = "FAIRSEQ_COMPAT_TRACEBACK", "--traceback"
 
 #: The status of what Ctrl-C ended, as shells have it.
 INTERRUPTED = 130
@@ -42,22 +52,19 @@ def open_closed_streams() -> None:
 
 
 def run_command(name: str, run: Callable[[], Any], *, prints_results: bool = True) -> int:
-    """Run a command and return its exit status; one sentence on stderr, where the user can mend what is wrong.
+    """Run a command and return its exit status; whatever goes wrong is one sentence on stderr.
 
     Args:
-        name: what the sentence begins with.
+        name: the program, and its subcommand if it has any.
         run: does the work, and returns a status, or None for 0.
         prints_results: what it is for goes to stdout, and not into files.
-
-    Raises:
-        Exception: an error that deserves its traceback, or any if ``FAIRSEQ_COMPAT_TRACEBACK`` is set.
     """
     open_closed_streams()
     logging.Handler.handleError = _log_failed  # type: ignore[assignment, method-assign]  # a traceback for each line, otherwise
     status: int | None = None
     try:
         if prints_results and "stdout" in _closed:
-            return _fail(name, "standard output is closed, which takes the results; redirect it into a file (> FILE)")
+            raise UserError("standard output is closed, which takes the results; redirect it into a file (> FILE)")
         try:
             status = int(run() or 0)
         finally:  # SystemExit of --help, too
@@ -67,36 +74,62 @@ def run_command(name: str, run: Callable[[], Any], *, prints_results: bool = Tru
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        # Now, as a module cannot be imported where no more files may be open.
         problem = _problem_of_stdout(error)
-        if problem is not None:
-            # Python would flush once more at the end, and complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            if status is not None and not prints_results:  # the work is done, only the end of its log is missing
-                return status
-            return 1 if not problem else _fail(name, problem)
-        sentence = _sentence(error)
-        if sentence is None or os.environ.get("FAIRSEQ_COMPAT_TRACEBACK"):
-            raise
-        return _fail(name, sentence)
+        if problem is None:
+            return fail(name, error)
+        # Python would flush once more at the end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if status is not None and not prints_results:  # the work is done, only the end of its log is missing
+            return status
+        return fail(name, UserError(problem)) if problem else 1
 
 
-def _fail(name: str, sentence: str) -> int:
+def fail(name: str, error: Exception) -> int:
+    """Print one sentence about an error; return status 1. The traceback of one that nobody expects is kept in a file.
+
+    With ``--traceback``, or the environment variable, every traceback is printed.
+    """
+    if sentence := mistake(error):
+        sentence = f"{name.split()[0]}: error: {sentence}"
+    else:
+        sentence = f"{name}: {', after '.join(map(_named, islice(chain(error), 2)))}"
+        if not os.environ.get(TRACEBACK):
+            sentence += f"; the traceback {_keep_traceback(name, error)}"
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
     # What a file has in it may end lines, or give orders to a terminal.
-    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in sentence)
-    print(f"{name}: error: {shown}", file=sys.stderr)
+    print("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in sentence), file=sys.stderr)
     return 1
 
 
-def _sentence(error: Exception) -> str | None:
-    from fairseq_compat.explanations import explain
+def _named(error: BaseException) -> str:
+    """Return an error's class and message, or where it was raised if it has none."""
+    place = traceback.extract_tb(error.__traceback__)[-1:]
+    told = one_line(error) or "".join(f"in {frame.name} of {frame.filename}" for frame in place)
+    return f"{type(error).__name__}: {told}"
 
-    sentence = explain(error)
-    if sentence is not None or not isinstance(error, OSError):
-        return sentence
-    # One about a socket, as of a process that loads data: only its traceback says of which.
-    names_nothing = isinstance(error, (FileNotFoundError, ConnectionError)) and error.filename is None
-    return None if names_nothing and error.errno is not None else str(error)
+
+def _keep_traceback(name: str, error: Exception) -> str:
+    """Write the command line, the versions and the traceback into a file; return the end of a sentence about it."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    began = f"{name.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    path = os.path.join(cache, "fairseq-depthwise", "tracebacks", began)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            print(shlex.join(sys.argv), recorded_versions(), sep="\n", end="\n\n", file=file)
+            traceback.print_exception(error, file=file)
+    except OSError as refused:
+        traceback.print_exception(error)
+        return f"is above, as {path} cannot be written ({refused.strerror})"
+    return f"is in {path}"
+
+
+def without_traceback_option(arguments: list[str]) -> list[str]:
+    """Return a command line without ``--traceback``, which this process and those that it starts know from now on."""
+    if TRACEBACK_OPTION in arguments:
+        os.environ[TRACEBACK] = "1"
+    return [argument for argument in arguments if argument != TRACEBACK_OPTION]
 
 
 def _problem_of_stdout(error: Exception) -> str | None:

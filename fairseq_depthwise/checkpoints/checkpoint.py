@@ -17,10 +17,9 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.errors import first_line
 from fairseq_compat.finite import require_finite
-from fairseq_compat.patches.checkpoints import belonging
 
 #: What building from damaged options can raise.
 _FAILURES = (
@@ -165,7 +164,7 @@ class Checkpoint:
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(options, name, None):
                 setattr(options, name, None)
-        with self._recorded_options():
+        with self._recorded_options(), checkpoints.built_within(values, self.path):
             model = task.build_model(options, from_checkpoint=True)
         try:
             model.load_state_dict(values, strict=True, model_cfg=options)

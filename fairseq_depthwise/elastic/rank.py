@@ -20,8 +20,9 @@ import threading
 import time
 from typing import Any
 
-from fairseq_compat import folder_lock
-from fairseq_compat.explanations import explain
+from fairseq_compat.commands.run import TRACEBACK
+from fairseq_compat.errors import mistake
+from fairseq_compat.patches import training
 
 logger = logging.getLogger(__name__)
 
@@ -59,25 +60,25 @@ def train() -> int:
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
     _end_with_launcher()
-    folder_lock.PATIENCE = LOCK_PATIENCE
+    training.PATIENCE = LOCK_PATIENCE
     for name in ("init_process_group", "new_group"):
         setattr(distributed, name, functools.partial(getattr(distributed, name), timeout=SILENCE))
     command = importlib.import_module("fairseq_cli.train")
     ending = Ending()
     batches.share_updates(command)
     ending.listen(command)
-    os.environ["FAIRSEQ_COMPAT_TRACEBACK"], shown = "1", os.environ.get("FAIRSEQ_COMPAT_TRACEBACK")
     try:
-        command.cli_main()
+        command.cli_main.__wrapped__()  # without fairseq-train's own handler, which knows no status but 1
     except Exception as error:
-        sentence = explain(error)
-        if sentence is None and not shown and _ANOTHER_ENDED.search(str(error)):
+        if os.environ.get(TRACEBACK):
+            raise
+        if (sentence := mistake(error)) is not None:
+            _report(sentence)
+            return PERMANENT
+        if _ANOTHER_ENDED.search(str(error)):
             print("another process of the training is gone or silent; this one ends, too", file=sys.stderr)
             return 1
-        if sentence is None or shown:
-            raise
-        _report(sentence)
-        return PERMANENT
+        raise
     return TRY_AGAIN if ending.ended else 0
 
 

@@ -14,10 +14,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
 from torch.export import ExportedProgram
 
-from fairseq_compat import UserError
+from fairseq_compat import UserError, belonging
 from fairseq_compat.files import atomic_write, copied_whole, raising_later
 from fairseq_compat.outputs import folder_written_whole, output_folder
-from fairseq_compat.patches.checkpoints import belonging
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder

@@ -78,9 +78,10 @@ def refusal(run_command: RunCommand) -> Callable[..., str]:
         result = run_command(*args, check=False, **options)
         assert result.returncode == 1, result.stderr
         assert "Traceback" not in result.stdout + result.stderr
-        (line,) = [line for line in result.stderr.splitlines() if ": error: " in line]
-        assert result.stderr.endswith(f"{line}\n")
-        return line.partition(": error: ")[2]
+        line = result.stderr.splitlines()[-1]
+        start, _, sentence = line.partition(": error: " if ": error: " in line else ": ")
+        assert start.startswith("fairseq-"), line
+        return sentence
 
     return call
 

@@ -7,6 +7,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 import traceback
 from argparse import Namespace
@@ -214,6 +215,43 @@ def test_python_interfaces_run_no_code_either(
         with pytest.raises(error):
             LoadedTranslator(str(file), data=str(copy_reverse_data))
         trap.assert_empty()
+
+
+LARGER = {
+    "layers": {"encoder_layers": 10**9},
+    "width": {"encoder_embed_dim": 2**14, "decoder_embed_dim": 2**14, "encoder_layers": 100},
+    "inner width": {"encoder_ffn_embed_dim": 2**24, "depthwise_hidden_dim": 2**20},
+}
+
+
+@pytest.mark.parametrize("arch", [STOCK, OURS])
+@pytest.mark.parametrize("options", LARGER.values(), ids=LARGER)
+def test_no_model_is_built_that_is_far_larger_than_its_checkpoint(
+    options: dict[str, Any], arch: str, trained: Callable[[str], Path], fill: Callable[..., list[object]],
+    run_here: RunHere, tmp_path: Path,
+) -> None:  # fmt: skip
+    state = checkpoints.load(trained(arch))
+    model = state["cfg"]["model"]
+    (vars(model) if isinstance(model, Namespace) else model).update(options)
+    torch.save(state, tmp_path / "larger.pt")
+    for command in ("generate", "translate"):
+        status, stderr = run_here(fill(COMMANDS[command][0], arch, tmp_path / "larger.pt"))
+        assert status == 1, stderr
+        assert re.search(r"larger\.pt|--encoder-", stderr.splitlines()[-1])  # ours know their options' ranges
+        assert "Traceback" not in stderr
+
+
+def test_no_file_is_fetched_that_a_checkpoint_names(
+    trained: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
+) -> None:
+    from fairseq.models.transformer import TransformerModel
+
+    state = checkpoints.load(trained(STOCK))
+    address = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/encoder.json"
+    state["cfg"]["bpe"] = {"_name": "gpt2", "gpt2_encoder_json": address, "gpt2_vocab_bpe": address}
+    torch.save(state, tmp_path / "gpt2.pt")
+    with pytest.raises(UserError, match="--bpe gpt2"):
+        TransformerModel.from_pretrained(str(tmp_path), "gpt2.pt", str(copy_reverse_data))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from fairseq_compat import UserError, checkpoints
-from fairseq_compat.patches.checkpoints import belonging
+from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer

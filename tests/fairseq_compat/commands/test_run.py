@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = """
+PROGRAM = r"""
 import logging, sys
-from fairseq_compat.commands.run import open_closed_streams, run_command
+from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 open_closed_streams()
 logging.basicConfig(stream=sys.stdout)
 def results():
@@ -24,10 +24,29 @@ def log():
         logging.warning("a line of the log")
 def defect():
     return 1 / 0
+def nameless():
+    raise RuntimeError
+def mistake():
+    from fairseq_compat import UserError
+    raise UserError("--beam 0 is wrong\x1b[2J\nand more")
+def of_a_mistake():
+    try:
+        mistake()
+    except ValueError:
+        raise RuntimeError("cannot be loaded")
+def missing():
+    open("nowhere.txt")
+def child(number):
+    (mistake if number else defect)()
+def processes():
+    from torch.multiprocessing import spawn
+    spawn(child, nprocs=1)
 def wait():
     print("ready", flush=True)
     import time; time.sleep(60)
-sys.exit(run_command("name", globals()[sys.argv[1]], prints_results=sys.argv[1] != "log"))
+if __name__ == "__main__":
+    sys.argv = without_traceback_option(sys.argv)
+    sys.exit(run_command("name part", globals()[sys.argv[1]], prints_results=sys.argv[1] != "log"))
 """
 
 
@@ -68,9 +87,52 @@ def test_streams(line: str, status: int, said: str, unbuffered: str, tmp_path: P
     assert (found, stderr.count("\n") <= 2, said in stderr) == (status, True, True), stderr
 
 
-def test_a_defect_keeps_its_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("mistake", "name: error: --beam 0 is wrong\\x1b[2J\\nand more"),
+        ("of_a_mistake", "name: error: --beam 0 is wrong"),
+        ("missing", "name: error: nowhere.txt does not exist"),
+    ],
+)
+def test_mistake_is_one_sentence(kind: str, named: str, tmp_path: Path) -> None:
+    status, stderr = shell(tmp_path, f"PROGRAM {kind}", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (status, stderr.count("\n"), stderr[: len(named)]) == (1, 1, named)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("defect", "name part: ZeroDivisionError: division by zero; "),
+        ("nameless", "name part: RuntimeError: in nameless of "),
+        ("processes", "name part: ProcessRaisedException: ZeroDivisionError: division by zero; "),
+    ],
+)
+def test_defect_is_one_sentence_and_a_file(kind: str, named: str, tmp_path: Path) -> None:
+    status, stderr = shell(tmp_path, f"PROGRAM {kind}", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    (kept,) = (tmp_path / "cache").rglob("*.txt")
+    assert (status, stderr.count("\n"), stderr[: len(named)]) == (1, 1, named)
+    assert stderr.endswith(f"; the traceback is in {kept}\n")
+    text = kept.read_text(encoding="utf-8")
+    assert "Traceback (most recent call last)" in text
+    assert f"program.py {kind}" in text
+
+
+@pytest.mark.parametrize("line", ["PROGRAM defect --traceback", "XDG_CACHE_HOME=/dev/null PROGRAM defect"])
+def test_traceback_is_printed_if_asked_for_or_nothing_can_be_written(line: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="Traceback"):
-        shell(tmp_path, "PROGRAM defect")
+        shell(tmp_path, line, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_option_that_hydra_cannot_parse(tmp_path: Path) -> None:
+    program = Path(sys.executable).parent / "fairseq-train"
+    line = f"{program} data-bin --arch transformer --optimizer adam --bpe subword_nmt --bpe-codes '${{foo'"
+    status, stderr = shell(tmp_path, line, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert status == 1
+    assert stderr.splitlines()[-1].startswith("fairseq-train: ")
+    assert "${foo" in stderr.splitlines()[-1]
 
 
 def test_interrupt(tmp_path: Path) -> None:
