@@ -62,12 +62,7 @@ def first_of_each_memory(values: StateDict) -> dict[str, str]:
 def count_parameters(values: StateDict, options: Mapping[str, Any]) -> ParameterCount:
     """Count the parameters of a model in a checkpoint; no tensor is read.
 
-    Which of them are one is known from the model that its options build, so that it does not matter how the file holds
-    them.
-
-    Args:
-        values: ``state["model"]``.
-        options: the model's.
+    Which of them are one is known from the model that its options build, however the file holds them.
     """
     same = _first_of_each_parameter(values, options)
     distinct = {first: name for name, first in (same or first_of_each_memory(values)).items()}
@@ -85,14 +80,7 @@ def family_of(arch: str | None) -> type[BaseFairseqModel] | None:
 def build_with_words(
     family: type[BaseFairseqModel], options: Mapping[str, Any], source_words: int, target_words: int
 ) -> Any:
-    """Build a model for dictionaries of which only the sizes matter.
-
-    Args:
-        family: its class.
-        options: its options; those left out have their defaults.
-        source_words: size of the source dictionary.
-        target_words: size of the target dictionary; where it is the same, both are one.
-    """
+    """Build a model for dictionaries of which only the sizes matter; of the same size, both are one."""
     source, target = placeholder_dictionary(source_words), placeholder_dictionary(target_words)
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
     return family.build_model(SimpleNamespace(**options), task)

@@ -15,22 +15,16 @@ _LAST = "checkpoint_last.pt"
 
 
 class Restored(NamedTuple):
-    """What ``fairseq.checkpoint_utils.load_checkpoint`` is going to restore.
-
-    Attributes:
-        path: the checkpoint; None where training starts afresh.
-        counts_anew: whether the restored model begins the plan from its first stage.
-    """
+    """The checkpoint that fairseq is going to restore, or None, and whether it begins the plan from its first stage."""
 
     path: str | None
     counts_anew: bool = False
 
     @classmethod
     def by(cls, options: Any) -> Restored:
-        """Read the options that fairseq reads: ``save_dir``, ``restore_file``, ``continue_once`` and so on.
+        """Read the options that ``fairseq.checkpoint_utils.load_checkpoint`` reads.
 
-        Raises:
-            UserError: one of them names a file that does not exist, which fairseq itself may pass over in silence.
+        A file that does not exist is refused, which fairseq itself may pass over in silence.
         """
         own = os.path.join(options.save_dir, _LAST)
         if options.restore_file != _LAST:
@@ -49,17 +43,9 @@ class Restored(NamedTuple):
 
 
 def depth_to_resume(restored: Restored, state: Mapping[str, Any], side: str, plan: GrowthPlan, options: Any) -> int:
-    """Return the number of layers of the growing stack in a checkpoint.
+    """Return the number of layers of the growing stack in a checkpoint, which is what the plan has at that place.
 
-    Args:
-        restored: which checkpoint that is.
-        state: what it holds.
-        side: "encoder" or "decoder".
-        plan: the stages of the run that goes on.
-        options: ``reset_dataloader`` and ``reset_optimizer`` say whether epochs and updates are counted anew.
-
-    Raises:
-        UserError: the plan has another depth at the checkpoint's epoch or update; the message says both.
+    ``options``: ``reset_dataloader`` and ``reset_optimizer`` say whether epochs and updates are counted anew.
     """
     # At a stage boundary the checkpoint may have been grown already, by `fairseq-depthwise grow`.
     if plan.in_updates:

@@ -90,21 +90,13 @@ class GrowingTask(FairseqTask):
 
     @property
     def growth_options(self) -> Any:
-        """Those of :class:`GrowthConfig`; in training also fairseq's own that say what is trained on and restored.
-
-        These are ``train_subset``, ``save_dir``, ``restore_file``, ``continue_once``, ``finetune_from_model``,
-        ``reset_dataloader`` and ``reset_optimizer``.
-        """
+        """Those of :class:`GrowthConfig`, and ``train_subset``, ``save_dir`` and so on of fairseq's own."""
         raise NotImplementedError  # abstract: each kind of task of fairseq keeps its options in a place of its own
 
     # --- the model, before training -----------------------------------------------------------------------------------
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own.
-
-        Raises:
-            UserError: the stages are wrong or contradict the model, what is restored, or what is grown from.
-        """
+        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
         give_tasks_their_trainer()
@@ -171,11 +163,7 @@ class GrowingTask(FairseqTask):
     # --- the trainer, before training ---------------------------------------------------------------------------------
 
     def set_trainer(self, trainer: Trainer) -> None:
-        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once.
-
-        Raises:
-            UserError: training would not end, or an option cannot be used with a model that grows.
-        """
+        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once."""
         plan = self.plan
         if plan is None:
             return

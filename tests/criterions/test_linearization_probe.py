@@ -164,17 +164,6 @@ def test_batches_may_be_cut_in_any_way() -> None:
     torch.testing.assert_close(found[1][1], found[0][1])
 
 
-def test_logging_outputs_can_be_summed() -> None:
-    """As fairseq does between processes, of which one may have nothing left to do."""
-    assert LinearizationProbeCriterion.logging_outputs_can_be_summed()
-    model = linearized()
-    logs = [criterion_of()(model, sample)[2] for sample in (batch(0), batch(1, 2))]
-    assert list(logs[0]) == list(logs[1])
-    nothing = dict.fromkeys(logs[0], 0)
-    summed = {key: sum(log[key] for log in (*logs, nothing)) for key in logs[0]}
-    assert logged([summed]) == pytest.approx(logged(logs))
-
-
 def test_sixteen_bits_do_not_overflow() -> None:
     """The square of 300 is more than float16 has."""
     model = linearized().half()

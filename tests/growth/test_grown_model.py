@@ -9,12 +9,11 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 from growth_by_hand import assert_same_model, build, depthwise_by_hand, grow, scores, trained
-from tiny_models import SOURCE, VARIANTS, build_tiny, task_of
+from tiny_models import SOURCE, VARIANTS, task_of
 from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.grown_model import grow_model
-from fairseq_depthwise.growth.parameter_sources import Growth
 
 SDT, DEPTHWISE = "sdt_transformer", "depthwise_lstm_transformer"
 
@@ -61,26 +60,6 @@ def assert_names_of_a_new_one(model: nn.Module, new: nn.Module) -> None:
     shapes = {name: value.shape for name, value in new.state_dict().items()}
     assert {name: value.shape for name, value in model.state_dict().items()} == shapes
     assert [name for name, _ in model.named_parameters()] == [name for name, _ in new.named_parameters()]
-
-
-def test_growing_twice_is_growing_twice_by_hand() -> None:
-    options = {"encoder_layers": 1, "encoder_block_size": 1}
-    model = trained(SDT, **options)
-    expected = copy.deepcopy(model)
-    for sources in ([0, 0], [0, 1, 1], [0, 1, 2, 1, 2]):
-        expected = sdt_by_hand(expected, sources, sources)
-        grow(model, SDT, {"encoder": sources}, **options)
-        assert_same_model(model, expected)
-
-
-def test_a_model_without_connections_gets_new_ones() -> None:
-    """As when sdt_transformer starts from fairseq's transformer, which has no relative positions either."""
-    plain = build_tiny(SDT, encoder_block_size=0).state_dict()
-    shallow = {name: value for name, value in plain.items() if "relative_positions" not in name}
-    found = Growth(build_tiny(SDT, encoder_layers=6), shallow, {"encoder": [0, 1, 2, 3, 2, 3]})
-    new = ("relative_positions", ".connection.rows.", ".connection.norms.")
-    assert all((source is None) == any(part in name for part in new) for name, source in found.items())
-    assert found["encoder.layers.5.feed_forward.first.weight"] == "encoder.layers.3.feed_forward.first.weight"
 
 
 # --- copies: depthwise_lstm_transformer ------------------------------------------------------------------------------
@@ -191,14 +170,6 @@ def test_new_layers_are_those_of_a_new_model_and_the_rest_stays(family: str) -> 
         expected = new if source is None else old
         at = name if source is None else name.replace(f"{kind}.{place}.", f"{kind}.{source}.", 1)
         assert torch.equal(value, expected[at]), name
-
-
-def test_new_layers_share_the_gates_that_there_are() -> None:
-    model = trained(DEPTHWISE)
-    weight = model.encoder.layers[0].cell.gates.projection.weight.clone()
-    grow_model(model, lambda: build(DEPTHWISE, encoder_layers=4), {"encoder": [0, 1, 2, None]})
-    (gates,) = {layer.cell.gates for layer in model.encoder.layers}
-    assert torch.equal(gates.projection.weight, weight)
 
 
 @pytest.mark.parametrize("source", [1, None], ids=["copies", "anew"])

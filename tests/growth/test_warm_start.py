@@ -78,13 +78,6 @@ def test_a_family_and_its_presets_are_read(tmp_path: Path, arch: str, old: bool)
     assert all(torch.equal(found.values[name], value) for name, value in values.items())
 
 
-@pytest.mark.parametrize("arch", ["lstm", "nobody_knows", None])
-def test_another_architecture(tmp_path: Path, arch: str | None) -> None:
-    path = save(tmp_path / "other.pt", checkpoint_of({}, {"_name": arch}))
-    with pytest.raises(UserError, match=f"{path} .* architecture {arch}; .*sdt_transformer"):
-        read_trained_model(path)
-
-
 # --- from fairseq's transformer --------------------------------------------------------------------------------------
 
 
