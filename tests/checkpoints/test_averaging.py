@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -207,16 +206,10 @@ def test_last_are_the_newest_in_the_order_of_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("maximize", "expected"), [(False, [-1.0, 2.5, 3.75]), (True, [10.25, 9.5, 3.75])])
-@pytest.mark.parametrize("style", ["cfg", "args"])
-def test_best_follow_the_direction_of_the_metric(
-    style: str, maximize: bool, expected: list[float], tmp_path: Path
-) -> None:
-    more: dict[str, Any] = {}
-    if style == "args":
-        more = {"cfg": None, "args": argparse.Namespace(maximize_best_checkpoint_metric=maximize)}
+def test_best_follow_the_direction_of_the_metric(maximize: bool, expected: list[float], tmp_path: Path) -> None:
     for score in (9.5, 10.25, 3.75, 2.5, -1.0):
         name = f"checkpoint.best_my_metric_{score:.3f}0.pt"  # fairseq adds a digit against ties
-        save(tmp_path, name, {"weight": torch.ones(1)}, maximize=maximize, **more)
+        save(tmp_path, name, {"weight": torch.ones(1)}, maximize=maximize)
     save(tmp_path, "checkpoint_best.pt", {"weight": torch.ones(1)})
     best = averaging.best_checkpoints(str(tmp_path), 3)
     assert best == [str(tmp_path / f"checkpoint.best_my_metric_{score:.3f}0.pt") for score in expected]

@@ -170,18 +170,6 @@ def test_each_value_counts_by_its_weight_and_the_sample_size(sentence_avg: bool)
     assert log["loss"].item() == loss.item()
 
 
-@pytest.mark.parametrize("sentence_avg", [False, True])
-def test_a_weight_does_not_depend_on_the_batch_size(sentence_avg: bool) -> None:
-    """The same sentences twice: the same loss and gradient, once fairseq has divided by the sample size."""
-    model, criterion = tiny(Penalized), criterion_of(sentence_avg=sentence_avg)
-    found = []
-    for sample in (batch(0, 1, 2), batch(0, 1, 2, 0, 1, 2)):
-        loss, sample_size, _ = criterion(model, sample)
-        (loss / sample_size).backward()
-        found.append({"loss": loss / sample_size, **gradients(model)})
-    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
-
-
 def test_the_loss_of_each_position_has_none() -> None:
     """``reduce=False``: an auxiliary loss belongs to no position."""
     model, sample = tiny(Penalized), batch()

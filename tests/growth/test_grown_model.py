@@ -1,8 +1,10 @@
-"""The grown model against one that is put together by hand: forward, names, sharing, new layers, what stays."""
+"""The grown model against one that is put together by hand: forward, names, sharing, new layers, what stays.
+
+Copies in sdt_transformer are in test_growth_properties and test_live_growth.
+"""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -17,52 +19,7 @@ from fairseq_depthwise.growth.grown_model import grow_model
 
 SDT, DEPTHWISE = "sdt_transformer", "depthwise_lstm_transformer"
 
-# --- copies: sdt_transformer -----------------------------------------------------------------------------------------
-
-
-def sdt_by_hand(shallow: nn.Module, sources: list[int], norms: list[int]) -> nn.Module:
-    """At growth: layers by the table; old rows stay; a new row is 1/(n+1); blocks' norms are copied as the blocks."""
-    deep = copy.deepcopy(shallow)
-    deep.encoder.layers = nn.ModuleList(copy.deepcopy(shallow.encoder.layers[source]) for source in sources)
-    if norms:
-        old, connection = shallow.encoder.connection, deep.encoder.connection
-        connection.norms = nn.ModuleList(copy.deepcopy(old.norms[block]) for block in norms)
-        for row in range(len(old.rows), len(norms) + 1):
-            connection.rows.append(nn.Parameter(torch.full((row + 1,), 1 / (row + 1), dtype=old.rows[0].dtype)))
-    return deep
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("block_size", "sources", "norms"),
-    [
-        (0, [0, 1, 2, 3, 2, 3], []),
-        (0, [0, 0, 1, 1, 2, 2, 3, 3], []),
-        (1, [0, 1, 2, 3, 2, 3], [0, 1, 2, 3, 2, 3]),
-        (1, [0, 1, 2, 2, 3, 3], [0, 1, 2, 2, 3, 3]),
-        (2, [0, 1, 2, 3, 2, 3], [0, 1, 1]),
-        (2, [0, 1, 2, 3, 3, 3, 3, 3], [0, 1, 1, 1]),
-    ],
-)
-def test_sdt(block_size: int, sources: list[int], norms: list[int], dtype: torch.dtype) -> None:
-    options = {"encoder_layers": 4, "encoder_block_size": block_size}
-    model = trained(SDT, **options).to(dtype)
-    expected, before = sdt_by_hand(model, sources, norms), scores(model)
-    grow(model, SDT, {"encoder": sources}, **options)
-    assert_same_model(model, expected)
-    assert not torch.equal(scores(model), before)
-    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
-    assert_names_of_a_new_one(model, build(SDT, **(options | {"encoder_layers": len(sources)})))
-
-
-def assert_names_of_a_new_one(model: nn.Module, new: nn.Module) -> None:
-    assert list(model.state_dict()) == list(new.state_dict())
-    shapes = {name: value.shape for name, value in new.state_dict().items()}
-    assert {name: value.shape for name, value in model.state_dict().items()} == shapes
-    assert [name for name, _ in model.named_parameters()] == [name for name, _ in new.named_parameters()]
-
-
-# --- copies: depthwise_lstm_transformer ------------------------------------------------------------------------------
+# --- copies ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -85,6 +42,13 @@ def test_depthwise(options: dict[str, Any]) -> None:
     depths = {f"{side}_layers": len(table) for side, table in sources.items()}
     assert_names_of_a_new_one(model, build(DEPTHWISE, **(options | depths)))
     assert sharing_of(model) == sharing_of(expected)
+
+
+def assert_names_of_a_new_one(model: nn.Module, new: nn.Module) -> None:
+    assert list(model.state_dict()) == list(new.state_dict())
+    shapes = {name: value.shape for name, value in new.state_dict().items()}
+    assert {name: value.shape for name, value in model.state_dict().items()} == shapes
+    assert [name for name, _ in model.named_parameters()] == [name for name, _ in new.named_parameters()]
 
 
 def sharing_of(model: nn.Module) -> list[list[str]]:

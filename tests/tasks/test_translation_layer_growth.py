@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from growing_trainer import PEAK, WARMUP, train, trainer_of
+from growing_trainer import PEAK, WARMUP, save, train, trainer_of
 
 from fairseq_compat import UserError
 
@@ -73,8 +73,7 @@ def test_a_start_from_a_trained_model(tmp_path: Path, updates: int, step: int) -
     stages = "1:2u,2:"
     first = trainer_of(task__growth_stages=stages)
     train(first, updates)
-    first.consolidate_optimizer()
-    first.save_checkpoint(str(tmp_path / "trained.pt"), {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1}})
+    save(first, tmp_path / "trained.pt")
     depth = 1 if updates == 1 else 2
     second = trainer_of(
         task__growth_stages=f"{depth + 1}:3u,{depth + 2}:",
@@ -97,9 +96,7 @@ def test_a_start_from_a_trained_model(tmp_path: Path, updates: int, step: int) -
 def test_a_resumed_run_does_not_start_from_the_trained_model_again(tmp_path: Path) -> None:
     first = trainer_of(task__growth_stages="1:9u,2:")
     train(first, 1)
-    first.consolidate_optimizer()
-    iterator = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1}}
-    first.save_checkpoint(str(tmp_path / "checkpoint_last.pt"), iterator)
+    save(first, tmp_path / "checkpoint_last.pt")
     again = trainer_of(
         task__growth_stages="1:9u,2:", task__save_dir=str(tmp_path), task__growth_from=str(tmp_path / "none.pt")
     )
