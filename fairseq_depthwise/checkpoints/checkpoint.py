@@ -17,9 +17,8 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, open_dict
 from torch import Tensor
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.finite import require_finite
-from fairseq_compat.patches.checkpoints import belonging
 
 
 class Checkpoint:
