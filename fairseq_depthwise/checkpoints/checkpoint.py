@@ -30,10 +30,8 @@ class Checkpoint:
     def __init__(self, path: str, named: str = "") -> None:
         self.path = path
         self.named = named or path
-        if not path:
-            raise UserError(f"{self.named or 'the name of a checkpoint'} is empty; give the path of a checkpoint")
         if not os.path.isfile(path):
-            raise UserError(f"{self.named} does not exist; give the path of a checkpoint")
+            raise UserError(f"{self.named or repr(path)} does not exist; give the path of a checkpoint")
         #: What is in the file, as fairseq wrote it.
         self.state = checkpoints.load_checkpoint(path, mapped=True)
 

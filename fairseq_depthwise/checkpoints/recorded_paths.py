@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from glob import glob
+from pathlib import Path
 
 from fairseq_compat import UserError
 
@@ -61,11 +62,5 @@ def moved_file(recorded: str, checkpoint: str, data: str, option: str) -> str:
 def _places(path: str, checkpoint: str) -> Iterator[str]:
     """Yield a path as it is; if relative, also from the checkpoint's folder and from those above."""
     yield path
-    if os.path.isabs(path):
-        return
-    folder = os.path.dirname(os.path.abspath(checkpoint))
-    while True:
-        yield os.path.join(folder, path)
-        if (above := os.path.dirname(folder)) == folder:
-            return
-        folder = above
+    if not os.path.isabs(path):
+        yield from (str(folder / path) for folder in Path(os.path.abspath(checkpoint)).parents)

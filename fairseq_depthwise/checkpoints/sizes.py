@@ -25,13 +25,10 @@ _TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
 
 
 class ParameterCount(NamedTuple):
-    """Sizes of a model in a checkpoint.
+    """Sizes of a model in a checkpoint: tied parameters count once, what stock fairseq saves and never reads apart.
 
-    Attributes:
-        parameters: tied ones counted once, without ``unused_copies``.
-        unused_copies: the second copies of encoder weights that stock fairseq keeps and never reads.
-        ties_known: False where only the file says what is tied: one written on a GPU, or in half precision, holds tied
-            parameters as separate tensors, which are counted separately then.
+    ``ties_known`` is False where only the file says what is tied: one written on a GPU, or in half precision, holds
+    tied parameters as separate tensors, which are counted separately then.
     """
 
     parameters: int

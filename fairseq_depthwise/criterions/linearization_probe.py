@@ -48,17 +48,7 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     own error is logged as ``mse_encoder.1``.
     """
 
-    def __init__(  # fairseq reads the options' names here
-        self,
-        task: FairseqTask,
-        probe_objective: str,
-        sentence_avg: bool,
-        label_smoothing: float,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-    ) -> None:
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        self.objective = probe_objective
+    objective: str
 
     @classmethod
     def build_criterion(
@@ -66,6 +56,7 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     ) -> "LinearizationProbeCriterion":
         check_values(LinearizationProbeCriterionConfig, cfg)
         criterion: LinearizationProbeCriterion = super().build_criterion(cfg, task)
+        criterion.objective = cfg.probe_objective
         return criterion
 
     def forward(

@@ -27,17 +27,14 @@ class Restored(NamedTuple):
         A file that does not exist is refused, which fairseq itself may pass over in silence.
         """
         own = os.path.join(options.save_dir, _LAST)
-        if options.restore_file != _LAST:
-            option, path = "--restore-file", options.restore_file
-        elif os.path.isfile(own):
-            return cls(own)
-        elif options.continue_once is not None:
-            option, path = "--continue-once", options.continue_once
-        elif options.finetune_from_model is not None:
-            option, path = "--finetune-from-model", options.finetune_from_model
-        else:
-            return cls(None)
-        if not os.path.isfile(path):
+        given = {
+            "--restore-file": options.restore_file if options.restore_file != _LAST else None,
+            "--save-dir": own if os.path.isfile(own) else None,
+            "--continue-once": options.continue_once,
+            "--finetune-from-model": options.finetune_from_model,
+        }
+        option, path = next(((option, path) for option, path in given.items() if path is not None), ("", None))
+        if path is not None and not os.path.isfile(path):
             raise UserError(f"{option} {path}: there is no such file")
         return cls(path, option == "--finetune-from-model")
 

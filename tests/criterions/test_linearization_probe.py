@@ -55,7 +55,8 @@ def batch(*rows: int) -> dict[str, Any]:
 
 def criterion_of(objective: str = "distill", **options: Any) -> LinearizationProbeCriterion:
     values = {"sentence_avg": False, "label_smoothing": 0.1, **options}
-    return LinearizationProbeCriterion(task_of(), objective, **values)
+    cfg = OmegaConf.structured(LinearizationProbeCriterionConfig(probe_objective=objective, **values))
+    return LinearizationProbeCriterion.build_criterion(cfg, task_of())
 
 
 def linearized(kind: str = DEPTHWISE, which: str = "pair", **options: Any) -> LinearizedTransformer:
@@ -202,9 +203,8 @@ def test_other_models_are_refused(objective: str) -> None:
 
 
 def test_other_objectives_are_refused() -> None:
-    cfg = OmegaConf.structured(LinearizationProbeCriterionConfig(probe_objective="both", sentence_avg=False))
     with pytest.raises(UserError, match="--probe-objective both"):
-        LinearizationProbeCriterion.build_criterion(cfg, task_of())
+        criterion_of("both")
 
 
 @pytest.fixture
