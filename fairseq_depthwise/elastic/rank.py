@@ -16,8 +16,8 @@ import sys
 import threading
 from typing import Any
 
-from fairseq_compat import folder_lock
 from fairseq_compat.errors import mistake
+from fairseq_compat.patches import training
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def train() -> int:
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
     _end_with_launcher()
-    folder_lock.PATIENCE = LOCK_PATIENCE
+    training.PATIENCE = LOCK_PATIENCE
     command = importlib.import_module("fairseq_cli.train")
     ending = Ending()
     batches.share_updates(command)

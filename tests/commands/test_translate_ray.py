@@ -201,12 +201,12 @@ def test_ray_of_this_machine_ends_with_the_command(model: str, tmp_path: Path) -
     [
         ("{text} --ray", "--output"),
         ("- --ray --output {folder}/a", "stdin"),
-        ("{text} --ray --output {folder}/old", "old exists"),
+        ("{text} --ray --output {folder}/old", "exists"),
         ("{text} {text} --ray --output-folder {folder}/b", "2 files are called text.src"),
         ("{text} --output {folder}/a --ray 127.0.0.1:{closed}", "127.0.0.1:{closed}"),
         ("--output {folder}/a --ray {text}", "text.src"),
         ("{text} --output {folder}/a --ray-actors 2", "--ray-actors 2"),
-        ("{text} --output {folder}/a --ray --bf16 --reference {text}", "--reference"),
+        ("{text} --output-folder {folder}/b", "--output-folder"),
     ],
 )
 def test_refused(

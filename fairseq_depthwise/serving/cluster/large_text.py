@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_compat import UserError
+from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import folder_written_whole, output_folder
-from fairseq_compat.patches.checkpoints.belonging import file_digest
 from fairseq_depthwise.serving.cluster.ray_blocks import Demand, Loaded, Translators, ray_cluster
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 
