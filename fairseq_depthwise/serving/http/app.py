@@ -21,6 +21,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
@@ -81,9 +82,9 @@ class Service:
         Gauge("queue_lines_limit", "Lines that may wait.", **names).set(limits.queue_lines)
         self._fastapi = fastapi = FastAPI(
             title="fairseq-depthwise serve", version=version, lifespan=self._lifespan, docs_url=None, redoc_url=None,
-            redirect_slashes=False, max_body_size=limits.max_body,
-            responses={"4XX": {"model": Error}, "5XX": {"model": Error}},
+            redirect_slashes=False, responses={"4XX": {"model": Error}, "5XX": {"model": Error}},
         )  # fmt: skip
+        fastapi.add_middleware(RequestBodyLimitMiddleware, max_body_size=limits.max_body)
         fastapi.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
         for kind in (HTTPException, RequestValidationError, UserError, Exception):
             fastapi.add_exception_handler(kind, _refuse)
@@ -182,7 +183,7 @@ class Service:
                 sentence = f"the request took longer than {self.limits.timeout:g} s; send fewer lines at a time"
                 await JSONResponse({"error": sentence}, 504)(scope, receive, answer)
         finally:
-            self._requests.labels(status).inc()
+            self._requests.labels(status or 499).inc()
             if scope["path"] == "/translate":
                 self._request_seconds.observe(monotonic() - started)
 
