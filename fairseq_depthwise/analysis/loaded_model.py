@@ -17,14 +17,10 @@ from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model on the CPU in evaluation mode, and the task that reads its data.
+    """A model on the CPU in evaluation mode, in float32, and the task that reads its data.
 
-    Attributes:
-        path: the checkpoint.
-        architecture: as given in training, with ``--arch``.
-        model: with the checkpoint's parameters, in float32.
-        task: with the data folder's dictionaries and the checkpoint's languages.
-        data: the data folder.
+    ``architecture`` is as given in training; the task has the dictionaries of the folder ``data`` and the checkpoint's
+    languages.
     """
 
     path: str
@@ -34,11 +30,7 @@ class LoadedModel:
     data: str
 
     def sentences(self, subset: str) -> FairseqDataset:
-        """Return a part of the data: ``valid``, ``test``, ...
-
-        Raises:
-            UserError: there is no such part.
-        """
+        """Return a part of the data: ``valid``, ``test``, ...; raise UserError if there is none of this name."""
         if subset not in self.task.datasets:
             try:
                 self.task.load_dataset(subset)
@@ -52,10 +44,7 @@ class LoadedModel:
     def batches(self, subset: str, *, max_sentences: int, max_tokens: int) -> Any:
         """Return an iterator with a length over batches like those of fairseq's validation, sorted by length.
 
-        Args:
-            subset: part of the data.
-            max_sentences: number of sentences, the first of the part.
-            max_tokens: size of a batch with padding, exceeded only by a longer sentence.
+        They have the first ``max_sentences`` of the part, and ``max_tokens`` with padding, unless a sentence is longer.
         """
         chosen = _FirstSentences(self.sentences(subset), max_sentences)
         longest = max(chosen.num_tokens(index) for index in range(min(max_sentences, len(chosen))))
@@ -69,18 +58,10 @@ class LoadedModel:
 
 
 def load_model(path: str, data: str, *, family: str | None = None) -> LoadedModel:
-    """Load a checkpoint for a folder of binarized data.
+    """Load a checkpoint for a folder that ``fairseq-preprocess`` made, of a ``family`` and its presets if given.
 
     Task, languages and options are the checkpoint's; its own data folder, and files that are only used to start
     training, need not exist any more.
-
-    Args:
-        path: a checkpoint of any architecture that is registered.
-        data: a folder that ``fairseq-preprocess`` made.
-        family: the model must be one of this name, or of its presets.
-
-    Raises:
-        UserError: the file is no checkpoint, or of another family; the folder is missing or has other dictionaries.
     """
     if not os.path.isdir(utils.split_paths(data)[0]):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")

@@ -31,14 +31,7 @@ ModelMoments = dict[str, LayerMoments]
 def choose_batches(loaded: LoadedModel, subset: str, *, max_tokens_used: int, max_tokens: int) -> list[list[int]]:
     """Choose sentences at random, always the same ones, up to a number of tokens; return batches of similar lengths.
 
-    Args:
-        loaded: the model and its data.
-        subset: part of the data.
-        max_tokens_used: maximum number of target tokens, exceeded only by a first sentence with more; 0 for all.
-        max_tokens: size of a batch.
-
-    Raises:
-        UserError: there is no such part, or nothing in it that is short enough for the model.
+    ``max_tokens_used`` target tokens, exceeded only by a first sentence with more, are used; 0 for all.
     """
     dataset: Any = loaded.sentences(subset)
     limits = utils.resolve_max_positions(loaded.task.max_positions(), loaded.model.max_positions())
@@ -57,14 +50,7 @@ def choose_batches(loaded: LoadedModel, subset: str, *, max_tokens_used: int, ma
 def collect_moments(
     model: LinearizedTransformer, dataset: FairseqDataset, batches: Iterable[Sequence[int]], *, device: torch.device
 ) -> ModelMoments:
-    """Run the intact model over batches and return the moments of its layers, from which they can be fitted.
-
-    Args:
-        model: with the layers to fit; it is not changed.
-        dataset: of sentence pairs.
-        batches: indices of sentences.
-        device: where the model is.
-    """
+    """Run the intact model over batches of sentence numbers, and return the moments of its layers."""
     # GPUs are slow in float64, which only the sums need.
     precision = torch.float64 if device.type == "cpu" else torch.float32
     moments: ModelMoments = {}
@@ -86,13 +72,7 @@ def collect_moments(
 def fits_of(moments: ModelMoments, widths: Mapping[str, int], name: str) -> dict[tuple[str, str], LinearFit]:
     """Return (layer, state) -> linear layer, with the states "pair" and "output" for layers with two outputs, else "".
 
-    Args:
-        moments: of every layer.
-        widths: d of each side.
-        name: of the model, for error messages.
-
-    Raises:
-        UserError: the model computes values that are not finite.
+    ``widths`` has d of each side. UserError is raised for a model that computes values that are not finite.
     """
     fits: dict[tuple[str, str], LinearFit] = {}
     for layer, whole in moments.items():

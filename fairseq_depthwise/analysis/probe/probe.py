@@ -46,16 +46,7 @@ _SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric", "tok
 
 
 class Probe:
-    """A model and what is finished of its probe; all is checked before hours of work.
-
-    Args:
-        checkpoint: of the model.
-        folder: of the results.
-        options: of the command.
-
-    Raises:
-        UserError: checkpoint, data or folder cannot be used, or a layer does not exist.
-    """
+    """A model and what is finished of its probe in a folder; all is checked before hours of work."""
 
     def __init__(self, checkpoint: str, folder: str, options: argparse.Namespace) -> None:
         self.options = options
@@ -81,11 +72,7 @@ class Probe:
         self.record = ProbeRecord(folder, settings, force=options.force)
 
     def run(self) -> ProbedModel:
-        """Probe the model, without repeating what an earlier call finished.
-
-        Raises:
-            UserError: the model computes values that are not finite.
-        """
+        """Probe the model, without repeating what an earlier call finished."""
         loaded, record = self.loaded, self.record
         print(f"reading {loaded.path}", file=sys.stderr)
         record.write()
