@@ -55,7 +55,8 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
 
     with ExitStack() as watching:
         for side in moments:
-            if has_weights(stack := getattr(model, side, None)):
+            stack = getattr(model, side)
+            if has_weights(stack):
                 watching.enter_context(_watched(stack.connection, partial(add, side)))
         for batch in batches:
             padding = batch.padding

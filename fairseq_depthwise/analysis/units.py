@@ -99,7 +99,7 @@ def measure_units(
 ) -> dict[str, list[UnitRow]]:
     """Run batches and return a row for each layer; in evaluation mode a hard order is used as in inference."""
     weights = list(map(_weights_of, encoder.layers))
-    diversities = measure_diversity(encoder.layers, batches, include_self=include_self)
+    diversities: list[Any] = measure_diversity(encoder.layers, batches, include_self=include_self)
     pairs = zip(diversities, weights, strict=True)
     return {"encoder": [UnitRow(number, *found, *values) for number, (found, values) in enumerate(pairs, start=1)]}
 

@@ -147,8 +147,10 @@ def _draw(figure: Figure, chart: Chart) -> None:
     for run, place, depth in chart.grown:
         color = _RUN.format(run % len(COLORS))
         axes.axvline(place, color=color, linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.8)
-        above = {"y": 1 + 0.06 * rows.index(run), "transform": axes.get_xaxis_transform()}
-        axes.text(place, s=f"{depth}", color=color, size=9, ha="center", va="bottom", **above)
+        above = (place, 1 + 0.06 * rows.index(run))
+        axes.annotate(
+            f"{depth}", above, xycoords=("data", "axes fraction"), color=color, size=9, ha="center", va="bottom"
+        )
     values = [y for curve in chart.curves for y in curve.ys if math.isfinite(y)]
     if min(values) > 0 and max(values) / min(values) > _LOGARITHMIC:
         axes.set_yscale("log")

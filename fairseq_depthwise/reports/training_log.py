@@ -95,7 +95,7 @@ class Run:
     def growth(self) -> list[tuple[int, float, int]]:
         """Updates and seconds after which the model grew, as exactly as the log has it, and its depth from there on."""
         depths = [(update, seconds, int(one["depth"])) for _, update, seconds, one in self.readings if "depth" in one]
-        return [(*place, after) for (*place, before), (*_, after) in pairwise(depths) if after != before]
+        return [(update, at, after) for (update, at, before), (*_, after) in pairwise(depths) if after != before]
 
 
 def read_run(path: str) -> Run:
