@@ -6,13 +6,19 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from fairseq import utils
-from fairseq.data import BaseWrapperDataset, FairseqDataset
+from fairseq.data import FairseqDataset
+from fairseq.data.data_utils import numpy_seed
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
+from torch.utils.data import DataLoader
 
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+
+#: Seed of the choice of sentences.
+_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -41,20 +47,30 @@ class LoadedModel:
                 ) from error
         return self.task.dataset(subset)
 
-    def batches(self, subset: str, *, max_sentences: int, max_tokens: int) -> Any:
-        """Return an iterator with a length over batches like those of fairseq's validation, sorted by length.
+    def batches(
+        self, subset: str, *, max_tokens: int, max_sentences: int | None = None, max_tokens_used: int = 0
+    ) -> DataLoader[Any]:
+        """Return batches of similar lengths, of ``max_tokens`` with padding unless a sentence is longer.
 
-        They have the first ``max_sentences`` of the part, and ``max_tokens`` with padding, unless a sentence is longer.
+        They have the first ``max_sentences`` of the part; or sentences chosen at random, always the same ones, with at
+        most ``max_tokens_used`` target tokens, unless the first has more.
         """
-        chosen = _FirstSentences(self.sentences(subset), max_sentences)
-        longest = max(chosen.num_tokens(index) for index in range(min(max_sentences, len(chosen))))
-        return self.task.get_batch_iterator(
-            dataset=chosen,
-            max_tokens=max(max_tokens, longest),
-            max_positions=utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions()),
-            ignore_invalid_inputs=True,
-            disable_iterator_cache=True,
-        ).next_epoch_itr(shuffle=False)
+        dataset: Any = self.sentences(subset)
+        limits = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+        with numpy_seed(_SEED):  # sentences of one length come in random order
+            indices = dataset.ordered_indices()
+        if max_sentences is not None:
+            indices = indices[indices < max_sentences]
+        indices = self.task.filter_indices_by_size(indices, dataset, limits, ignore_invalid_inputs=True)
+        if max_tokens_used:
+            shuffled = np.random.default_rng(_SEED).permutation(np.sort(indices))
+            enough = int(np.searchsorted(np.cumsum(dataset.tgt_sizes[shuffled]), max_tokens_used, side="right"))
+            indices = indices[np.isin(indices, shuffled[: max(enough, 1)])]
+        if dataset.supports_prefetch:
+            dataset.prefetch(indices)
+        longest = max(dataset.num_tokens(index) for index in indices)
+        batches = dataset.batch_by_size(indices, max_tokens=max(max_tokens, longest), required_batch_size_multiple=1)
+        return DataLoader(dataset, batch_sampler=batches, collate_fn=dataset.collater)
 
 
 def load_model(path: str, data: str, *, family: str | None = None) -> LoadedModel:
@@ -69,15 +85,3 @@ def load_model(path: str, data: str, *, family: str | None = None) -> LoadedMode
     checkpoint.require_family(family)
     task = checkpoint.task(data)
     return LoadedModel(path, checkpoint.architecture, checkpoint.model(task, data), task, data)
-
-
-class _FirstSentences(BaseWrapperDataset):
-    """The first sentences of a data set, in any order."""
-
-    def __init__(self, dataset: FairseqDataset, count: int) -> None:
-        super().__init__(dataset)
-        self.count = count
-
-    def ordered_indices(self) -> Any:
-        indices = super().ordered_indices()
-        return indices[indices < self.count]

@@ -107,8 +107,8 @@ class LayerMoments:
         error = error.clamp_min(0)
         variance = float(self.squares.sum())
         return LinearFit(
-            weight=transposed.t().contiguous(),
-            bias=bias,
+            weight=transposed.t().contiguous().cpu(),
+            bias=bias.cpu(),
             error=float(error) / (self.count * self.width),
             unexplained=float(error) / variance if variance else 0.0,
             positions=self.count,
