@@ -21,8 +21,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_compat import UserError
+from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
-from fairseq_compat.patches.checkpoints.belonging import file_digest
 from fairseq_depthwise.analysis.analysis import Analysis
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments
