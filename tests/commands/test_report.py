@@ -207,7 +207,7 @@ def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -
     [
         ("train.log", "--output"),
         ("none --json", "none"),
-        ("train.log --output train.log --force", "--output train.log"),
+        ("train.log --output train.log --force", "a file that is read"),
         ("simple.log --json", "--log-format json"),
         ("several --json", "several"),
     ],
