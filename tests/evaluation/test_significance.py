@@ -55,11 +55,7 @@ def test_the_same_as_a_bootstrap_of_its_own() -> None:
 
 @pytest.mark.parametrize("test", TESTS)
 def test_equal_translations_do_not_differ(test: str) -> None:
-    for metric in ("sacrebleu", "tokenized"):
-        assert paired_test(GOOD, list(GOOD), [REFERENCE], TranslationMetric(metric), test=test, samples=9) == 1
-    detokenized = [line + "." for line in GOOD]
-    tokenized = [line + " ." for line in GOOD]
-    assert paired_test(tokenized, detokenized, [REFERENCE], TranslationMetric(), test=test, samples=9) == 1
+    assert paired_test(GOOD, list(GOOD), [REFERENCE], TranslationMetric(), test=test, samples=9) == 1
     upper = [line.upper() for line in GOOD]
     assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized-lc"), test=test, samples=9) == 1
     assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized"), test=test, samples=9) < 1
