@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -57,13 +58,21 @@ def _lock(folder: str, stack: ExitStack) -> None:
         stack.enter_context(FileLock(path, timeout=PATIENCE))
     except Timeout:
         raise UserError(
-            f"--save-dir {folder} is in use by another training; end that one, or give another folder"
+            f"--save-dir {folder} is in use by {_text_in(path)}; end that one, or give another folder"
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
         logger.warning("--save-dir %s has no locks (%s); see that no other training writes there", folder, error)
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
     stack.callback(_remove, path)  # before the lock is released
+
+
+def _text_in(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(200)
 
 
 def _remove(path: str) -> None:

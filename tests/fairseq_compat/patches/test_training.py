@@ -84,7 +84,8 @@ def test_a_second_training_is_refused_until_the_first_is_killed(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         monkeypatch.setattr(training, "PATIENCE", 0.2)
-        with pytest.raises(UserError, match=f"--save-dir {tmp_path} is in use"):
+        (tmp_path / training.LOCK).write_text("process 7 elsewhere")
+        with pytest.raises(UserError, match=f"--save-dir {tmp_path} is in use by process 7 elsewhere"):
             train_in(tmp_path, patched)
         holder.kill()
         monkeypatch.undo()
