@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -98,13 +97,6 @@ def test_missing_compiled_part(missing: str, monkeypatch: pytest.MonkeyPatch) ->
     assert check.name == "compiled parts of fairseq"
     assert missing in check.found
     assert "compiler" in check.fix
-
-
-def test_missing_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name, **rest: None if name == "fairseq-eval-lm" else real(name, **rest))
-    (check,) = wrong(diagnosis.diagnose())
-    assert (check.name, check.found) == ("fairseq's commands", "missing: eval-lm")
 
 
 def test_every_patch_is_described_in_one_line() -> None:

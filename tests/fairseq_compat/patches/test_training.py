@@ -117,8 +117,9 @@ OPTIONS = ("fp16", "cpu", "tpu", "memory_efficient_fp16", "fp16_no_flatten_grads
 )  # fmt: skip
 def test_fp16_needs_a_gpu(given: dict[str, bool], trained: bool, patched: Patched) -> None:
     cuda = SimpleNamespace(is_available=lambda: given.get("gpu", False))
-    module = patched(training.fp16_without_gpu, torch=SimpleNamespace(cuda=cuda), main=lambda cfg: "trained")
-    cfg = SimpleNamespace(common=SimpleNamespace(**{**dict.fromkeys(OPTIONS, False), **given}))
+    module = patched(training.lost_trainings, torch=SimpleNamespace(cuda=cuda), main=lambda cfg: "trained")
+    common = SimpleNamespace(**{**dict.fromkeys(OPTIONS, False), **given})
+    cfg = SimpleNamespace(common=common, checkpoint=SimpleNamespace(no_save=True))
     if trained:
         assert module.main(cfg) == "trained"
     else:
@@ -128,12 +129,12 @@ def test_fp16_needs_a_gpu(given: dict[str, bool], trained: bool, patched: Patche
 
 CHECK = """
 from types import ModuleType, SimpleNamespace
-from fairseq_compat.patches.training import assertions_left_out
+from fairseq_compat.patches.training import lost_trainings
 module = ModuleType("fairseq_cli.train")
 module.main = lambda cfg: print("trained")
-assertions_left_out(module)
+lost_trainings(module)
 for no_save in (True, False):
-    module.main(SimpleNamespace(checkpoint=SimpleNamespace(no_save=no_save)))
+    module.main(SimpleNamespace(common=SimpleNamespace(fp16=False), checkpoint=SimpleNamespace(no_save=no_save)))
 """
 
 
