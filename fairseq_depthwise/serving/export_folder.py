@@ -101,11 +101,6 @@ def export(
     trained = Checkpoint(files[0])
     trained.require_family()
     refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
-    if getattr(trained.cfg.model, "quant_noise_scalar", 0):
-        raise UserError(
-            f"{trained.path} was trained with --quant-noise-scalar, whose rounding of weights and activations is "
-            "counted in Python while the model runs, so it cannot be exported"
-        )
     if options.data is not None and not os.path.isdir(options.data):
         raise UserError(f"--data {options.data} is not a folder; give one that fairseq-preprocess made")
     data = options.data or data_folder(getattr(trained.cfg.get("task"), "data", None), trained.path)

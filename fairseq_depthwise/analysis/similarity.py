@@ -12,14 +12,38 @@ All real positions have the same weight, ends of sentences included.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_depthwise.analysis.stacks.batches import StackBatch
+from fairseq_depthwise.analysis.analysis import Analysis, add_checkpoint_options, report_checkpoints
+from fairseq_depthwise.analysis.loaded_model import load_model
+from fairseq_depthwise.analysis.stacks import (
+    StackBatch,
+    StackReport,
+    add_side,
+    draw_legend,
+    draw_line,
+    finish_panel,
+    report_on,
+    sides_of,
+)
+from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.sdt.similarity import similarities_to_sentence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Field of a row -> title of its panel.
+_PANELS = {
+    "emb_similarity": "to the embedding",
+    "adjacent_similarity": "to the layer below",
+    "inter_similarity": "to the mean of the sentence",
+}
 
 
 @dataclass(frozen=True)
@@ -80,3 +104,58 @@ def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, tuple[LayerSi
         for side, states in batch.run().items():
             sums.setdefault(side, LayerSimilaritySums()).add(states, batch.padding[side])
     return {side: similarity.value() for side, similarity in sums.items()}
+
+
+def as_text(report: StackReport) -> str:
+    """Return a table of the similarities of each layer."""
+
+    def of_side(rows: Sequence[LayerSimilarity]) -> list[list[str]]:
+        lines = [["layer", "emb-similarity", "adjacent similarity", "inter-similarity"]]
+        for row in rows:
+            values = (getattr(row, name) for name in _PANELS)
+            lines.append([str(row.layer), *("-" if value is None else f"{value:.3f}" for value in values)])
+        return lines
+
+    return report.table("", of_side)
+
+
+def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackReport]) -> None:
+    """Draw a panel for each similarity, with a line for each checkpoint, and a row of panels for each side."""
+    sides = list(reports[0].rows)
+    columns = max(1, min(len(titles), int(110 / (max(map(len, titles)) + 8))))  # of the legend
+
+    def draw(figure: Figure) -> None:
+        grid = figure.subplots(len(sides), len(_PANELS), squeeze=False)
+        for side, panels in zip(sides, grid, strict=True):
+            for (measure, title), axes in zip(_PANELS.items(), panels, strict=True):
+                lines = []
+                for number, report in enumerate(reports):
+                    points = [(row.layer, getattr(row, measure)) for row in report.rows[side]]
+                    lines.append(draw_line(axes, [point for point in points if point[1] is not None], number))
+                finish_panel(axes, title, f"{side} layer", "cosine similarity")
+        draw_legend(figure, lines, titles, columns)
+
+    write_figure(path, (11.0, 3.2 * len(sides) + 0.25 * (1 + len(titles) // columns)), draw)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    models = "this plugin's families, or of fairseq's own transformer"
+    add_checkpoint_options(parser, models=models, drawn="the similarities")
+    add_side(parser, default="encoder")
+
+
+def _run(options: argparse.Namespace) -> None:
+    def measure(path: str) -> StackReport:
+        return report_on(load_model(path, options.data), options, sides_of(options), measure_similarity)
+
+    report_checkpoints(options, measure, as_text, {"output": write_similarity})
+
+
+ANALYSIS = Analysis(
+    help="measure the cosine similarity of each layer's output to the embedding, to the layer below, and to the mean "
+    "of its sentence",
+    example="fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf\n"
+    "  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --json",
+    add_options=_add_options,
+    run=_run,
+)

@@ -9,18 +9,11 @@ from typing import Any
 import pytest
 import torch
 from probe_checkpoints import checkpoint_of, data_in
-from torch import Tensor
 
+from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, measure_gates
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.stacks.batches import SIDES, stack_batches
-from fairseq_depthwise.analysis.stacks.gate_statistics import (
-    CellStatistics,
-    CellSums,
-    MeanDeviation,
-    RunningMoments,
-    measure_gates,
-)
-from fairseq_depthwise.models.depthwise_lstm import cell as depthwise_cell
+from fairseq_depthwise.analysis.moments import MeanDeviation, RunningMoments
+from fairseq_depthwise.analysis.stacks import SIDES, stack_batches
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState
 
 FAMILY = "depthwise_lstm_transformer"
@@ -76,10 +69,6 @@ def test_a_small_deviation_of_large_values(sizes: tuple[int, ...]) -> None:
     assert moments.mean == pytest.approx(mean, rel=1e-15)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values.tolist()) / 60)
     assert moments.deviation == pytest.approx(deviation, rel=1e-7)
-
-
-def test_no_values() -> None:
-    assert math.isnan(RunningMoments().deviation)
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -149,38 +138,18 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     assert [(row.layer, row.cell) for row in found["encoder"]] == [(1, None), (2, None), (3, None)]
 
 
-@pytest.mark.parametrize("way", ["fused", "packed"])
-def test_cells_that_do_not_show_their_gates(
-    way: str, tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_cells_show_the_same(tmp_path: Path, data: str) -> None:
     loaded = load_model(checkpoint_of(tmp_path, FAMILY), data)
     expected = measured(loaded, 1000)
-    fused: list[str] = []
-    if way == "packed":
-        loaded.model.make_generation_fast_()
-    else:
-        # Compiling takes long; what the kernels compute is compared with the readable cell elsewhere.
-        def run(
-            kernel: str, joined: Tensor, skipped: Tensor | None, cell: Tensor, gates: Any, net: Any, eps: float
-        ) -> DepthwiseState:
-            fused.append(kernel)
-            return depthwise_cell._update(gates(joined), net(joined), skipped, DepthwiseState(cell, cell))
-
-        monkeypatch.setattr(depthwise_cell, "choose_kernel", lambda *_, **__: "compile")
-        monkeypatch.setattr(depthwise_cell, "run_fused", run)
-    found = measured(loaded, 1000)
-    assert fused == ([] if way == "packed" else ["compile"] * 6)
-    for side in SIDES:
-        for row, read in zip(found[side], expected[side], strict=True):
+    loaded.model.make_generation_fast_()
+    for side, rows in measured(loaded, 1000).items():
+        for row, read in zip(rows, expected[side], strict=True):
             for values, others in zip(numbers(row), numbers(read), strict=True):
                 assert values == pytest.approx(others, abs=1e-5)
 
 
-def test_one_side_and_no_hook_left(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load_model(checkpoint_of(tmp_path, FAMILY, decoder_merge="two-cells"), data)
-    both = measured(loaded, 1000)
-    for side in SIDES:
-        assert measured(loaded, 1000, (side,)) == {side: both[side]}
+def test_no_hook_is_left(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_model(checkpoint_of(tmp_path, FAMILY), data)
 
     def stop(*_: Any) -> None:
         raise RuntimeError("stop")

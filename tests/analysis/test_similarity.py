@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,9 @@ import torch
 from probe_checkpoints import checkpoint_of, data_in
 from torch import Tensor
 
-from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.stacks.batches import SIDES, stack_batches
-from fairseq_depthwise.analysis.stacks.layer_similarity import LayerSimilarity, LayerSimilaritySums, measure_similarity
-from fairseq_depthwise.analysis.stacks.report import report_on
+from fairseq_depthwise.analysis.similarity import LayerSimilarity, LayerSimilaritySums, measure_similarity
+from fairseq_depthwise.analysis.stacks import SIDES, report_on
 
 #: Families, and fairseq's transformer.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -126,9 +125,8 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     loaded = load_model(checkpoint_of(tmp_path, kind, **options), data)
     expected = {side: second_reading(loaded, side) for side in SIDES}
     for max_tokens in (1, 15, 1000):
-        report = report_on(
-            loaded, measure_similarity, sides=SIDES, subset="valid", max_sentences=1000, max_tokens=max_tokens
-        )
+        options = Namespace(subset="valid", max_sentences=1000, max_tokens=max_tokens)
+        report = report_on(loaded, options, SIDES, measure_similarity)
         assert report.sentences == 6
         for side in SIDES:
             rows = report.rows[side]
@@ -136,34 +134,3 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
             for row, read in zip(rows, expected[side], strict=True):
                 assert astuple(row)[1:] == pytest.approx(read, abs=1e-5)
             assert report.tokens[side] == sum(len(one["source"]) for one in loaded.sentences("valid"))
-
-
-def test_only_what_is_asked_for_runs(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load_model(checkpoint_of(tmp_path, "sdt_transformer"), data)
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("the decoder ran")
-
-    monkeypatch.setattr(loaded.model.decoder, "forward", refuse)
-    batches = list(loaded.batches("valid", max_sentences=3, max_tokens=100))
-    assert list(measure_similarity(stack_batches(loaded, batches, ["encoder"]))) == ["encoder"]
-
-
-def without_targets(batch: dict[str, Any]) -> dict[str, Any]:
-    return {"net_input": {name: value for name, value in batch["net_input"].items() if name != "prev_output_tokens"}}
-
-
-def test_data_without_targets(tmp_path: Path, data: str) -> None:
-    loaded = load_model(checkpoint_of(tmp_path, "sdt_transformer"), data)
-    batches = [without_targets(one) for one in loaded.batches("valid", max_sentences=3, max_tokens=100)]
-    assert len(measure_similarity(stack_batches(loaded, batches, ["encoder"]))["encoder"]) == 5
-    with pytest.raises(UserError, match=f"--data {data} has no target sentences"):
-        measure_similarity(stack_batches(loaded, batches))
-
-
-@pytest.mark.parametrize("value", [math.nan, 3e38])
-def test_a_diverged_model(value: float, tmp_path: Path, data: str) -> None:
-    loaded: Any = load_model(checkpoint_of(tmp_path, "sdt_transformer"), data)
-    torch.nn.init.constant_(loaded.model.encoder.layers[1].self_attention.output_projection.weight, value)
-    with pytest.raises(UserError, match="encoder layer 2"):
-        report_on(loaded, measure_similarity, sides=SIDES, subset="valid", max_sentences=9, max_tokens=99)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -10,11 +9,11 @@ import torch
 from torch import Tensor
 from unit_checkpoints import SENTENCES, unit_model
 
-from fairseq_depthwise.analysis.units.diversity import DiversitySum, UnitOutputs
-from fairseq_depthwise.analysis.units.recorder import attention_maps, measure_diversity, recorded
+from fairseq_depthwise.analysis.diversity import DiversitySum, UnitOutputs, attention_maps, measure_diversity, recorded
+from fairseq_depthwise.analysis.stacks import StackBatch
 
 
-def batches_of(model: Any, size: int, left: bool = True) -> list[dict[str, Any]]:
+def batches_of(model: Any, size: int, left: bool = True) -> list[StackBatch]:
     """Sentences in their order, padded on one side."""
     dictionary = model.encoder.dictionary
     encoded = [dictionary.encode_line(one, add_if_not_exist=False).long() for one in SENTENCES]
@@ -27,7 +26,7 @@ def batches_of(model: Any, size: int, left: bool = True) -> list[dict[str, Any]]
             row[longest - len(sentence) :][: len(sentence)] = sentence
             if not left:
                 row.fill_(dictionary.pad())[: len(sentence)] = sentence
-        batches.append({"net_input": {"src_tokens": tokens}})
+        batches.append(StackBatch(model, {"src_tokens": tokens}, {"encoder": tokens.eq(dictionary.pad())}))
     return batches
 
 
@@ -37,7 +36,7 @@ def second_reading(model: Any, include_self: bool) -> list[tuple[float | None, .
     vectors: list[tuple[list[Tensor], list[Tensor], list[Tensor]]] = [([], [], []) for _ in model.encoder.layers]
     longest = max(len(sentence.split()) for sentence in SENTENCES) + 1
     for batch in batches_of(model, 1):
-        stream = model.encoder.embedding(batch["net_input"]["src_tokens"])
+        stream = model.encoder.embedding(batch.net_input["src_tokens"])
         for layer, (positions, attended, fed) in zip(model.encoder.layers, vectors, strict=True):
             outputs, weights = layer.self_attention(
                 layer.inputs(layer.self_attention_norm(stream), None), None, need_weights=True
@@ -67,27 +66,25 @@ def second_reading(model: Any, include_self: bool) -> list[tuple[float | None, .
 @pytest.mark.parametrize("include_self", [False, True])
 def test_diversity_is_that_of_the_second_reading(options: dict[str, Any], include_self: bool) -> None:
     model = unit_model(**options)
-    measured = measure_diversity(model.encoder, batches_of(model, 3), include_self=include_self)
-    for layer, expected in zip(measured.layers, second_reading(model, include_self), strict=True):
-        for value, other in zip(astuple(layer), expected, strict=True):
+    measured = measure_diversity(model.encoder.layers, batches_of(model, 3), include_self=include_self)
+    for layer, expected in zip(measured, second_reading(model, include_self), strict=True):
+        for value, other in zip(layer, expected, strict=True):
             assert value == (None if other is None else pytest.approx(other, rel=1e-5))
-    assert (measured.sentences, measured.tokens) == (len(SENTENCES), sum(len(one.split()) + 1 for one in SENTENCES))
 
 
 @pytest.mark.parametrize("size", [2, 7])
 @pytest.mark.parametrize("left", [True, False])
 def test_batches_and_padding_do_not_matter(size: int, left: bool) -> None:
     model = unit_model()
-    expected = measure_diversity(model.encoder, batches_of(model, 1))
-    measured = measure_diversity(model.encoder, batches_of(model, size, left))
-    assert measured.tokens == expected.tokens
-    for one, other in zip(measured.layers, expected.layers, strict=True):
-        assert astuple(one) == pytest.approx(astuple(other), rel=1e-5)
+    expected = measure_diversity(model.encoder.layers, batches_of(model, 1))
+    measured = measure_diversity(model.encoder.layers, batches_of(model, size, left))
+    for one, other in zip(measured, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
 
 
 def test_attention_maps_are_distributions_of_the_chosen_layer() -> None:
     model = unit_model()
-    tokens = batches_of(model, 1)[2]["net_input"]["src_tokens"]
+    tokens = batches_of(model, 1)[2].net_input["src_tokens"]
     maps = [attention_maps(model.encoder, tokens, layer) for layer in (0, 1)]
     assert maps[0].shape == (4, tokens.size(1), tokens.size(1))
     torch.testing.assert_close(maps[0].sum(dim=-1), torch.ones(4, tokens.size(1)))
@@ -96,7 +93,7 @@ def test_attention_maps_are_distributions_of_the_chosen_layer() -> None:
 
 def test_hooks_are_gone_afterwards_and_change_nothing() -> None:
     model = unit_model()
-    tokens = batches_of(model, 3)[0]["net_input"]["src_tokens"]
+    tokens = batches_of(model, 3)[0].net_input["src_tokens"]
     before = model.encoder(tokens)["encoder_out"][0]
     seen: list[int] = []
 

@@ -10,13 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_depthwise.analysis.units.diversity import (
-    DiversitySum,
-    LayerDiversity,
-    LayerDiversitySums,
-    UnitOutputs,
-    mean_of_layers,
-)
+from fairseq_depthwise.analysis.diversity import DiversitySum, LayerDiversitySums, UnitOutputs
 
 UNITS, LENGTH, BATCH, WIDTH = 3, 5, 2, 4
 PADDING = torch.tensor([[True, True, False, False, False], [False] * 5])
@@ -89,13 +83,13 @@ def test_padding_is_left_out_and_batches_add_up() -> None:
             outputs.feed_forward_outputs[:, :, only], outputs.unit_outputs[:, :, only],
         )  # fmt: skip
         parts.add(part, PADDING[only])
-    assert whole.positions.tokens == 8
-    assert vars(whole.value()) == pytest.approx(vars(parts.value()), rel=1e-12)
+    assert [diversity.tokens for diversity in whole.sums] == [8, 8, 8]
+    assert whole.value() == pytest.approx(parts.value(), rel=1e-12)
 
     real = torch.cat([outputs.attention_outputs[:, 2:, 0], outputs.attention_outputs[:, :, 1]], dim=1)
-    assert whole.value().attention_outputs == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
+    assert whole.value()[1] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
     real = torch.cat([outputs.attention_weights[:, 0, 2:], outputs.attention_weights[:, 1]], dim=1)
-    assert whole.value().attention_positions == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
+    assert whole.value()[0] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
 
 
 def test_an_output_that_is_shared_has_none() -> None:
@@ -105,12 +99,7 @@ def test_an_output_that_is_shared_has_none() -> None:
     )
     sums = LayerDiversitySums()
     sums.add(shared, PADDING)
-    value = sums.value()
-    assert (value.attention_positions, value.attention_outputs) == (None, None)
-    assert value.feed_forward_outputs is not None
+    positions, attended, fed = sums.value()
+    assert (positions, attended) == (None, None)
+    assert fed is not None
     assert DiversitySum().value() is None
-
-
-def test_mean_over_layers_is_of_the_diversities() -> None:
-    layers = [LayerDiversity(None, 0.5, 0.4), LayerDiversity(None, 0.7, 0.6)]
-    assert mean_of_layers(layers) == LayerDiversity(None, pytest.approx(0.6), pytest.approx(0.5))
