@@ -16,13 +16,9 @@ def randn(*shape: int, seed: int = 2) -> Tensor:
 def require_gradients(
     module: nn.Module, inputs: tuple[Tensor, ...], select: Callable[[Any], Any] = lambda output: output, **options: Any
 ) -> None:
-    """Compare the gradients of inputs and parameters with finite differences.
+    """Compare the gradients of inputs and parameters, in float64, with finite differences.
 
-    Args:
-        module: computes in float64.
-        inputs: its positional arguments.
-        select: takes of what the module returns the tensors that are compared.
-        options: its other arguments.
+    ``select`` takes of what the module returns the tensors that are compared; ``options`` are its other arguments.
     """
     names, parameters = zip(*module.named_parameters(), strict=True)
 

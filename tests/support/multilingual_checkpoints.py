@@ -28,12 +28,7 @@ def multilingual_data(folder: Path) -> str:
 
 
 def multilingual_checkpoint(folder: Path, *tokens: str) -> str:
-    """A checkpoint as a training leaves it whose data folder is gone.
-
-    Args:
-        folder: where.
-        tokens: how languages are named, as ``--encoder-langtok tgt``.
-    """
+    """A checkpoint as a training leaves it; ``tokens``: how languages are named, as ``--encoder-langtok tgt``."""
     parser = ArgumentParser()
     TranslationMultiSimpleEpochTask.add_args(parser)
     task, _ = parser.parse_known_args(["gone", *OPTIONS[2:], *tokens])

@@ -61,11 +61,7 @@ def tiny_checkpoint(
 ) -> tuple[dict[str, Any], FairseqEncoderDecoderModel]:
     """A checkpoint as fairseq writes it in the middle of the third epoch, and the model in it.
 
-    Args:
-        name: the model's family.
-        extra: entries of ``extra_state`` in place of its own.
-        parts: groups of options (``task``, ``lr_scheduler``) in place of its own.
-        options: of the model.
+    ``extra`` is in place of its ``extra_state``, ``parts`` of groups of options.
     """
     model = build_tiny(name, **options)
     cfg = {
