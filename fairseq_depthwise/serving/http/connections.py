@@ -13,6 +13,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 #: Connections at most; fewer where the process may not have twice as many files open.
 MOST_CONNECTIONS = 2048
 
+#: Of all answers: no other site may read them, no browser guess their types or keep them.
+HEADERS = [
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+    ("cross-origin-resource-policy", "same-origin"),
+]
+
 
 def server_of(app: Any, timeout: float) -> uvicorn.Server:
     """Return a server; when it is to end, what it has begun may take as long as a request."""
@@ -20,7 +28,7 @@ def server_of(app: Any, timeout: float) -> uvicorn.Server:
     most = MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // 2)
     config = uvicorn.Config(
         app, http=Connection, ws="none", loop="asyncio", lifespan="on", log_config=None, log_level="error",
-        access_log=False, proxy_headers=False, server_header=False, limit_concurrency=most,
+        access_log=False, headers=HEADERS, proxy_headers=False, server_header=False, limit_concurrency=most,
         backlog=most // 4,  # so many are accepted at once, before any is counted
         timeout_graceful_shutdown=math.ceil(timeout) + 1,
     )  # fmt: skip
