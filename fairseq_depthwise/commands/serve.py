@@ -186,7 +186,7 @@ def _serve(service: Service, listener: socket.socket, options: argparse.Namespac
     host, port = listener.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
     print("SIGTERM or Ctrl-C ends the server", file=sys.stderr)
-    server_of(service).run(sockets=[listener])
+    server_of(service, options.timeout).run(sockets=[listener])
 
 
 def _port(text: str) -> int:
