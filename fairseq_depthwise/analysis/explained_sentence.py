@@ -13,7 +13,6 @@ from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics, me
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.directions import target_start
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ def reason_against(translator: LoadedTranslator) -> str | None:
     return None
 
 
-@arguments_named()
 @torch.no_grad()
 def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str, target_lang: str) -> dict[str, Any]:
     """Translate a line and return what the first model does with a hypothesis: objects of JSON.

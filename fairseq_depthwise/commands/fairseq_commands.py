@@ -12,7 +12,6 @@ from typing import Any
 
 import fairseq_depthwise
 from fairseq_compat import UserError
-from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.elastic import launcher, rank
 
@@ -51,8 +50,6 @@ def add_to(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Hand over to fairseq in this process, so that ``torchrun -m fairseq_depthwise train`` works too."""
-    if (problem := fairseq_problem()) is not None:
-        raise UserError(problem)
     module = FAIRSEQ_COMMANDS[options.command][0]
     folder = str(Path(fairseq_depthwise.__file__).parent)
     # A module of fairseq that came with the plugin has set up logging; the command is to do it in its own way.

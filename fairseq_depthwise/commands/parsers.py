@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from fairseq_compat.commands.ranges import check_options
+from fairseq_depthwise.options import positive_int as positive_int
 
 Report = TypeVar("Report")
 
@@ -23,11 +23,9 @@ class SubcommandParser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
         try:
-            options, rest = self.parse_known_intermixed_args(args, namespace)
+            return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
-        check_options(vars(options))
-        return options, rest
 
 
 def add_parser(
@@ -43,6 +41,18 @@ def add_parser(
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def add_languages(parser: argparse.ArgumentParser, *, source: str, target: str) -> None:
+    """Add the options that name data and languages in place of those that the training recorded."""
+    parser.add_argument("--data", metavar="BIN", help="the folder with the dictionaries")
+    parser.add_argument("-s", "--source-lang", metavar="LANG", help=source)
+    parser.add_argument("-t", "--target-lang", metavar="LANG", help=target)
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
@@ -90,11 +100,3 @@ def print_reports(
         print(as_csv(reports), end="")
     else:
         print("\n".join(map(as_text, reports)), end="")
-
-
-def positive_int(text: str) -> int:
-    """Convert an option's value to an integer of at least 1."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return number

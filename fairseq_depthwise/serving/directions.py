@@ -13,6 +13,21 @@ from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleE
 from fairseq_compat import UserError
 from fairseq_compat.patches.data.languages_of_the_data import pairs_in
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.recorded_paths import data_folder
+
+
+def recorded_task(
+    checkpoint: Checkpoint, data: str | None, languages: tuple[str | None, str | None]
+) -> tuple[str, FairseqTask]:
+    """Return the folder of data, given or recorded, and the task for one direction.
+
+    Raises:
+        UserError: there is no such folder, or as :func:`first_task`.
+    """
+    if data is not None and not os.path.isdir(data):
+        raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
+    folder = data or data_folder(getattr(checkpoint.cfg.get("task"), "data", None), checkpoint.path)
+    return folder, first_task(checkpoint, folder, *languages)
 
 
 def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, target_lang: str | None) -> FairseqTask:

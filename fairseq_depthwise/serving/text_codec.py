@@ -17,6 +17,7 @@ from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 from fairseq_compat.errors import UserError, first_line
 from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
+from fairseq_depthwise.serving.options import TextOptions as TextOptions
 
 log = logging.getLogger(__name__)
 
@@ -48,25 +49,6 @@ def post_process_for(dictionary: Dictionary) -> str | None:
         if any(map(is_mark, dictionary.symbols)):
             return name
     return None
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """How text becomes tokens; None leaves it to what the training recorded.
-
-    Attributes:
-        tokenizer: fairseq's ``--tokenizer``, or "none".
-        bpe: fairseq's ``--bpe``, or "none".
-        bpe_codes: of ``subword_nmt`` or ``fastbpe``.
-        sentencepiece_model: of ``sentencepiece``.
-        tokenized: lines are tokens as the model reads them, and translations stay as the model writes them.
-    """
-
-    tokenizer: str | None = None
-    bpe: str | None = None
-    bpe_codes: str | None = None
-    sentencepiece_model: str | None = None
-    tokenized: bool = False
 
 
 @dataclass(frozen=True)

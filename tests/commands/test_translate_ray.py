@@ -231,7 +231,6 @@ def test_ray_of_this_machine_ends_with_the_command(model: str, tmp_path: Path) -
         ("{text} --output {folder}/a --ray 127.0.0.1:99999", "127.0.0.1:99999 is no address"),
         ("{text} --output {folder}/a --ray-actors 2", "--ray-actors 2"),
         ("{text} --output-folder {folder}/b", "--output-folder"),
-        ("{text} --output {folder}/a --ray --bf16 --reference {text}", "--reference"),
     ],
 )
 def test_refused(
