@@ -10,7 +10,8 @@ import sys
 from dataclasses import dataclass
 
 from fairseq_compat import versions
-from fairseq_compat.import_hook import FAIRSEQ_VERSION, MENTIONED, PATCHES, applied
+from fairseq_compat.import_hook import FAIRSEQ_VERSION, applied
+from fairseq_compat.patches import PATCHES
 from fairseq_compat.process import processor_facts
 
 #: fairseq's commands that this package makes run.
@@ -82,17 +83,13 @@ def _driver() -> str:
 
 def patches() -> list[tuple[str, str]]:
     """Return (patched modules, what is wrong without it) for every patch."""
-    modules: dict[str, list[str]] = {}
-    for module, names in PATCHES.items():
-        for name in names:
-            modules.setdefault(name, []).append(module)
-    for word, name in MENTIONED.items():
-        modules[name] = [f"every module of fairseq that mentions {word.decode()}"]
-    described = []
-    for name, patched in modules.items():
-        docstring = importlib.import_module(f"fairseq_compat.patches.{name}").__doc__ or name
-        described.append((", ".join(patched), docstring.strip().split("\n\n")[0].replace("\n", " ")))
-    return described
+    return [
+        (
+            ", ".join(patch.modules) or f"every module of fairseq that mentions {(patch.mentioned or b'').decode()}",
+            patch.fault,
+        )
+        for patch in PATCHES
+    ]
 
 
 def _python() -> Check:
@@ -139,13 +136,12 @@ def _fairseq_import() -> Check:
 
 def _patches_applied() -> Check:
     """Return whether every listed module of fairseq that is imported went through the hook; one before it did not."""
-    missed = [
+    missed = sorted(
         module
-        for module, names in PATCHES.items()
-        if module.startswith("fairseq")
-        and module in sys.modules
-        and any((module, name) not in applied for name in names)
-    ]
+        for patch in PATCHES
+        for module in patch.modules
+        if module in sys.modules and (module, patch.name) not in applied
+    )
     if missed:
         return Check(
             "patches",

@@ -15,6 +15,7 @@ from fairseq_compat.commands.run import open_closed_streams, run_command, withou
 from fairseq_compat.process import keep_freed_memory
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands import (
+    analysis,
     average,
     compare,
     doctor,
@@ -28,7 +29,6 @@ from fairseq_depthwise.commands import (
     serve,
     translate,
 )
-from fairseq_depthwise.commands.analysis import gates, probe, similarity, units
 from fairseq_depthwise.commands.parsers import SubcommandParser
 
 COMMANDS = (
@@ -41,10 +41,7 @@ COMMANDS = (
     inspect,
     grow,
     params,
-    units,
-    probe,
-    similarity,
-    gates,
+    analysis,
     score,
     compare,
     report,
@@ -78,15 +75,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int | None:
-    # fairseq's own options follow these three; argparse would take the first of them for ours.
-    is_fairseqs = given[:1] in [[name] for name in fairseq_commands.FAIRSEQ_COMMANDS]
-    if is_fairseqs and given[1:] not in (["-h"], ["--help"]):
-        options = argparse.Namespace(run=fairseq_commands.run, command=given[0], arguments=given[1:])
-    else:
-        options = build_parser().parse_args(given)
-        keep_freed_memory()  # on a CPU; fairseq's commands, which may have a GPU, see to it themselves
-    if options.run is not doctor.run and (problem := fairseq_problem()) is not None:
+    if given[:1] not in (["doctor"], ["-h"], ["--help"]) and (problem := fairseq_problem()) is not None:
         raise UserError(problem)
+    # fairseq's own options follow these three; argparse would take the first of them for ours.
+    if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
+        return fairseq_commands.run(argparse.Namespace(command=given[0], arguments=given[1:]))
+    options = build_parser().parse_args(given)
+    keep_freed_memory()  # on a CPU; fairseq's commands, which may have a GPU, see to it themselves
     status: int | None = options.run(options)
     return status
 

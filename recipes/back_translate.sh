@@ -60,11 +60,13 @@ DOWNLOADS=${DOWNLOADS:-$PARALLEL/downloads}
 MONOLINGUAL=${TEXTS[*]}
 settings MODEL MONOLINGUAL METHOD BEAM TAG UPSAMPLE LONGEST RATIO COPIED
 
-step() { "$PYTHON" "$LIB/back_translation.py" "$1" "$RECIPE" --data "$PARALLEL/data-bin" --jobs "$JOBS" "${@:2}"; }
+case $RECIPE in iwslt14_de_en) tokens=moses-lower ;; wmt18_zh_en) tokens=unsegmented ;; *) tokens=moses ;; esac
+# shellcheck disable=SC2034  # split_text reads it
+THRESHOLD=$(sed -n 's/^THRESHOLD=//p' "$PARALLEL/text/settings")
 
 # shellcheck disable=SC2153  # TEXT is the folder
 if ! made "$TEXT/mono.$TARGET"; then
-  step clean --language "$TARGET" --longest "$LONGEST" --output "$TEXT/mono.$TARGET" "${TEXTS[@]}"
+  "$PYTHON" "$LIB/back_translation.py" clean "${TEXTS[@]}" --longest "$LONGEST" --output "$TEXT/mono.$TARGET"
 fi
 if ! made "$TEXT/mono.$SOURCE"; then
   declare -a how=(--beam "$BEAM")
@@ -74,17 +76,29 @@ if ! made "$TEXT/mono.$SOURCE"; then
   "$PYTHON" -m fairseq_depthwise translate "$MODEL" "$TEXT/mono.$TARGET" --source-lang "$TARGET" \
     --target-lang "$SOURCE" --output "$TEXT/mono.$SOURCE" "${how[@]}" "$@" 9>&-
 fi
-if ! made "$TEXT/bpe.train.$SOURCE" "$TEXT/bpe.train.$TARGET"; then
-  step mix --languages "$SOURCE" "$TARGET" --synthetic "$TEXT/mono" --parallel "$PARALLEL/text/bpe.train" \
-    --output "$TEXT/bpe.train" --tag "$TAG" --upsample "$UPSAMPLE" --longest "$LONGEST" --ratio "$RATIO" \
-    --copied "$COPIED"
-fi
+
+# Synthetic pairs become subwords as the training text did, and follow the parallel text. Their source begins with a tag,
+# so that the model can tell both kinds.
+PAIRS=(--pair "$TEXT/mono.$SOURCE" "$TEXT/mono.$TARGET")
+text synthetic --clean --keep-equal --copied "$COPIED" --tokenize "$tokens"
+split_text synthetic "$PARALLEL/text"
+PAIRS=(--pair "$TEXT/bpe.synthetic.$SOURCE" "$TEXT/bpe.synthetic.$TARGET")
+text bpe.kept --clean --keep-equal --longest "$LONGEST" --ratio "$RATIO"
+for language in "$SOURCE" "$TARGET"; do
+  made "$TEXT/bpe.train.$language" && continue
+  for _ in $(seq "$UPSAMPLE"); do cat "$PARALLEL/text/bpe.train.$language"; done >"$SCRATCH/mixed"
+  mark=
+  [ "$language" = "$TARGET" ] || mark=${TAG:+$TAG }
+  MARK=$mark awk '{ print ENVIRON["MARK"] $0 }' "$TEXT/bpe.kept.$language" >>"$SCRATCH/mixed"
+  finish "$SCRATCH/mixed" "$TEXT/bpe.train.$language"
+done
 
 # Validation and test sets are those of the parallel data, and so are the dictionaries, but for the tag.
 if ! made "$DATA"; then
   say "binarizing"
   for file in "$PARALLEL"/text/test.*; do [ -e "$TEXT/${file##*/}" ] || cp -p "$file" "$TEXT/"; done
-  step dictionaries --languages "$SOURCE" "$TARGET" --tag "$TAG" --output "$SCRATCH/dict"
+  "$PYTHON" "$LIB/back_translation.py" dictionaries "$PARALLEL/data-bin/dict.$SOURCE.txt" \
+    "$PARALLEL/data-bin/dict.$TARGET.txt" --tag="$TAG" --output "$SCRATCH/dict.$SOURCE.txt" "$SCRATCH/dict.$TARGET.txt"
   rm -rf "$UNFINISHED"
   "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$TEXT/bpe.train" \
     --srcdict "$SCRATCH/dict.$SOURCE.txt" --tgtdict "$SCRATCH/dict.$TARGET.txt" --destdir "$UNFINISHED" \

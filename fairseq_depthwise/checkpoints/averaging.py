@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.finite import require_finite
-from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
 

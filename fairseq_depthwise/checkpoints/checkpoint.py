@@ -17,10 +17,9 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.errors import first_line
 from fairseq_compat.finite import require_finite
-from fairseq_compat.patches.checkpoints import belonging
 
 #: What building from damaged options can raise.
 _FAILURES = (

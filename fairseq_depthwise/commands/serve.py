@@ -65,8 +65,8 @@ def add_to(subcommands: Any) -> None:
     add_translator_options(parser, without=("constraints", "sampling", "sampling_topk"))
 
 
-def run(options: argparse.Namespace) -> int:
-    for name in ("starlette", "uvicorn"):
+def run(options: argparse.Namespace) -> None:
+    for name in ("fastapi", "prometheus_client", "uvicorn"):
         if importlib.util.find_spec(name) is None:
             raise UserError(f"serve needs {name}, which is not installed; pip install 'fairseq-depthwise[serve]'")
     if options.alignment == "soft":
@@ -76,10 +76,9 @@ def run(options: argparse.Namespace) -> int:
             f"--max-lines {options.max_lines} is more than --queue-lines {options.queue_lines}: such a request would "
             "never be accepted"
         )
-    listener = _bind(options.host or "127.0.0.1", options.port)
-    with listener:
-        _serve(_service(options), listener, options)
-    return 0
+    chosen = options_of(TranslatorOptions, options)
+    with _bind(options.host or "127.0.0.1", options.port) as listener:
+        _serve(_service(options, chosen), listener)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -98,15 +97,14 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _service(options: argparse.Namespace) -> Service:
+def _service(options: argparse.Namespace, chosen: TranslatorOptions) -> Service:
     from fairseq_depthwise import __version__
     from fairseq_depthwise.analysis.explained_sentence import explain, reason_against
     from fairseq_depthwise.serving.http.app import LOCAL_HOSTS, Service
     from fairseq_depthwise.serving.http.messages import DETAILS, Limits
 
     # A request may ask for as many translations as the search keeps.
-    chosen = replace(options_of(TranslatorOptions, options), nbest=options.beam)
-    translator = load_translator(options, chosen)
+    translator = load_translator(options, replace(chosen, nbest=options.beam))
     limits = Limits(
         max_body=options.max_body,
         max_lines=options.max_lines,
@@ -124,12 +122,12 @@ def _service(options: argparse.Namespace) -> Service:
         batch_lines=options.batch_lines,
         wait=options.wait_ms / 1000,
         explain=reason_against(translator) or functools.partial(explain, translator),
-        hosts=None if options.host else LOCAL_HOSTS,
+        hosts=("*",) if options.host else LOCAL_HOSTS,
         version=__version__,
     )
 
 
-def _serve(service: Service, listener: socket.socket, options: argparse.Namespace) -> None:
+def _serve(service: Service, listener: socket.socket) -> None:
     """Answer until a signal comes, and then finish what has begun, for the time of a request at most."""
     from fairseq_depthwise.serving.http.connections import server_of
 
@@ -140,7 +138,4 @@ def _serve(service: Service, listener: socket.socket, options: argparse.Namespac
     host, port = listener.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
     print("SIGTERM or Ctrl-C ends the server", file=sys.stderr)
-    try:
-        server_of(service).run(sockets=[listener])
-    finally:
-        service.batcher.close(seconds=options.timeout)
+    server_of(service).run(sockets=[listener])

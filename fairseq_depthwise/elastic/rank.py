@@ -20,9 +20,9 @@ import threading
 import time
 from typing import Any
 
-from fairseq_compat import folder_lock
 from fairseq_compat.commands.run import TRACEBACK
 from fairseq_compat.errors import mistake
+from fairseq_compat.patches import training
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def train() -> int:
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
     _end_with_launcher()
-    folder_lock.PATIENCE = LOCK_PATIENCE
+    training.PATIENCE = LOCK_PATIENCE
     for name in ("init_process_group", "new_group"):
         setattr(distributed, name, functools.partial(getattr(distributed, name), timeout=SILENCE))
     command = importlib.import_module("fairseq_cli.train")

@@ -11,8 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Protocol, runtime_checkable
 
 from fairseq_compat import UserError
+
+
+@runtime_checkable
+class RestartableSchedule(Protocol):
+    """A learning rate schedule that whoever grows the model can restart; ``peak`` is the rate at every restart."""
+
+    peak: float
+
+    def restart(self, num_updates: int) -> float:
+        """Restart now, after ``num_updates`` updates, and return the rate of the next."""
+
+    def start_at(self, step: int) -> float:
+        """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0."""
 
 
 def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int = 0) -> int:

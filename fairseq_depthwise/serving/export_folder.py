@@ -12,11 +12,10 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
 
-from fairseq_compat import UserError
+from fairseq_compat import UserError, belonging
+from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write, copied_whole
 from fairseq_compat.outputs import folder_written_whole, output_folder
-from fairseq_compat.patches.checkpoints import belonging
-from fairseq_compat.patches.checkpoints.belonging import file_digest
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files

@@ -12,13 +12,12 @@ from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_compat import UserError
-from fairseq_compat.patches.checkpoints import belonging
-from fairseq_compat.patches.checkpoints.belonging import file_digest
+from fairseq_compat import UserError, belonging
+from fairseq_compat.belonging import file_digest
 from fairseq_compat.plain_values import require_plain
 from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
 from fairseq_depthwise.serving.beam_search import GraphBeamSearch
-from fairseq_depthwise.serving.directions import languages_of
+from fairseq_depthwise.serving.directions import languages_of, task_for
 from fairseq_depthwise.serving.export_folder import CONFIG, FORMAT, SUBWORDS
 from fairseq_depthwise.serving.formats import FORMATS
 from fairseq_depthwise.serving.options import TranslatorOptions
@@ -55,11 +54,8 @@ class ExportedModel:
         self.files, self.data, self.device, self._options = [model], model, torch.device("cpu"), options
         config = self._config = _config(model)
         self.task = _task(model, config)
-        for option, asked, language in zip(
-            ("--source-lang", "--target-lang"), languages, languages_of(self.task), strict=True
-        ):
-            if asked not in (None, language):
-                raise UserError(f"{option} {asked}: {model} translates from {' to '.join(languages_of(self.task))}")
+        source, target = languages_of(self.task)
+        task_for(self.task, languages[0] or source, languages[1] or target)  # refuses another direction
         belongs_to = belonging.recorded_in(config)
         belonging.require_same(model, belongs_to, belonging.of_task(self.task), f"{model}/dict.*.txt")
         self.text = settings_for(

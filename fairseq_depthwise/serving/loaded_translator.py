@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_compat import UserError
-from fairseq_compat.patches.checkpoints import belonging
-from fairseq_compat.patches.checkpoints.belonging import file_digest
+from fairseq_compat import UserError, belonging
+from fairseq_compat.belonging import file_digest
 from fairseq_depthwise.serving.directions import languages_of, task_for
 from fairseq_depthwise.serving.exported_folder import ExportedModel, is_exported
 from fairseq_depthwise.serving.options import TranslatorOptions

@@ -14,8 +14,8 @@ from typing import Any
 from fairseq.data import Dictionary, encoders
 from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 
-from fairseq_compat.errors import UserError, first_line
-from fairseq_compat.patches.checkpoints import belonging
+from fairseq_compat import belonging
+from fairseq_compat.errors import UserError
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
 from fairseq_depthwise.serving.options import TextOptions as TextOptions
 
@@ -117,8 +117,6 @@ def _subwords(
 ) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
-    if len(given) > 1:
-        raise UserError("--bpe-codes and --sentencepiece-model are both given; a model has subwords of one kind")
     for file, value in given.items():
         if not os.path.isfile(value):
             raise UserError(f"{_option(file)} {value} is not a file; give what the training's text was split with")
@@ -130,9 +128,7 @@ def _subwords(
     needed = _FILES.get(kind or "")
     for file in given:
         if file != needed:
-            raise UserError(
-                f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one of them out"
-            )
+            raise UserError(f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
     if needed is not None:
         chosen[needed] = given.get(needed) or _recorded_file(chosen, needed, path, data)
     if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
@@ -150,24 +146,12 @@ class TextCodec:
         settings: of the model.
         source_lang: language of the lines, for tokenizers that know languages.
         target_lang: language of the translations.
-
-    Raises:
-        UserError: a program that is needed is not installed, or a file is not of the kind.
     """
 
     def __init__(self, settings: TextSettings, source_lang: str, target_lang: str) -> None:
         languages = {"source_lang": source_lang, "target_lang": target_lang}
-        try:
-            self._tokenizer = encoders.build_tokenizer(Namespace(**{**settings.tokenizer, **languages}))
-            self._bpe = settings.subwords
-        except ImportError as error:
-            raise UserError(str(error)) from error
-        # subword-nmt ends the program at a file that is none of its own, after printing why.
-        except (RuntimeError, TypeError, ValueError, SystemExit) as error:
-            file = _FILES.get(settings.bpe.get("bpe", ""))
-            named = f"{_option(file)} {settings.bpe[file]}" if file else "the tokenizer"
-            reason = "it is no such file" if isinstance(error, SystemExit) else first_line(error)
-            raise UserError(f"{named} cannot be used: {reason}") from error
+        self._tokenizer = encoders.build_tokenizer(Namespace(**{**settings.tokenizer, **languages}))
+        self._bpe = settings.subwords
 
     def encode(self, line: str) -> str:
         """Return the tokens of a line, with spaces between them."""

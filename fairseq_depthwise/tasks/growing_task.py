@@ -21,17 +21,17 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
-from fairseq_compat import UserError, checkpoints
-from fairseq_compat.patches.checkpoints import belonging
-from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth, require_same_freezing
+from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
 from fairseq_depthwise.growth.parameter_sources import require_identity
-from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume
+from fairseq_depthwise.growth.resuming import Restored, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
-from fairseq_depthwise.growth.trained_model import options_class
+from fairseq_depthwise.growth.trained_model import block_size, options_class
 from fairseq_depthwise.growth.warm_start import start_from
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, check_values, option
+from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,6 @@ class GrowingTask(FairseqTask):
         both = self.growth_options.growth_side == "both"
         self.sides: tuple[str, ...] = ("encoder", "decoder") if both else (self.growth_options.growth_side,)
         self.plan: GrowthPlan | None = None
-        self.block_size = 0
         self._trainer: Trainer | None = None
         self._warm_start_step: int | None = None
         self._last_growth = LastGrowth()
@@ -117,37 +116,32 @@ class GrowingTask(FairseqTask):
         given = self.growth_options
         if not given.growth_stages:
             raise UserError(f"--task {self.name} needs --growth-stages, such as 6:2,12:2,18:")
-        self.block_size = (getattr(cfg, "encoder_block_size", 0) or 0) if "encoder" in self.sides else 0
-        self.plan = parse_stages(given.growth_stages, strategy=given.growth_strategy, block_size=self.block_size)
+        blocks = {side: block_size(cfg, side) for side in self.sides}
+        self.plan = parse_stages(given.growth_stages, strategy=given.growth_strategy, block_size=max(blocks.values()))
         for side in self.sides:
             self._require_no_other_depth(cfg, side)
-        restoring = Restoring(given)
-        path = restoring.path
+        restored = Restored.by(given)
         depth = self.plan.depths[0]
-        if path is not None:
-            state = checkpoints.load_checkpoint(path, mapped=True)
-            depth = depth_to_resume(path, state, self.sides[0], self.plan, restoring)
-            if not restoring.counts_anew:
-                there = LastGrowth.before(state)
-                if not given.reset_optimizer:
-                    require_same_freezing(path, there, given.growth_freeze)
-                self._last_growth = LastGrowth(there.new, given.growth_freeze)
+        if restored.path is not None:
+            state = checkpoints.load_checkpoint(restored.path, mapped=True)
+            depth = depth_to_resume(restored, state, self.sides[0], self.plan, given)
+            if not restored.counts_anew:
+                self._last_growth = LastGrowth.before(state)._replace(frozen=given.growth_freeze)
         with open_dict(cfg):
             for side in self.sides:
                 cfg[f"{side}_layers"] = depth
         model = super().build_model(cfg, from_checkpoint)
         if given.growth_init == "zero":
             for before, after in itertools.pairwise(one for one in self.plan.depths if one >= depth):
-                for side in self.sides:
-                    require_identity(getattr(model, side), self._layer_sources(side, before, after))
-        if path is None and given.growth_from:
+                for side, in_block in blocks.items():
+                    require_identity(getattr(model, side), self._layer_sources(before, after, in_block))
+        if restored.path is None and given.growth_from:
             self._warm_start_step, new = start_from(
                 given.growth_from,
                 model,
                 dataclass_of_model.complete(cfg),
                 sides=self.sides,
                 strategy=given.growth_strategy,
-                block_size=self.block_size,
                 init=given.growth_init,
             )
             self._last_growth = LastGrowth(tuple(new), given.growth_freeze)
@@ -226,12 +220,10 @@ class GrowingTask(FairseqTask):
         super().begin_epoch(epoch, model)
         if self.plan is None or self._trainer is None:
             return
-        updates = self._trainer.get_num_updates()
-        if self._warm_start_step is not None and updates == 0:
-            start_at = getattr(self._trainer.lr_scheduler, "start_at", None)
-            if start_at is not None:
-                start_at(self._warm_start_step)
-                self._trainer.lr_step_update()
+        updates, schedule = self._trainer.get_num_updates(), self._trainer.lr_scheduler
+        if self._warm_start_step is not None and updates == 0 and isinstance(schedule, RestartableSchedule):
+            schedule.start_at(self._warm_start_step)
+            self._trainer.lr_step_update()
         self._enter(self.plan.stage_of(updates + 1 if self.plan.in_updates else epoch))
 
     def train_step(
@@ -262,8 +254,7 @@ class GrowingTask(FairseqTask):
             trainer,
             # Without the generator for --eval-bleu, which goes on with the model it has.
             lambda: FairseqTask.build_model(self, trainer.cfg.model),
-            dict.fromkeys(self.sides, depth),
-            {side: self._layer_sources(side, present, depth) for side in self.sides},
+            {side: self._layer_sources(present, depth, block_size(trainer.cfg.model, side)) for side in self.sides},
             init=given.growth_init,
             frozen=given.growth_freeze,
             keep_moments=given.growth_optimizer_state == "keep",
@@ -271,9 +262,9 @@ class GrowingTask(FairseqTask):
         logger.info(self.plan.describe(stage))
         return True
 
-    def _layer_sources(self, side: str, depth: int, layers: int) -> list[int | None]:
-        given, block_size = self.growth_options, self.block_size if side == "encoder" else 0
-        return layer_sources(depth, layers, given.growth_strategy, block_size, given.growth_init)
+    def _layer_sources(self, depth: int, layers: int, in_block: int) -> list[int | None]:
+        given = self.growth_options
+        return layer_sources(depth, layers, given.growth_strategy, in_block, given.growth_init)
 
     def _depth(self, trainer: Trainer) -> int:
         return len(getattr(trainer.get_model(), self.sides[0]).layers)
@@ -284,9 +275,8 @@ class GrowingTask(FairseqTask):
         stage = self.plan.stage_with(depth)
         metrics.log_scalar("stage", 0 if stage is None else stage + 1, weight=0, priority=310, round=0)
         metrics.log_scalar("depth", depth, weight=0, priority=311, round=0)
-        peak = getattr(trainer.lr_scheduler, "peak", None)
-        if peak is not None:
-            metrics.log_scalar("peak_lr", peak, weight=0, priority=312)
+        if isinstance(trainer.lr_scheduler, RestartableSchedule):
+            metrics.log_scalar("peak_lr", trainer.lr_scheduler.peak, weight=0, priority=312)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
@@ -325,8 +315,8 @@ def _depth_of_architecture(arch: str, side: str) -> int:
 
 def give_tasks_their_trainer() -> None:
     """Let a new trainer call ``task.set_trainer(trainer)`` of a task that has such a method."""
-    original = Trainer.__init__
-    if hasattr(original, "__wrapped__"):
+    original: Any = Trainer.__init__
+    if hasattr(original, "gives_tasks_their_trainer"):
         return
 
     @functools.wraps(original)
@@ -335,4 +325,5 @@ def give_tasks_their_trainer() -> None:
         if hasattr(self.task, "set_trainer"):
             self.task.set_trainer(self)
 
+    initialize.gives_tasks_their_trainer = True  # type: ignore[attr-defined]  # also where others wrap it
     Trainer.__init__ = initialize

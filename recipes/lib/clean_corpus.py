@@ -13,34 +13,43 @@ import argparse
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
-from itertools import zip_longest
-from typing import NamedTuple
+from functools import cache, partial
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
-from parallel_lines import map_in_order
-from recipe_step import output_name, run_step, say
+from joblib import Parallel, delayed
+from recipe_step import run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Pair = tuple[str, str]
+
+#: Pairs that travel to a process together.
+CHUNK = 2000
 
 _CHINESE = r"[\u2e80-\u2fdf\u3000-\u303f\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BETWEEN_CHINESE = re.compile(rf"(?<={_CHINESE}) +(?={_CHINESE})")
 
 
 class Limits(NamedTuple):
-    """Which pairs are count.
+    """Which pairs are left out: too long, too unequal, copied or the same; 0 leaves none out.
 
     Attributes:
-        longest: tokens of either side; 0 for any number.
-        ratio: tokens of the longer side for each of the shorter; 0 for any.
-        unequal: whether a pair whose sides are the same text is left out.
+        longest: tokens of a side.
+        ratio: tokens of the longer side for each of the shorter.
+        copied: the share of the longer side's words that the other side has, too (Ott et al., 2018).
+        unequal: whether sides that are the same are left out.
     """
 
     longest: int = 0
     ratio: float = 0.0
+    copied: float = 0.0
     unequal: bool = False
 
     def fault(self, source: str, target: str) -> str | None:
@@ -52,6 +61,9 @@ class Limits(NamedTuple):
             return f"more than {self.longest} tokens"
         if self.ratio and max(lengths) > self.ratio * min(lengths):
             return f"one side is more than {self.ratio:g} times as long as the other"
+        words = [Counter(side.casefold().split()) for side in (source, target)] if self.copied else []
+        if words and (words[0] & words[1]).total() >= self.copied * max(side.total() for side in words):
+            return "copied"
         if self.unequal and source == target:
             return "both sides are the same"
         return None
@@ -61,82 +73,82 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     parser.add_argument("--pair", nargs=2, action="append", required=True, metavar="TEXT")
-    parser.add_argument("--output", type=output_name, required=True, metavar="PREFIX")
+    parser.add_argument("--output", required=True, metavar="PREFIX")
     parser.add_argument("--tokenize", choices=("none", "unsegmented", "moses", "moses-lower"), default="none")
     parser.add_argument("--clean", action="store_true", help="leave pairs out; without it, all lines stay")
     parser.add_argument("--keep-equal", action="store_true", help="keep pairs whose sides are the same")
     parser.add_argument("--longest", type=int, default=0, metavar="N", help="tokens of a side")
     parser.add_argument("--ratio", type=float, default=0.0, metavar="R", help="of the sides' lengths")
+    parser.add_argument("--copied", type=float, default=0.0, metavar="C", help="share of words that both sides have")
     parser.add_argument("--raw", action="store_true", help="keep the text before tokenization, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    options = parser.parse_args()
-    limits = Limits(options.longest, options.ratio, unequal=not options.keep_equal) if options.clean else None
-    clean_corpus(
-        options.pair, options.languages, options.output, options.tokenize, limits, raw=options.raw, jobs=options.jobs
-    )
+    clean_corpus(parser.parse_args())
 
 
-def clean_corpus(
-    pairs: list[list[str]],
-    languages: list[str],
-    output: str,
-    tokenize: str,
-    limits: Limits | None,
-    *,
-    raw: bool,
-    jobs: int,
-) -> None:
-    """Clean and tokenize, as the head of this file says; without ``limits`` all lines stay, even empty ones.
+def clean_corpus(options: argparse.Namespace) -> None:
+    """Clean and tokenize, as the head of this file says; without ``--clean`` all lines stay, even empty ones.
 
     Raises:
-        UserError: a text cannot be read, or two sides have different numbers of lines; then no file is written.
+        UserError: two sides have different numbers of lines, or none is left; then no file is written.
     """
+    limits = Limits(options.longest, options.ratio, options.copied, unequal=not options.keep_equal)
     left_out: Counter[str] = Counter()
-    read = count = 0
+    read = 0
+    endings = [*options.languages, *(f"raw.{language}" for language in options.languages if options.raw)]
     with ExitStack() as stack:
-        files = [stack.enter_context(atomic_write(f"{output}.{language}")) for language in languages]
-        raws = [stack.enter_context(atomic_write(f"{output}.raw.{language}")) for language in languages] if raw else []
-        for chunk in map_in_order(_tokenize, _all_pairs(pairs), jobs, partial(_prepare, tokenize, languages)):
-            chosen = []
-            for pair, tokens in chunk:
-                fault = limits.fault(*tokens) if limits is not None else None
-                if fault is None:
-                    chosen.append((pair, tokens))
-                else:
-                    left_out[fault] += 1
+        files = [stack.enter_context(atomic_write(f"{options.output}.{ending}")) for ending in endings]
+        pairs = (pair for names in options.pair for pair in paired(*names))
+        for chunk in in_parallel(partial(_tokenized, options.tokenize, tuple(options.languages)), pairs, options.jobs):
+            faults = [limits.fault(*line[:2]) if options.clean else None for line in chunk]
+            left_out.update(filter(None, faults))
             read += len(chunk)
-            count += len(chosen)
             for side, file in enumerate(files):
-                file.write("".join(f"{tokens[side]}\n" for _, tokens in chosen).encode())
-            for side, file in enumerate(raws):
-                file.write("".join(f"{pair[side]}\n" for pair, _ in chosen).encode())
-            if read // 1_000_000 > (read - len(chunk)) // 1_000_000:
-                say(f"{output}: {read:,} pairs read, {count:,} kept")
-        if count == 0:
-            raise UserError(f"no pair of {', '.join(' and '.join(pair) for pair in pairs)} is left for {output}")
-        report = stack.enter_context(atomic_write(f"{output}.report.txt"))
-        lines = [f"{read:,} pairs read, {count:,} kept"]
-        lines += [f"{number:,} left out: {reason}" for reason, number in left_out.most_common()]
-        report.write("".join(f"{line}\n" for line in lines).encode())
+                chosen = (line[side] for line, fault in zip(chunk, faults, strict=True) if fault is None)
+                file.write("".join(f"{text}\n" for text in chosen).encode())
+        if read == left_out.total():
+            raise UserError(f"no pair of {', '.join(map(' and '.join, options.pair))} is left for {options.output}")
+        report(options.output, f"{read:,} pairs read, {read - left_out.total():,} kept", left_out)
+
+
+def in_parallel(function: Callable[[list[Item]], Result], items: Iterable[Item], jobs: int) -> Iterator[Result]:
+    """Yield ``function`` of lists of items, in their order, from so many processes; items are read as they are used."""
+    iterator = iter(items)
+    chunks = iter(lambda: list(islice(iterator, CHUNK)), [])
+    yield from Parallel(jobs, return_as="generator", batch_size=1)(delayed(function)(chunk) for chunk in chunks)
+
+
+def paired(source: str, target: str) -> Iterator[Pair]:
+    """Yield the lines of two texts together.
+
+    Raises:
+        UserError: one of them ends before the other.
+    """
+    targets = read_text(target)
+    number = 0
+    for number, line in enumerate(read_text(source), start=1):
+        other = next(targets, None)
+        if other is None:
+            raise UserError(f"{target} has {number - 1:,} lines, and {source} more; line by line they must be pairs")
+        yield line, other
+    if next(targets, None) is not None:
+        raise UserError(f"{source} has {number:,} lines, and {target} more; line by line they must be pairs")
+
+
+def report(output: str, kept: str, left_out: Counter[str]) -> None:
+    """Write what was read, kept and left out beside an output, and print it."""
+    lines = [kept, *(f"{number:,} left out: {reason}" for reason, number in left_out.most_common())]
+    with atomic_write(f"{output}.report.txt") as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
     say(f"{output}: " + "; ".join(lines))
 
 
-Pair = tuple[str, str]
-
-#: Of this process, one for each side.
-_tokenizers: list[Callable[[str], str]] = []
-
-
-def _prepare(tokenize: str, languages: list[str]) -> None:
-    _tokenizers[:] = [tokenizer(tokenize, language) for language in languages]
+def _tokenized(kind: str, languages: Pair, chunk: list[Pair]) -> list[tuple[str, str, str, str]]:
+    """Return each pair tokenized and as it is."""
+    source, target = (tokenizer(kind, language) for language in languages)
+    return [(source(pair[0]), target(pair[1]), *pair) for pair in chunk]
 
 
-def _tokenize(chunk: list[Pair]) -> list[tuple[Pair, Pair]]:
-    """Return each pair as it is and tokenized."""
-    source, target = _tokenizers
-    return [(pair, (source(pair[0]), target(pair[1]))) for pair in chunk]
-
-
+@cache
 def tokenizer(kind: str, language: str) -> Callable[[str], str]:
     """Return what tokenizes a line.
 
@@ -154,33 +166,7 @@ def tokenizer(kind: str, language: str) -> Callable[[str], str]:
     if kind == "moses-lower":
         return lambda line: str(moses.tokenize(line, return_str=True)).lower()
     normalizer = MosesPunctNormalizer(language)
-
-    def tokenized(line: str) -> str:
-        return str(moses.tokenize(normalizer.normalize(line), return_str=True, escape=False))
-
-    return tokenized
-
-
-def _all_pairs(names: list[list[str]]) -> Iterator[tuple[str, str]]:
-    """Yield the lines of all texts, source and target together.
-
-    Raises:
-        UserError: one side ends before the other.
-    """
-    for source_name, target_name in names:
-        number = 0
-        sources, targets = read_text(source_name), read_text(target_name)
-        for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
-            if source is None or target is None:
-                short, long = (source_name, target_name) if source is None else (target_name, source_name)
-                longer = number + sum(1 for _ in (targets if source is None else sources))
-                raise UserError(
-                    f"{short} has {number - 1:,} lines and {long} has {longer:,}; line by line they must be "
-                    "translations of each other"
-                )
-            yield source, target
-        if number == 0:
-            raise UserError(f"{source_name} and {target_name} are empty")
+    return lambda line: str(moses.tokenize(normalizer.normalize(line), return_str=True, escape=False))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +22,13 @@ from typing import Any
 
 from recipe_step import run_step, say, whole_number
 from run_folder import languages_of, run_folder, seeds_of
-from systems import System
+from systems import System, Training
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
-from fairseq_depthwise.checkpoints.averaging import require_one_depth, saved_checkpoints
+from fairseq_depthwise.checkpoints.averaging import saved_checkpoints
+from fairseq_depthwise.checkpoints.sizes import depths_in
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize
 from fairseq_depthwise.evaluation.significance import paired_test, spread
 from fairseq_depthwise.evaluation.translations import read_lines, read_translations
@@ -110,69 +110,37 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
 
 def checkpoint_of(system: System, folder: Path) -> Path:
     """Return what evaluation translates with: the mean of the last checkpoints, or the best."""
-    if system.training.average:
-        return average_of(system.training.average, folder, up_to_best=system.training.up_to_best)
-    best = folder / "checkpoints" / "checkpoint_best.pt"
-    if not best.exists():
+    saved = folder / "checkpoints"
+    best = saved / "checkpoint_best.pt"
+    if not saved.is_dir() or not (system.training.average or best.exists()):
         raise UserError(f"{best} does not exist; train the system first")
-    return best
+    return average_of(system.training, folder, best) if system.training.average else best
 
 
-def average_of(wanted: int, folder: Path, *, up_to_best: bool = False) -> Path:
-    """Average a training's last checkpoints, unless a mean is there that is newer than they are.
+def average_of(training: Training, folder: Path, best: Path) -> Path:
+    """Average a training's last checkpoints of one depth, unless a mean is there that is newer than they are.
 
-    Args:
-        wanted: how many of them.
-        folder: of the training.
-        up_to_best: those up to the best on the validation set; what was trained later is left out.
+    With ``up_to_best`` what was trained after the best on the validation set is left out.
 
     Raises:
         UserError: there is none.
     """
-    saved = folder / "checkpoints"
-    if not saved.is_dir():
-        raise UserError(f"{saved} does not exist; train the system first")
-    files = _newest(str(saved), wanted, _best(saved) if up_to_best else None)
-    average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
+    states = {file: checkpoints.load_checkpoint(file, mapped=True) for file in saved_checkpoints(str(best.parent))}
+    if training.up_to_best and best.exists():
+        most = checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True))
+        states = {file: state for file, state in states.items() if checkpoints.updates_in(state) <= most}
+    depths = {file: depths_in(states[file]["model"]) for file in list(states)[-training.average :]}
+    files = [file for file, depth in depths.items() if depth == list(depths.values())[-1]]
     if not files:
-        raise UserError(f"{saved} has no checkpoint of an epoch or of a number of updates yet; train the system longer")
-    if len(files) < wanted:
-        say(f"{saved} has {len(files)} checkpoints of the last depth, and the mean of {wanted} is asked for")
+        raise UserError(f"{best.parent} has no checkpoint of an epoch or of a number of updates yet; train longer")
+    if len(files) < training.average:
+        say(f"{best.parent} has {len(files)} checkpoints of the last depth, and the mean is of {training.average}")
+    average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
     if not average.exists() or average.stat().st_mtime < Path(files[-1]).stat().st_mtime:
         command = [sys.executable, "-m", "fairseq_depthwise", "average", "--force", "--output", str(average), *files]
         if status := subprocess.run(command, stdout=sys.stderr).returncode:
             raise UserError(f"averaging ended with status {status}; what it printed above says why")
     return average
-
-
-def _best(saved: Path) -> int | None:
-    """Return the updates of the best checkpoint on the validation set; None before the first validation."""
-    best = saved / "checkpoint_best.pt"
-    return checkpoints.updates_in(checkpoints.load_checkpoint(best, mapped=True)) if best.exists() else None
-
-
-def _newest(saved: str, wanted: int, newest: int | None = None) -> list[str]:
-    """Return the newest checkpoints of one depth, oldest first: as many as are wanted, or as there are.
-
-    ``newest``: those of more updates are left out; None for all.
-    """
-    files = saved_checkpoints(saved)
-    if newest is not None:
-        files = [file for file in files if _updates(file) <= newest]
-    files = files[-wanted:]
-    while len(files) > 1:
-        try:
-            require_one_depth(files)
-            break
-        except UserError:
-            files = files[1:]
-    return files
-
-
-def _updates(file: str) -> int:
-    """Return the updates in a checkpoint's name, ``checkpoint_EPOCH_UPDATES.pt``, or else in the file."""
-    name = re.fullmatch(r"checkpoint_\d+_(\d+)\.pt", os.path.basename(file))
-    return int(name[1]) if name else checkpoints.updates_in(checkpoints.load_checkpoint(file, mapped=True))
 
 
 def _on_cpu() -> tuple[str, ...]:

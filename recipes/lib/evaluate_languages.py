@@ -2,9 +2,9 @@
 
     python evaluate_languages.py opus100 SYSTEM
 
-Averages the last checkpoints, translates each test set into ``evaluation/en-xx/LANGUAGE.txt``, ``evaluation/xx-en`` and
-``evaluation/zero-shot``, with one model in each GPU's memory (or in each of ``PROCESSES`` on a CPU), and prints
-BLEU94, BLEU4 and the win ratio as far as the languages are there. A direction that was translated is not done again.
+Averages the last checkpoints, translates each test set into ``evaluation/en-xx/LANGUAGE.txt``, ``evaluation/xx-en``
+and ``evaluation/zero-shot``, one process on each GPU (or ``PROCESSES`` on a CPU), and prints BLEU94, BLEU4 and the win
+ratio as far as the languages are there. A direction that was translated is not done again.
 
 The paper's win ratio is against published scores, those of Zhang et al. with language-aware layers ("LALN + LALT"),
 ``recipes/opus100/zhang2020.tsv``. A second one is against the recipe's own baseline, where it has been evaluated.
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
+import queue
+import subprocess
+import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evaluate import checkpoint_of, results_of, with_average
 from recipe_step import run_step, say, whole_number
@@ -134,65 +135,36 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
     """Translate test sets in as many processes as there are GPUs, or as ``PROCESSES`` says.
 
     Raises:
-        UserError: a process was killed, or the model cannot translate.
+        UserError: a command fails.
     """
     import torch
 
-    if not directions:
-        return
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    processes = min(gpus or whole_number(os.environ, "PROCESSES", 1), len(directions))
-    say(f"translating {len(directions)} test sets in {processes} processes")
-    # Each process takes a GPU of its own from the queue. CUDA does not survive a fork, which starts sooner.
-    context = multiprocessing.get_context("spawn" if gpus else "fork")
-    devices = context.Queue()
+    processes = gpus or whole_number(os.environ, "PROCESSES", 1)
+    devices: queue.Queue[int] = queue.Queue()
     for number in range(processes):
-        devices.put(f"cuda:{number}" if gpus else "cpu")
-    with ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_load, initargs=(checkpoint, data, devices, processes)
-    ) as pool:
-        futures = {pool.submit(_translate, direction, str(folder)): direction for direction in directions}
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                direction = futures[future]
-                say(f"{done}/{len(directions)}: {direction.source}-{direction.target}")
-        except BrokenProcessPool:
-            raise UserError(
-                "a translating process was killed, for lack of memory perhaps; run the same command again, with "
-                "PROCESSES=1 or a smaller MAX_TOKENS if it happens again"
-            ) from None
-
-
-#: Of this process.
-_translator: Any = None
-
-
-def _load(checkpoint: str, data: str, devices: Any, processes: int) -> None:
-    global _translator
-    import torch
-
-    from fairseq_depthwise.serving.beam_search import BeamOptions
-    from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
-
-    options = TranslatorOptions(
-        beam=BeamOptions(beam=BEAM, length_penalty=LENGTH_PENALTY),
-        max_tokens=whole_number(os.environ, "MAX_TOKENS", 8192),
-    )
+        devices.put(number)
     # More threads than cores would wait for each other.
-    torch.set_num_threads(min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes)))
-    first, *_ = read_lines(os.path.join(data, "pairs.txt"))[0].split(",")
-    source, target = first.split("-")
-    _translator = LoadedTranslator(
-        checkpoint, data=data, source_lang=source, target_lang=target, options=options, device=devices.get()
-    )
+    threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
+    options = ["--data", data, "--beam", str(BEAM), "--lenpen", str(LENGTH_PENALTY), "--force"]
+    options += ["--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 8192))]
+    options += [] if gpus else ["--cpu", "--threads", str(threads)]
 
+    def translate(direction: Direction) -> None:
+        source, target = direction.source, direction.target
+        say(f"translating {source}-{target}")
+        command = [sys.executable, "-m", "fairseq_depthwise", "translate", checkpoint, f"{direction.prefix}.{source}"]
+        command += ["--output", str(direction.translations(folder)), "-s", source, "-t", target, *options]
+        device = devices.get()
+        try:
+            environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": str(device)} if gpus else {})}
+            if status := subprocess.run(command, env=environment).returncode:
+                raise UserError(f"translate ended with status {status}; what it printed above says why")
+        finally:
+            devices.put(device)
 
-def _translate(direction: Direction, folder: str) -> None:
-    lines = read_lines(f"{direction.prefix}.{direction.source}")
-    translated = _translator.translate(lines, source_lang=direction.source, target_lang=direction.target)
-    with atomic_write(direction.translations(Path(folder))) as file:
-        file.writelines(f"{line}\n".encode() for line in translated)
+    with ThreadPoolExecutor(processes) as pool:
+        list(pool.map(translate, directions))
 
 
 def _baseline(name: str | None, directions: Sequence[Direction]) -> Scores | None:
@@ -217,20 +189,8 @@ def published_scores(column: str) -> Scores:
     }
 
 
-def report(
-    scores: Scores,
-    base: Scores | None,
-    baseline: str | None,
-    published: Sequence[Published],
-) -> str:
-    """Return every direction, and the means with the published ones.
-
-    Args:
-        scores: by group and language.
-        base: those of ``baseline``, where it has been evaluated.
-        baseline: the system's baseline.
-        published: of the system.
-    """
+def report(scores: Scores, base: Scores | None, baseline: str | None, published: Sequence[Published]) -> str:
+    """Return every direction, and the means with the published ones; ``base`` are the scores of ``baseline``."""
     numbers = {score.metric: score.text for score in published}
     rows, notes = [["direction", "score", "published"]], []
     for group, by_name in scores.items():

@@ -37,12 +37,9 @@ class Batch(NamedTuple):
 
 
 def batch(tokens: int, processes: int, most: int) -> Batch:
-    """Return the batch whose tokens, processes and repetitions multiply to ``tokens``, rounded up to whole ones.
+    """Return the batch whose tokens, processes over all nodes and repetitions multiply to ``tokens``, rounded up.
 
-    Args:
-        tokens: of an update.
-        processes: over all nodes.
-        most: tokens that fit a process at a time.
+    ``most`` tokens fit a process at a time.
 
     Raises:
         UserError: there are too many processes for so few tokens.
@@ -62,13 +59,7 @@ def batch(tokens: int, processes: int, most: int) -> Batch:
 def shared_batch(tokens: int, processes: int, most: int) -> Batch:
     """Return the batch of an elastic training, whose ``update_freq`` counts repetitions over all processes.
 
-    Args:
-        tokens: of an update.
-        processes: the most that there may be; with fewer, each repeats more often.
-        most: tokens that fit a process at a time.
-
-    Raises:
-        UserError: there are too many processes for so few tokens.
+    ``processes`` are the most that there may be; with fewer, each repeats more often.
     """
     size = batch(tokens, processes, most)
     return Batch(size.max_tokens, size.update_freq * processes)

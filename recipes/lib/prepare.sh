@@ -100,11 +100,9 @@ made() {
   for file in "$@"; do [ -e "$file" ] || return 1; done
 }
 
-# joint_bpe: subwords of both languages together, and the text split into them. Subwords that occur less than THRESHOLD
-# times in the training text of their language are split further.
+# joint_bpe: subwords of both languages together, and all text split into them.
 joint_bpe() {
-  local language part
-  local -a limits
+  local part
   if ! made "$TEXT/bpe.codes"; then
     say "learning $MERGES merge operations"
     subword_nmt -c 'from subword_nmt.subword_nmt import main; main()' learn-joint-bpe-and-vocab \
@@ -112,33 +110,7 @@ joint_bpe() {
       --output "$SCRATCH/bpe.codes" --write-vocabulary "$SCRATCH/bpe.vocab.$SOURCE" "$SCRATCH/bpe.vocab.$TARGET"
     for part in "vocab.$SOURCE" "vocab.$TARGET" codes; do finish "$SCRATCH/bpe.$part" "$TEXT/bpe.$part"; done
   fi
-  for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do
-    made "$TEXT/bpe.$part.$SOURCE" "$TEXT/bpe.$part.$TARGET" && continue
-    say "$part: splitting into subwords"
-    for language in "$SOURCE" "$TARGET"; do
-      limits=()
-      [ "${THRESHOLD:-0}" = 0 ] ||
-        limits=(--vocabulary "$TEXT/bpe.vocab.$language" --vocabulary-threshold "$THRESHOLD")
-      subword_nmt -m subword_nmt.apply_bpe --codes "$TEXT/bpe.codes" "${limits[@]}" \
-        --input "$TEXT/$part.$language" --output "$SCRATCH/$part.$language"
-      # Its processes cannot say that they have failed.
-      [ "$(wc -l <"$TEXT/$part.$language")" = "$(wc -l <"$SCRATCH/$part.$language")" ] ||
-        die "subword-nmt apply-bpe has lost lines of $TEXT/$part.$language, for lack of space perhaps; run it again"
-    done
-    if [ "$part" = train ] && [ "${LONGEST:-0}" != 0 ]; then
-      PAIRS=(--pair "$SCRATCH/train.$SOURCE" "$SCRATCH/train.$TARGET")
-      text bpe.train --clean --keep-equal --longest "$LONGEST"
-    else
-      for language in "$SOURCE" "$TARGET"; do finish "$SCRATCH/$part.$language" "$TEXT/bpe.$part.$language"; done
-    fi
-  done
-}
-
-# subword_nmt PROGRAM OPTION...: with JOBS processes, which the command subword-nmt has for learning only.
-subword_nmt() {
-  TMPDIR=$SCRATCH "$PYTHON" "$@" --num-workers "$JOBS" >"$TEXT/subword-nmt.log" 2>&1 ||
-    die "subword-nmt ended with status $?; the end of $TEXT/subword-nmt.log:
-$(tail -n 3 "$TEXT/subword-nmt.log")"
+  for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do split_text "$part" "$TEXT"; done
 }
 
 # sentencepiece_each: subwords of each language by itself, from text that is not tokenized.
@@ -149,12 +121,44 @@ sentencepiece_each() {
     say "learning $VOCABULARY subwords of $language"
     "$PYTHON" "$LIB/pieces.py" learn "$TEXT/train.$language" --size "$VOCABULARY" --output "$TEXT/pieces.$language"
   done
-  for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do
-    made "$TEXT/bpe.$part.$SOURCE" "$TEXT/bpe.$part.$TARGET" && continue
-    "$PYTHON" "$LIB/pieces.py" apply "$TEXT/pieces.$SOURCE.model" "$TEXT/pieces.$TARGET.model" \
-      --input "$TEXT/$part" --languages "$SOURCE" "$TARGET" --output "$TEXT/bpe.$part" --jobs "$JOBS" \
-      --longest "$([ "$part" = train ] && echo "${LONGEST:-0}" || echo 0)"
+  for part in train "${VALIDS[@]}" "${TESTS[@]/#/test.}"; do split_text "$part" "$TEXT"; done
+}
+
+# split_text PART FOLDER: PART into the subwords that a FOLDER of text has learned; training pairs of more than LONGEST
+# are left out. Subwords that occur less than THRESHOLD times in the training text of their language are split further.
+split_text() {
+  local part=$1 learned=$2 language
+  local -a limits
+  made "$TEXT/bpe.$part.$SOURCE" "$TEXT/bpe.$part.$TARGET" && return
+  say "$part: splitting into subwords"
+  for language in "$SOURCE" "$TARGET"; do
+    if made "$learned/pieces.$language.model"; then
+      "$PYTHON" "$LIB/pieces.py" apply "$learned/pieces.$language.model" "$TEXT/$part.$language" --jobs "$JOBS" \
+        --output "$SCRATCH/$part.$language"
+      continue
+    fi
+    limits=()
+    [ "${THRESHOLD:-0}" = 0 ] ||
+      limits=(--vocabulary "$learned/bpe.vocab.$language" --vocabulary-threshold "$THRESHOLD")
+    subword_nmt -m subword_nmt.apply_bpe --codes "$learned/bpe.codes" "${limits[@]}" \
+      --input "$TEXT/$part.$language" --output "$SCRATCH/$part.$language"
+    # Its processes cannot say that they have failed.
+    [ "$(wc -l <"$TEXT/$part.$language")" = "$(wc -l <"$SCRATCH/$part.$language")" ] ||
+      die "subword-nmt apply-bpe has lost lines of $TEXT/$part.$language, for lack of space perhaps; run it again"
   done
+  if [ "$part" = train ] && [ "${LONGEST:-0}" != 0 ]; then
+    PAIRS=(--pair "$SCRATCH/train.$SOURCE" "$SCRATCH/train.$TARGET")
+    text bpe.train --clean --keep-equal --longest "$LONGEST"
+  else
+    for language in "$SOURCE" "$TARGET"; do finish "$SCRATCH/$part.$language" "$TEXT/bpe.$part.$language"; done
+  fi
+}
+
+# subword_nmt PROGRAM OPTION...: with JOBS processes, which the command subword-nmt has for learning only.
+subword_nmt() {
+  TMPDIR=$SCRATCH "$PYTHON" "$@" --num-workers "$JOBS" >"$TEXT/subword-nmt.log" 2>&1 ||
+    die "subword-nmt ended with status $?; the end of $TEXT/subword-nmt.log:
+$(tail -n 3 "$TEXT/subword-nmt.log")"
 }
 
 # binarize MODEL... -- OPTION...: fairseq's data, with the subword models and the list of test sets beside it.

@@ -1,19 +1,15 @@
 """Writes the table of systems into the README of each recipe.
 
 python recipes/lib/readme.py           between the marks <!-- systems --> and <!-- end of systems -->
-python recipes/lib/readme.py --check   ends with status 1 if a table is not what it would write
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from recipe_step import run_step
 
-from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
 from recipes import RECIPES, system_of
@@ -22,26 +18,12 @@ BEGIN, END = "<!-- systems -->\n", "<!-- end of systems -->\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    stale = []
     for recipe in RECIPES:
         path = Path(__file__).parent.parent / recipe / "README.md"
-        text = path.read_text(encoding="utf-8")
-        head, begin, rest = text.partition(BEGIN)
+        head, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
         _, end, tail = rest.partition(END)
-        if not begin or not end:
-            raise UserError(f"{path} lacks the mark {(BEGIN if not begin else END).strip()}")
-        new = head + begin + table(recipe) + end + tail
-        if new != text:
-            stale.append(path)
-            if not options.check:
-                with atomic_write(path) as file:
-                    file.write(new.encode())
-    if options.check and stale:
-        print(f"not up to date: {', '.join(map(str, stale))}", file=sys.stderr)
-        sys.exit(1)
+        with atomic_write(path) as file:
+            file.write((head + begin + table(recipe) + end + tail).encode())
 
 
 def table(recipe: str) -> str:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
-from itertools import zip_longest
 from pathlib import Path
 
-from recipe_step import output_name, run_step, say
-from text_streams import read_text
+from clean_corpus import Pair, paired
+from recipe_step import run_step, say
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -30,27 +29,22 @@ def main() -> None:
     parser.add_argument("--pair", nargs=2, required=True, metavar="TEXT")
     parser.add_argument("--languages", nargs=2, required=True, metavar="LANG")
     parser.add_argument("--held-out", type=int, required=True, metavar="N", help="sentences of each of the two sets")
-    parser.add_argument("--output", type=output_name, required=True, metavar="FOLDER")
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
-    sources, targets = map(read_text, options.pair)
-    pairs: list[tuple[str, str]] = list(dict.fromkeys(zip_longest(sources, targets)))
-    if any(source is None or target is None for source, target in pairs):
-        raise UserError(f"{options.pair[0]} and {options.pair[1]} have different numbers of lines")
-    parts = split(pairs, options.held_out)
+    parts = split(list(dict.fromkeys(paired(*options.pair))), options.held_out)
     if not parts["train"] or len(parts["valid"]) < options.held_out:
-        raise UserError(f"{len(pairs):,} pairs are too few to hold out {options.held_out:,} sentences twice")
-    output = Path(options.output)
-    output.mkdir(exist_ok=True)
+        raise UserError(f"there are too few pairs to hold out {options.held_out:,} sentences twice")
+    options.output.mkdir(exist_ok=True)
     for name, part in reversed(parts.items()):
         for side, language in enumerate(options.languages):
-            with atomic_write(output / f"{name}.{language}") as file:
+            with atomic_write(options.output / f"{name}.{language}") as file:
                 file.writelines(f"{pair[side]}\n".encode() for pair in part)
     say(", ".join(f"{len(part):,} pairs of {name}" for name, part in parts.items()))
 
 
-def split(pairs: list[tuple[str, str]], held_out: int) -> dict[str, list[tuple[str, str]]]:
+def split(pairs: list[Pair], held_out: int) -> dict[str, list[Pair]]:
     """Split pairs into ``train``, ``valid`` and ``test``, each in the order of their hashes."""
-    by_target: dict[str, tuple[str, str]] = {}
+    by_target: dict[str, Pair] = {}
     for source, target in sorted(pairs):
         if len(target.split()) >= SHORTEST:
             by_target.setdefault(plain(target), (source, target))

@@ -15,25 +15,20 @@ import math
 import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from machine_batches import USUAL_SHARE, batch, growth_stages, shared_batch, target_share
 from recipe_step import run_step, say, whole_number
-from run_folder import FINISHED, languages_of, run_folder
+from run_folder import languages_of, run_folder
 from systems import System
 
 from fairseq_compat import UserError
 from recipes import RECIPES, Recipe, system_of
-
-#: Target tokens of a model of base size that a core of a server CPU trains on in a second (docs/benchmarks.md).
-TOKENS_PER_CORE = 200
 
 #: Of the GPU that ``Training.max_tokens`` is for; one of that name has a little less than 80 GiB.
 GPU_BYTES = 79e9
@@ -57,11 +52,9 @@ class Machine:
     """Where a training runs.
 
     Attributes:
-        gpus: of this node; 0 for a CPU.
-        processes: of this node, one for each GPU.
-        nodes, rank: how many nodes at most, and which of them this is.
+        gpus, processes: of this node, one process for each GPU; without any on its CPU.
+        nodes, least_nodes, rank: how many at most and at least, and which of them this is.
         address, port: of the first node.
-        least_nodes: with how many nodes a training goes on that nodes join and leave.
         max_restarts: how many times the processes are started again when one dies; None where that ends the training.
         precision: options of fairseq-train.
         memory: of the smallest GPU, by the 80 GB that ``Training.max_tokens`` is for; 1 on a CPU.
@@ -82,10 +75,6 @@ class Machine:
     def world(self) -> int:
         """The most processes there may be."""
         return self.processes * self.nodes
-
-    @property
-    def is_elastic(self) -> bool:
-        return self.max_restarts is not None
 
 
 def main() -> None:
@@ -110,7 +99,10 @@ def main() -> None:
         raise UserError(f"{data} does not exist; run bash recipes/{recipe_name}/prepare.sh first")
     machine = find_machine(environment)
     if machine.gpus == 0 and recipe.needs_gpu and environment.get("CPU") != "1":
-        raise UserError(_no_gpu(system))
+        raise UserError(
+            f"PyTorch can use no GPU here, and {system.arch} would train for days on a CPU; CPU=1 starts "
+            "it all the same, and recipes/multi30k and recipes/tatoeba_de_en are made for CPUs"
+        )
     folder = run_folder(environment, name)
     if run := environment.get("RUN"):  # a training that evaluation is not to find, such as the reverse direction
         folder = folder.with_name(run)
@@ -119,7 +111,7 @@ def main() -> None:
     with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
         commands.write(f"# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{shlex.join(command)}\n")
     print(shlex.join(command), flush=True)
-    sys.exit(_run(command, folder, {} if machine.gpus else KEEP_MEMORY))
+    os.execve(command[0], command, {**({} if machine.gpus else KEEP_MEMORY), **environment})
 
 
 def list_systems(recipe: str) -> str:
@@ -221,7 +213,7 @@ def launcher(machine: Machine) -> list[str]:
 
     Processes that are to be started again are started by ``train --elastic``.
     """
-    if machine.is_elastic:
+    if machine.max_restarts is not None:
         command = [sys.executable, "-m", "fairseq_depthwise", "train", "--elastic"]
         command += ["--processes", str(machine.processes), "--max-restarts", str(machine.max_restarts)]
         if machine.nodes > 1:
@@ -246,15 +238,11 @@ def training_options(
     training = system.training
     most = whole_number(environment, "MAX_TOKENS", int(training.max_tokens * machine.memory))
     tokens = _batch_tokens(recipe, system, data, most, environment)
-    size_of = shared_batch if machine.is_elastic else batch
+    elastic = machine.max_restarts is not None
+    size_of = shared_batch if elastic else batch
     size = size_of(tokens, machine.world, most)
-    if machine.is_elastic:
-        effective = size.max_tokens * size.update_freq
-        shared = f"{size.max_tokens:,} x {size.update_freq}, shared by up to {machine.world} processes"
-    else:
-        effective = size.max_tokens * size.update_freq * machine.world
-        shared = f"{machine.world} processes x {size.max_tokens:,} x {size.update_freq}"
-    say(f"an update has {effective:,} tokens: {shared}")
+    effective = size.max_tokens * size.update_freq * (1 if elastic else machine.world)
+    say(f"an update has {effective:,} tokens on up to {machine.world} processes, {size.max_tokens:,} at a time on each")
     options = [str(data), "--arch", system.arch, *system.options, *training.dropout.options, *training.options]
     options += _task_options(recipe, system, data, environment)
     if system.stages:
@@ -266,20 +254,14 @@ def training_options(
     options += [*recipe.text, name, str(data / file), *training.save, "--save-dir", str(folder / "checkpoints")]
     options += ["--seed", environment.get("SEED") or "1", *machine.precision]
     # Beside the validation set there may be one of another paper.
-    options += [
-        "--ignore-unused-valid-subsets",
-        "--skip-invalid-size-inputs-valid-test",
-        "--log-format",
-        "simple",
-        "--log-interval",
-        "100",
-    ]
+    options += ["--ignore-unused-valid-subsets", "--skip-invalid-size-inputs-valid-test"]
+    options += ["--log-format", "simple", "--log-interval", "100"]
     options += ["--log-file", str(folder / "train.log"), "--tensorboard-logdir", str(folder / "tensorboard")]
     if machine.gpus == 0:
         options += ["--cpu"]
     else:
         options += ["--num-workers", "4"]
-        if machine.nodes == 1 and not machine.is_elastic:
+        if machine.nodes == 1 and not elastic:
             options += ["--distributed-world-size", str(machine.gpus)]
     if machine.world > 1:
         # fairseq's own transformer has parameters that no sentence reaches, which PyTorch's DDP waits for.
@@ -322,38 +304,6 @@ def _task_options(recipe: Recipe, system: System, data: Path, environment: Mappi
     if temperature := environment.get("TEMPERATURE"):
         return [*options, "--sampling-method", "temperature", "--sampling-temperature", temperature]
     return [*options, "--sampling-method", "concat"]
-
-
-def _no_gpu(system: System) -> str:
-    tokens = (system.training.updates or 50_000) * system.training.batch_tokens
-    cores = os.cpu_count() or 1
-    days = tokens / (TOKENS_PER_CORE * cores) / 86_400
-    return (
-        f"this machine has no GPU that PyTorch can use; on its {cores} CPU cores {system.arch} would train for some "
-        f"{days:,.0f} days. CPU=1 starts it all the same; recipes/multi30k and recipes/tatoeba_de_en are made for CPUs"
-    )
-
-
-def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int:
-    """Run a training to its end, handing on what would end this process, and say how to go on if it fails."""
-    (folder / FINISHED).unlink(missing_ok=True)
-    process = subprocess.Popen(command, env={**environment, **os.environ})
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda received, frame: process.send_signal(received))
-    while True:
-        try:
-            status = process.wait()
-            break
-        except KeyboardInterrupt:
-            continue  # the training has had Ctrl-C as well, and ends by itself
-    if status == 0:
-        (folder / FINISHED).touch()
-        return 0
-    reason = f"was ended by signal {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-    last = folder / "checkpoints" / "checkpoint_last.pt"
-    go_on = f"goes on from {last}" if last.exists() else "starts anew, as nothing was saved yet"
-    say(f"train: error: the training {reason}; what it printed above says why. The same command {go_on}")
-    return status if status > 0 else 128 - status
 
 
 if __name__ == "__main__":

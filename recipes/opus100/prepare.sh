@@ -67,17 +67,24 @@ made "$DATA" && exit
 export LIB PYTHON TEXT DATA LONGEST
 binarize_pair() {
   set -euo pipefail
-  local language=$1 part
+  local language=$1 part side name
   local -a parts=()
   [ ! -e "$TEXT/binarized/en-$language" ] || return 0
   for part in train dev test; do
-    [ -e "$TEXT/$part.en-$language.en" ] || continue
+    name=$part.en-$language
+    [ -e "$TEXT/$name.en" ] || continue
     case $part in train) parts+=(--trainpref) ;; dev) parts+=(--validpref) ;; test) parts+=(--testpref) ;; esac
-    parts+=("$TEXT/pieces.$part.en-$language")
-    [ -e "$TEXT/pieces.$part.en-$language.en" ] && [ -e "$TEXT/pieces.$part.en-$language.$language" ] && continue
-    "$PYTHON" "$LIB/pieces.py" apply "$TEXT/pieces.model" --input "$TEXT/$part.en-$language" --jobs 1 \
-      --languages en "$language" --output "$TEXT/pieces.$part.en-$language" \
-      --longest "$([ "$part" = train ] && echo "$LONGEST" || echo 0)"
+    parts+=("$TEXT/pieces.$name")
+    for side in en "$language"; do
+      [ -e "$TEXT/pieces.$name.$side" ] ||
+        "$PYTHON" "$LIB/pieces.py" apply "$TEXT/pieces.model" "$TEXT/$name.$side" --jobs 1 \
+          --output "$TEXT/pieces.$name.$side"
+    done
+    [ "$part" = train ] || continue
+    [ -e "$TEXT/short.$name.en" ] && [ -e "$TEXT/short.$name.$language" ] ||
+      "$PYTHON" "$LIB/clean_corpus.py" --languages en "$language" --jobs 1 --clean --keep-equal --longest "$LONGEST" \
+        --pair "$TEXT/pieces.$name.en" "$TEXT/pieces.$name.$language" --output "$TEXT/short.$name"
+    parts[1]=$TEXT/short.$name
   done
   mkdir -p "$TEXT/binarized"
   rm -rf "$TEXT/binarized/en-$language.tmp"

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
@@ -276,21 +275,19 @@ def test_logging_outputs_can_be_summed() -> None:
 LEAVING_OUT = {
     "label_smoothed_cross_entropy": lambda: criterion_of(LabelSmoothedCrossEntropyCriterion),
     "cross_entropy": lambda: CrossEntropyCriterion(task_of(), sentence_avg=False),
-    "adaptive_loss": lambda: AdaptiveLoss(task_of(), sentence_avg=False),
 }
 
 
 @pytest.mark.parametrize("name", LEAVING_OUT)
 def test_training_without_the_losses_is_refused(name: str) -> None:
-    adaptive = {"adaptive_softmax_cutoff": "5,8"} if name == "adaptive_loss" else {}
-    sdt = build_tiny("sdt_transformer", inter_similarity_weight=0.5, **adaptive)
+    sdt = build_tiny("sdt_transformer", inter_similarity_weight=0.5)
     criterion = LEAVING_OUT[name]()
     assert criterion(sdt.eval(), batch())[0].isfinite().all()
     with pytest.raises(
         UserError, match=r"--inter-similarity-weight 0\.5 .*label_smoothed_cross_entropy_with_auxiliary"
     ):
         criterion(sdt.train(), batch())
-    plain = build_tiny("sdt_transformer", inter_similarity_weight=0.0, **adaptive).train()
+    plain = build_tiny("sdt_transformer", inter_similarity_weight=0.0).train()
     assert criterion(plain, batch())[0].isfinite().all()
 
 

@@ -44,7 +44,6 @@ def as_copied_layers(values: dict[str, Tensor]) -> dict[str, Tensor]:
         ("depthwise_lstm_transformer", {"share_all_embeddings": True}),
         ("depthwise_lstm_transformer", {"depthwise_sharing": "all", "depthwise_gate_scope": "model"}),
         ("depthwise_lstm_transformer", {"depthwise_sharing": "none"}),
-        ("depthwise_lstm_transformer", {"adaptive_softmax_cutoff": "5,8"}),
     ],
 )
 def test_parameters_are_those_of_the_model_however_they_are_saved(

@@ -97,13 +97,10 @@ def test_lines_of_one_kind(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("D-0\t-1\ta\nD-3\t-1\tb\n", "no D- line .* 1, 2 of 0 to 3"),
-        ("D-0\t-1\ta\nD-9\t-1\tb\n", "no D- line .* 1, 2, 3 and 5 more of 0 to 9"),
-        ("D-0\t-1\ta\nD-99999999999\t-1\tb\n", "no D- line .* 1, 2, 3 and 99,999,999,995 more"),
-        ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "no D- line .* 1 of 0 to 1"),
-        ("H-0\t-1\ta\nD-0\t-1\ta\nH-1\t-1\tb\n", "no D- line .* 1 of 0 to 1"),
-        ("H-0\t-1\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "no H- line .* 1 of 0 to 1"),
-        ("T-0\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "no T- line .* 1 of 0 to 1"),
+        ("D-0\t-1\ta\nD-99999999999\t-1\tb\n", "no D- line .* 99,999,999,998 .* 99999999999, such as 1;"),
+        ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "no D- line .* 0 to 1, such as 1;"),
+        ("H-0\t-1\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "no H- line"),
+        ("T-0\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "no T- line"),
         ("D-0\t-1\ta\nD-1\t-1\tb\nD-0\t-1\ta\n", "D-0 twice"),
         ("T-0\ta\nD-0\t-1\ta\nT-0\ta\nD-0\t-1\ta\n", "T-0 twice"),
     ],

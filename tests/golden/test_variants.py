@@ -59,7 +59,6 @@ ALL: dict[str, dict[str, Any]] = {
     "linearized, output": {"name": "linearized_transformer", "which": "output"},
     "stock": {"name": "transformer"},
 }
-ALL = {name: options for name, options in ALL.items() if "adaptive_softmax_cutoff" not in options}
 
 every_variant = pytest.mark.parametrize("name", ALL)
 

@@ -210,19 +210,6 @@ def test_adam_goes_on_as_by_hand(way: str) -> None:
 
 
 @every_way
-def test_nothing_to_take_over_before_the_first_step(way: str) -> None:
-    """Nor where the state is reset: an optimizer that has not taken a step."""
-    model = shallow(way)
-    moments = moments_of(optimizer_of(way, model), model)
-    assert all(not known.state for known in moments.values())
-    names = grow_sdt(model)
-    optimizer, hand = optimizer_of(way, model), by_hand(model)
-    give_moments(optimizer, model, moments, names)
-    step(optimizer, model, hand, way, 1)
-    assert_same(optimizer, model, hand, way)
-
-
-@every_way
 def test_what_is_tied_is_known_under_all_its_names(way: str) -> None:
     model = shallow(way)
     optimizer = optimizer_of(way, model)

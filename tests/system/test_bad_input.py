@@ -12,10 +12,10 @@ from subprocess import CompletedProcess
 
 import pytest
 import torch
+from fairseq_compat.folder_lock import locked_folder
 
 import fairseq_depthwise
 from fairseq_compat import checkpoints
-from fairseq_compat.folder_lock import locked_folder
 
 RunCommand = Callable[..., CompletedProcess[str]]
 

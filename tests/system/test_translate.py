@@ -13,6 +13,7 @@ from subprocess import CompletedProcess
 import pytest
 from forked_python import ForkedPython
 from multilingual_checkpoints import OPTIONS, multilingual_checkpoint, multilingual_data
+from sacrebleu import corpus_bleu
 from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -183,7 +184,7 @@ def test_constraints_equal_those_of_interactive(
 
 
 @pytest.mark.long
-def test_cost_of_int8(
+def test_int8_is_near_float32(
     run_command: RunCommand, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -195,16 +196,7 @@ def test_cost_of_int8(
         found = run_command("fairseq-depthwise", "translate", checkpoint, tmp_path / "en", *SEARCH, *precision)
         texts["".join(precision)] = found.stdout
     assert len(texts["--int8"].split("\n")) == 41
-    # A reference that float32 reaches: then int8 costs what its own translations differ by.
-    (tmp_path / "de").write_text(texts[""], encoding="utf-8")
-    result = run_command(
-        "fairseq-depthwise", "translate", checkpoint, tmp_path / "en", *SEARCH, "--int8", "--reference",
-        tmp_path / "de", "--json",
-    )  # fmt: skip
-    document = json.loads(result.stdout)
-    assert document["full_bleu"] == pytest.approx(100)
-    assert 60 < document["lower_bleu"] <= document["full_bleu"] + 1e-6
-    assert document["different_lines"] == sum(map(str.__ne__, *(text.split("\n") for text in texts.values())))
+    assert corpus_bleu(texts["--int8"].split("\n"), [texts[""].split("\n")]).score > 60
 
 
 def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> None:

@@ -34,10 +34,6 @@ VARIANTS = {
         *TIED, "--decoder-merge", "concat", "--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3",
         "--checkpoint-activations",
     ],
-    "adaptive softmax": [
-        "--adaptive-softmax-cutoff", "10,16", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp",
-    ],
-    "quantization noise": [*TIED, "--quant-noise-pq", "0.2"],
     "share all": [*TIED, "--depthwise-sharing", "all", "--depthwise-gate-scope", "model"],
     "rnn": [*TIED, "--depthwise-cell", "rnn", "--attention-bias"],
 }  # fmt: skip
@@ -196,26 +192,6 @@ def test_shared_parts_stay_shared_in_an_average(
     assert len(gates) == 4
     assert all(torch.equal(gates[0], other) for other in gates)
     assert len(hypotheses(generate(tmp_path / "mean.pt"))) == 40
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
-@pytest.mark.xdist_group("processes")
-@pytest.mark.long
-def test_two_processes_with_compiled_cells(
-    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
-) -> None:
-    result = run_command(
-        "torchrun", "--standalone", "--nproc_per_node", 2, "-m", "fairseq_depthwise", "train", copy_reverse_data,
-        *tiny_model_options(ARCH), *LEARNING, *TIED, "--depthwise-kernel", "compile", "--dropout", 0.1,
-        "--encoder-layers", 1, "--max-update", 1, "--disable-validation", "--distributed-backend", "gloo",
-        "--ddp-backend", "legacy_ddp", "--save-dir", tmp_path,
-    )  # fmt: skip
-    log = result.stderr + result.stdout
-    assert "--depthwise-kernel compile is not possible here" not in log
-    assert "done training" in log
-    saved = checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")
-    assert saved["optimizer_history"][-1]["num_updates"] == 1
-    assert all(tensor.isfinite().all() for tensor in saved["model"].values())
 
 
 #: The rate falls to nothing, so that no noise of the last updates stays in the model.

@@ -14,7 +14,6 @@ from growing_trainer import PEAK
 from many_languages import configured, make_data
 
 from fairseq_compat import UserError
-from fairseq_depthwise.tasks.translation_layer_growth import TranslationLayerGrowthTask
 from fairseq_depthwise.tasks.translation_multi_simple_epoch_layer_growth import (
     TranslationMultiSimpleEpochLayerGrowthTask as ManyLanguages,
 )
@@ -54,21 +53,6 @@ def epoch(trainer: Trainer, number: int) -> list[tuple[int, int]]:
             found.append((len(trainer.get_model().encoder.layers), max(sizes)))
             samples = []
     return found
-
-
-def test_both_tasks_grow_in_the_same_way() -> None:
-    """One mechanism: what is a task's own is where its options are."""
-    for name in ("build_model", "set_trainer", "begin_epoch", "train_step", "get_batch_iterator"):
-        assert getattr(ManyLanguages, name) is getattr(TranslationLayerGrowthTask, name)
-
-
-def test_the_options_of_the_stages(data: Path) -> None:
-    task = trainer_of(data, "--growth-stages", "1:2u,2:2u,3:1u").task
-    options = task.growth_options
-    assert (options.growth_side, options.growth_strategy, options.growth_optimizer_state) == (
-        "encoder", "top-most", "reset",
-    )  # fmt: skip
-    assert (options.growth_from, options.save_dir, options.train_subset) == (None, "nowhere", "train")
 
 
 @pytest.mark.parametrize("sampling", ["temperature", "RoundRobin"])
@@ -112,13 +96,11 @@ def test_a_run_goes_on_at_the_depth_it_had(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "--task translation_multi_simple_epoch_layer_growth needs --growth-stages"),
         (["--growth-stages", "1:2u,2:", "--growth-side", "left"], "--growth-side left is not a choice"),
-        (["--growth-stages", "1:2,2:"], "the last stage has no end"),
         (["--growth-stages", "1:2u,2:2u", "--encoder-layers", 5], "--encoder-layers 5 contradicts --growth-stages"),
-        (["--growth-stages", "1:2u,2:2u", "--use-bmuf"], "--use-bmuf cannot be used with --growth-stages"),
     ],
 )
 def test_refusals(data: Path, options: list[Any], message: str) -> None:
+    """One of each place of the checks, which the task for one pair of languages has, too."""
     with pytest.raises(UserError, match=message):
         trainer_of(data, *options)

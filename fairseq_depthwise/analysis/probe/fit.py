@@ -38,7 +38,7 @@ def choose_batches(loaded: LoadedModel, subset: str, *, max_tokens_used: int, ma
         max_tokens: size of a batch.
 
     Raises:
-        UserError: there is no such part, nothing in it, or nothing that is short enough for the model.
+        UserError: there is no such part, or nothing in it that is short enough for the model.
     """
     dataset: Any = loaded.sentences(subset)
     limits = utils.resolve_max_positions(loaded.task.max_positions(), loaded.model.max_positions())
@@ -81,15 +81,6 @@ def collect_moments(
         inputs = sample["net_input"]
         model.observe(inputs["src_tokens"], inputs["src_lengths"], inputs["prev_output_tokens"], add)
     return moments
-
-
-def merge_moments(whole: ModelMoments, part: ModelMoments) -> None:
-    """Add the moments of a share of the data, which must not be used afterwards."""
-    for name, moments in part.items():
-        if name in whole:
-            whole[name].merge(moments)
-        else:
-            whole[name] = moments
 
 
 def fits_of(moments: ModelMoments, widths: Mapping[str, int], name: str) -> dict[tuple[str, str], LinearFit]:

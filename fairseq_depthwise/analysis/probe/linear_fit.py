@@ -1,8 +1,7 @@
 """The linear layer with the least squared error to a layer, in closed form from sums over the data.
 
 Source: "Transformer with Depth-Wise LSTM" (the first version of "Rewiring the Transformer with Depth-Wise LSTMs"),
-Section 4, Equation 12, with the squared error as the distance. The sums have a fixed size for data of any length; those
-of several processes are added.
+Section 4, Equation 12, with the squared error as the distance. The sums have a fixed size for data of any length.
 """
 
 from __future__ import annotations
@@ -73,15 +72,6 @@ class LayerMoments:
         products = both[:, : self.width].t() @ both
         squares = both[:, self.width :].square().sum(dim=0)
         self._combine(len(below), mean, products.double(), squares.double())
-
-    def merge(self, other: LayerMoments) -> None:
-        """Add the positions of another object."""
-        if other.count:
-            self._combine(other.count, other.mean, other.products, other.squares)
-
-    def move_to(self, device: torch.device | str) -> None:
-        """Move the sums to a device."""
-        self.mean, self.products, self.squares = self.mean.to(device), self.products.to(device), self.squares.to(device)
 
     def _combine(self, count: int, mean: Tensor, products: Tensor, squares: Tensor) -> None:
         total = self.count + count

@@ -7,13 +7,11 @@ from typing import Protocol
 from fairseq.tasks import FairseqTask
 from torch import nn
 
-from fairseq_compat import UserError
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.decoder import StackDecoder
 from fairseq_depthwise.models.base.encoder import StackEncoder
-from fairseq_depthwise.models.base.vocabulary import build_adaptive_softmax, build_embeddings
+from fairseq_depthwise.models.base.vocabulary import build_embeddings
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.quantization_noise import add_block_noise
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 from fairseq_depthwise.modules.stack import Connection
 
@@ -55,11 +53,8 @@ def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) ->
         share_embedding=config.share_decoder_input_output_embed or config.share_all_embeddings,
         max_positions=config.max_target_positions,
         layerdrop=config.decoder_layerdrop,
-        adaptive_softmax=build_adaptive_softmax(config, target),
         checkpoint_activations=config.checkpoint_activations,
-        cuda_graphs=config.cuda_graphs,
     )
-    _add_quantization_noise(config, encoder.layers, decoder.layers)
     return encoder, decoder
 
 
@@ -91,22 +86,3 @@ def build_relative_positions(
         one_table=one_table,
         units=units,
     )
-
-
-def _add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList) -> None:
-    """Add the noise of ``--quant-noise-pq`` to the linear layers, for product quantization after training.
-
-    Raises:
-        UserError: the block size does not divide the input width of one of them.
-    """
-    if not config.quant_noise_pq:
-        return
-    block = config.quant_noise_pq_block_size
-    for linear in (module for stack in stacks for module in stack.modules()):
-        if isinstance(linear, nn.Linear) and linear.in_features % block:
-            raise UserError(
-                f"--quant-noise-pq-block-size {block} does not divide {linear.in_features}, the input width of one of "
-                "the linear layers"
-            )
-    for stack in stacks:
-        add_block_noise(stack, config.quant_noise_pq, block)

@@ -11,12 +11,9 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqIncrementalDecoder
-from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
 
-from fairseq_compat import UserError
-from fairseq_depthwise.modules.decoding.cache import DecodingCache, sentence_beams
-from fairseq_depthwise.modules.decoding.static_search import StaticSearch, StaticSteps
+from fairseq_depthwise.modules.decoding.cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.linear.prepacked import prepack
 from fairseq_depthwise.modules.stack import Connection, layers_to_run, run_layer
@@ -36,9 +33,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         share_embedding: the output projection is the embedding table.
         max_positions: longest target sentence.
         layerdrop: probability of leaving out a layer in training.
-        adaptive_softmax: computes the output probabilities instead of an output projection.
         checkpoint_activations: recompute each layer in the backward pass.
-        cuda_graphs: replay the steps of a beam search on a GPU as CUDA graphs.
     """
 
     def __init__(
@@ -51,9 +46,7 @@ class StackDecoder(FairseqIncrementalDecoder):
         share_embedding: bool,
         max_positions: int,
         layerdrop: float = 0.0,
-        adaptive_softmax: AdaptiveSoftmax | None = None,
         checkpoint_activations: bool = False,
-        cuda_graphs: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
@@ -62,12 +55,6 @@ class StackDecoder(FairseqIncrementalDecoder):
         self.connection = connection
         self.longest = max_positions
         self.checkpoint_activations = checkpoint_activations
-        self.cuda_graphs = cuda_graphs
-        self._static_steps = StaticSteps(self)
-        #: Read by fairseq's ``get_normalized_probs`` and by the criterion ``adaptive_loss``.
-        self.adaptive_softmax = adaptive_softmax
-        if adaptive_softmax is not None:
-            return
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
         if share_embedding:
@@ -106,10 +93,6 @@ class StackDecoder(FairseqIncrementalDecoder):
         Returns:
             the scores, and ``{"attn": [B x T x S or None], "inner_states": [L + 1 times T x B x C]}``.
         """
-        if incremental_state is not None and alignment_layer is None and not features_only:
-            search = self._static_search(incremental_state, encoder_out, prev_output_tokens)
-            if search is not None:
-                return search.step(prev_output_tokens[:, -1]), {"attn": [None], "inner_states": []}
         features, extra = self.extract_features(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
@@ -179,21 +162,8 @@ class StackDecoder(FairseqIncrementalDecoder):
         return self.connection.output(state), inner_states, weights
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Project features (B x T x C) to scores (B x T x V); return them unchanged with an adaptive softmax."""
-        return features if self.adaptive_softmax is not None else self.output_projection(features)
-
-    def get_normalized_probs(
-        self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Any] | None = None
-    ) -> Tensor:
-        """Return (log-)probabilities (B x T x V) of what :meth:`forward` returns.
-
-        Raises:
-            UserError: a criterion that does not know the adaptive softmax trains with it.
-        """
-        if self.adaptive_softmax is not None and self.training:
-            raise UserError("--adaptive-softmax-cutoff trains with --criterion adaptive_loss only")
-        probabilities: Tensor = super().get_normalized_probs(net_output, log_probs, sample)
-        return probabilities
+        """Project features (B x T x C) to scores (B x T x V)."""
+        return self.output_projection(features)
 
     def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Follow the beam search: row n goes on from the old row ``new_order[n]``.
@@ -205,8 +175,7 @@ class StackDecoder(FairseqIncrementalDecoder):
 
     def make_generation_fast_(self, **_: Any) -> None:
         """Pack the weights once, before generation (fairseq's hook)."""
-        if self.adaptive_softmax is None:
-            prepack(self, "output_projection")
+        prepack(self, "output_projection")
 
     def max_positions(self) -> int:
         return self.longest
@@ -229,21 +198,6 @@ class StackDecoder(FairseqIncrementalDecoder):
             incremental_state[_CACHE] = DecodingCache(output, padding if padding.any() else None, order)
         cache: DecodingCache = incremental_state[_CACHE]
         return cache
-
-    def _static_search(
-        self, incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], tokens: Tensor
-    ) -> StaticSearch | None:
-        """Return the search that is under way, or a new one; None where steps are not to be replayed."""
-        if _CACHE not in incremental_state:
-            if not (self.cuda_graphs and tokens.is_cuda and encoder_out["rows"]) or torch.is_grad_enabled():
-                return None
-            output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
-            beams = sentence_beams(output.size(1), encoder_out["rows"][0])
-            if beams is None:
-                return None
-            incremental_state[_CACHE] = StaticSearch(self._static_steps, output, padding, beams)
-        search = incremental_state[_CACHE]
-        return search if isinstance(search, StaticSearch) else None
 
 
 def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:

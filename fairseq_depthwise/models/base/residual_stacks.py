@@ -16,8 +16,8 @@ from fairseq_depthwise.modules.stack import Connection
 class ResidualConfig(EncoderDecoderConfig):
     """Options of the feed-forward nets."""
 
-    encoder_ffn_embed_dim: int = option(2048, "width inside the encoder's feed-forward nets", at_least=1)
-    decoder_ffn_embed_dim: int = option(2048, "width inside the decoder's feed-forward nets", at_least=1)
+    encoder_ffn_embed_dim: int = option(2048, "width inside the encoder's feed-forward nets", at_least=1, at_most=2**20)
+    decoder_ffn_embed_dim: int = option(2048, "width inside the decoder's feed-forward nets", at_least=1, at_most=2**20)
     activation_fn: str = option("relu", "activation of the feed-forward nets", one_of=ACTIVATIONS)
 
 

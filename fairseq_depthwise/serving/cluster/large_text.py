@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_compat import UserError
+from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import folder_written_whole, output_folder
-from fairseq_compat.patches.checkpoints.belonging import file_digest
 from fairseq_depthwise.serving.cluster.block_folder import BlockFolder, block_folder
 from fairseq_depthwise.serving.cluster.ray_blocks import ActorPool, Demand, Loaded, ray_cluster
 from fairseq_depthwise.text_files import Block, blocks_of, compressed

@@ -24,7 +24,7 @@ from io import StringIO
 from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_compat.explanations import explain
+from fairseq_compat.errors import mistake
 from fairseq_depthwise.text_files import Block
 
 #: What an actor does with a block: the text to write, and what to say on stderr.
@@ -125,7 +125,7 @@ def _outcome(compute: Callable[[], Any]) -> Outcome:
         try:
             return Outcome(compute(), said.getvalue())
         except Exception as error:
-            if (sentence := explain(error)) is not None:
+            if (sentence := mistake(error)) is not None:
                 return Outcome(refusal=sentence)
             return Outcome(failure=traceback.format_exc(limit=-3))
 

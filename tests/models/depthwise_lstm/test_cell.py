@@ -182,14 +182,3 @@ def test_dropout_acts_inside_the_net_and_on_its_output_in_training_only() -> Non
     torch.manual_seed(1)
     dropped = net.train()(joined)
     assert 0.3 < (dropped == 0).float().mean() < 0.7
-
-
-def test_odd_hidden_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="hidden_dim 5 is odd"):
-        HiddenNet(input_dim=8, embed_dim=4, hidden_dim=5)
-
-
-def test_one_layer_has_nothing_to_halve() -> None:
-    with pytest.raises(ValueError, match="one layer cannot have a glu"):
-        HiddenNet(input_dim=8, embed_dim=4, hidden_dim=None)
-    assert HiddenNet(input_dim=8, embed_dim=4, hidden_dim=5, activation="gelu").second.in_features == 5

@@ -90,8 +90,6 @@ def formula(options: dict[str, Any]) -> int:
     norms = ((encoder_layers - 1) + 2 * (decoder_layers - 1) + 2) * 2 * d
     embeddings = 2 * VOCABULARY * d
     output = VOCABULARY * d
-    if "adaptive_softmax_cutoff" in chosen:  # 5,8: words 5 to 7 through d / 4, words 8 to 11 through d / 16
-        output = (5 + 2) * d + (d * d // 4 + d // 4 * 3) + (d * d // 16 + d // 16 * 4)
     return cells + attentions + norms + embeddings + output
 
 
