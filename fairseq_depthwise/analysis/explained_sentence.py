@@ -42,7 +42,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     pieces = direction.read(line, ()).pieces
     if len(pieces) != 1:
         raise UserError(f"line has {len(pieces)} pieces for the model; only a line of one piece is explained")
-    direction.search_all(pieces, lambda done, total: None)
+    direction.search_all(pieces)
     (hypotheses,) = (piece.hypotheses for piece in pieces)
     if rank >= len(hypotheses):
         raise UserError(f"rank is {rank}, and the line has {len(hypotheses)} translations; count from 0")

@@ -22,7 +22,24 @@ from fairseq_depthwise.serving.search.alignment import cross_attention
 from fairseq_depthwise.serving.search.constraints import ConstrainedSearch
 
 
-class BeamSearch:
+class _Search:
+    """What is done with hypotheses: ``hidden`` are tokens that are no text, ends and those that name a language."""
+
+    def __init__(self, dictionary: Dictionary, hidden: set[int]) -> None:
+        self.dictionary, self.hidden = dictionary, hidden
+
+    def text(self, tokens: Tensor, post_process: str | None = None) -> str:
+        """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
+
+        Args:
+            tokens: a hypothesis's ``tokens``.
+            post_process: fairseq's name for what makes words of subwords; None leaves the tokens as they are.
+        """
+        text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
+        return text
+
+
+class BeamSearch(_Search):
     """Models made ready for translation.
 
     Args:
@@ -44,8 +61,8 @@ class BeamSearch:
         self._options = options
         self._generator: Any = task.build_generator(self.models, cfg.generation)
         dictionary = task.target_dictionary
-        #: Tokens that are not part of a text: ends, and those that name a language.
-        self.hidden = {dictionary.bos(), dictionary.eos(), *get_symbols_to_strip_from_output(self._generator)}
+        stripped = get_symbols_to_strip_from_output(self._generator)
+        super().__init__(dictionary, {dictionary.bos(), dictionary.eos(), *stripped})
 
     @property
     def longest(self) -> int:
@@ -102,20 +119,8 @@ class BeamSearch:
         moved: dict[str, Any] = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
         return moved
 
-    def text(self, tokens: Tensor, post_process: str | None = None) -> str:
-        """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
 
-        Args:
-            tokens: a hypothesis's ``tokens``.
-            post_process: fairseq's name for what makes words of subwords; None leaves the tokens as they are.
-        """
-        text: str = self.task.target_dictionary.string(
-            tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden
-        )
-        return text
-
-
-class GraphBeamSearch:
+class GraphBeamSearch(_Search):
     """The same search over graphs, in the place of :class:`BeamSearch`.
 
     Args:
@@ -129,8 +134,8 @@ class GraphBeamSearch:
         self, graphs: Graphs, dictionary: Dictionary, limits: SearchLimits, models: BeamSearch | None = None
     ) -> None:
         self.longest = limits.max_length
-        self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
-        self._limits, self._dictionary, self._models = limits, dictionary, models
+        super().__init__(dictionary, {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix})
+        self._limits, self._models = limits, models
         self._search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
 
     def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
@@ -159,8 +164,3 @@ class GraphBeamSearch:
         if self._models is None:
             raise UserError("constraints and alignments are for checkpoints, and the model was exported")
         return self._models
-
-    def text(self, tokens: Tensor) -> str:
-        """Return what :meth:`BeamSearch.text` does."""
-        text: str = self._dictionary.string(tokens.int(), extra_symbols_to_ignore=self.hidden)
-        return text

@@ -6,7 +6,6 @@ They have the weights in them, laid out for the CPU.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,6 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
     def make(folder: Path) -> None:
-        _require_compiler()
         # Inductor's own is in /tmp, under a name that anyone could take before.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
         try:
@@ -79,14 +77,3 @@ def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:
         return (few if arguments[0].numel() <= _FEW_ROWS else many)(*arguments)
 
     return CallableGraphs(encode, step)
-
-
-def _require_compiler() -> None:
-    from torch._inductor.cpp_builder import get_cpp_compiler
-
-    try:
-        found = shutil.which(get_cpp_compiler())
-    except Exception:  # torch has an error of its own for this
-        found = None
-    if found is None:
-        raise UserError("compiling needs a C++ compiler, and there is none; install g++, or set CXX")

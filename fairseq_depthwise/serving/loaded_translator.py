@@ -114,7 +114,6 @@ class LoadedTranslator:
         source_lang: str | None = None,
         target_lang: str | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Translation]:
         """Return what :meth:`translate` does with scores and what else is known.
 
@@ -124,7 +123,6 @@ class LoadedTranslator:
             target_lang: of a model that knows several.
             constraints: for each line raw text that its translation must have. Where the search comes to no such
                 translation, ``unmet_constraints`` says what is missing.
-            progress: called with the number of pieces done and of all; a line is one piece unless it is too long.
 
         Raises:
             UserError: the model does not know the language, or cannot search with constraints.
@@ -138,7 +136,7 @@ class LoadedTranslator:
         read = [direction.read(line, texts) for line, texts in zip(lines, wanted, strict=True)]
         pieces = [piece for line in read for piece in line.pieces]
         self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]) if pieces else torch.empty(0))
-        direction.search_all(pieces, progress)
+        direction.search_all(pieces)
         return list(map(direction.translation, read))
 
     def _count_unknown(self, tokens: Tensor) -> None:

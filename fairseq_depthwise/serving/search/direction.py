@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -189,24 +189,19 @@ class Direction:
             if wanted is not None:
                 line.constraints[constraint] = (wanted, reason)
 
-    def search_all(self, pieces: Sequence[Piece], progress: Callable[[int, int], None]) -> None:
+    def search_all(self, pieces: Sequence[Piece]) -> None:
         """Find every piece's hypotheses; pieces of like length are in one batch."""
-        done = 0
-
-        def take(batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]]) -> None:
-            nonlocal done
-            for piece, hypotheses in zip(members, found, strict=True):
-                piece.hypotheses = hypotheses[: self.options.nbest]
-                done += bool(hypotheses)
-            if self.options.alignment:
-                self._add_attention(batch, members)
-            progress(done, len(pieces))
-
         for batch, members in self._batches([piece for piece in pieces if piece.constraints]):
-            found = self.search.constrained_hypotheses(batch, [piece.constraints for piece in members])
-            take(batch, members, found)
+            constraints = [piece.constraints for piece in members]
+            self._take(batch, members, self.search.constrained_hypotheses(batch, constraints))
         for batch, members in self._batches([piece for piece in pieces if not piece.hypotheses]):
-            take(batch, members, self.search.hypotheses(batch))
+            self._take(batch, members, self.search.hypotheses(batch))
+
+    def _take(self, batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]]) -> None:
+        for piece, hypotheses in zip(members, found, strict=True):
+            piece.hypotheses = hypotheses[: self.options.nbest]
+        if self.options.alignment:
+            self._add_attention(batch, members)
 
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[tuple[dict[str, Any], list[Piece]]]:
         """Yield batches, as a data set makes them, and the pieces in them in order."""
