@@ -27,7 +27,7 @@ BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
 COMET = ['unbabel-comet>=2.2.7,<3; python_version < "3.13"', "setuptools<81"]
 
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with; what reads the plans of sweep.py.
-RECIPES = ["joblib>=1.3,<2", "tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
+RECIPES = ["tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
 
 #: What report reads event files with.
 TENSORBOARD = ["tensorboard>=2.20,<3"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
+import signal
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import islice
-
-from joblib import Parallel, delayed
 
 Pair = tuple[str, str]
 
@@ -24,8 +28,26 @@ def tokenized(
     """Yield lists of pairs in their order, each pair tokenized and as it is; pairs are read as they are used."""
     iterator = iter(pairs)
     chunks = iter(lambda: list(islice(iterator, CHUNK)), [])
-    work = Parallel(jobs, return_as="generator", batch_size=1)
-    yield from work(delayed(_tokenized)(kind, *languages, chunk) for chunk in chunks)
+    if jobs == 1:
+        yield from (_tokenized(kind, *languages, chunk) for chunk in chunks)
+        return
+    with ProcessPoolExecutor(jobs, initializer=_follow_parent) as pool:
+        waiting = deque(pool.submit(_tokenized, kind, *languages, chunk) for chunk in islice(chunks, 3 * jobs))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(pool.submit(_tokenized, kind, *languages, chunk) for chunk in islice(chunks, 1))
+
+
+def _follow_parent() -> None:
+    """Leave Ctrl-C to the parent, and end with it, be it by SIGKILL: what stayed would hold what the parent locked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _tokenized(kind: str, first: str, second: str, chunk: list[Pair]) -> list[tuple[str, str, str, str]]:

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import io
 import logging
-import os
 import random
 import shutil
 import signal
@@ -15,17 +14,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from hostile_values import HOSTILE, Reduced, hostile
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from probe_checkpoints import KINDS, checkpoint_of, data_in
-from soak import DIFFERENT, EQUAL, EXECUTED, HARMLESS, HUNG, LOST, REFUSED, SILENT, UNEXPECTED, Finding
+from soak import DIFFERENT, EQUAL, EXECUTED, HARMLESS, HUNG, LOST, REFUSED, UNEXPECTED, Finding
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise import cli
@@ -33,11 +30,6 @@ from fairseq_depthwise import cli
 #: What a file of ours may never lead to; PyTorch starts none of these while it loads or computes.
 _STARTS = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "pty.spawn", "socket.connect")
 _started: list[str] = []
-
-
-@cache
-def _watch() -> None:
-    sys.addaudithook(lambda event, _: _started.append(event) if event in _STARTS else None)
 
 
 #: Up to four places of a file or request where bytes are replaced, inserted or lost, or where it ends.
@@ -71,39 +63,25 @@ def tried(attack: Callable[[Any], Finding], examples: Any, chance: random.Random
         findings.clear()
 
 
-def here(kind: str, words: list[Any], detail: str, witness: Path) -> Finding:
+def here(words: list[Any], name: str, detail: str) -> Finding:
     """Run a command in this process, and judge how it ended."""
-    _watch()
     _started.clear()
     error = io.StringIO()
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.alarm(60)
-    logging.disable(logging.CRITICAL)
     try:
         with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(error):
             status = cli.main([str(word) for word in words])
-    except SystemExit as end:
-        status = int(end.code or 0)
-    except Exception as broken:
-        return kind, SILENT, f"{detail}: {broken!r}"
     finally:
         signal.alarm(0)
-    if _started or any(witness.iterdir()):
-        return kind, EXECUTED, f"{detail}: {_started}"
+    if _started:
+        return name, EXECUTED, f"{detail}: {_started}"
     outcome = UNEXPECTED if "the traceback" in error.getvalue() else REFUSED
-    return kind, (HARMLESS if status == 0 else HUNG if status == 130 else outcome), detail
-
-
-def _place(folder: Path) -> tuple[str, dict[str, str], Path]:
-    """Return data, a model of each kind, and an empty folder that hostile values would write into."""
-    models = {kind: checkpoint_of(folder, kind, f"{kind}.pt") for kind in KINDS}
-    (folder / "witness").mkdir()
-    return data_in(folder / "data"), models, folder / "witness"
+    return name, (HARMLESS if status == 0 else HUNG if status == 130 else outcome), detail
 
 
 def files(folder: Path, chance: random.Random) -> Iterator[Finding]:
     """Damage checkpoints, exported folders, dictionaries, indexed and plain text, and give them to commands."""
-    data, models, witness = _place(folder)
+    data, models = data_in(folder / "data"), {kind: checkpoint_of(folder, kind, f"{kind}.pt") for kind in KINDS}
     exported, copy = folder / "whole", folder / "exported"
     assert cli.main(["export", models["sdt_transformer"], str(exported), "--data", data]) == 0
     shutil.copytree(exported, copy)
@@ -119,12 +97,15 @@ def files(folder: Path, chance: random.Random) -> Iterator[Finding]:
         (folder / "text", ["score", folder / "text", folder / "text"]),
     ]
     whole = {path: path.read_bytes() for path, _ in cases}
+    sys.addaudithook(lambda event, _: _started.append(event) if event in _STARTS else None)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C
+    logging.disable(logging.CRITICAL)
 
     def attack(example: tuple[tuple[Path, list[Any]], list[tuple[int, str, bytes]]]) -> Finding:
         (path, words), changes = example
         path.write_bytes(damaged(whole[path], changes))
         try:
-            finding = here(f"{words[0]}: {path.suffix or 'text'}", words, f"{path.name}: {changes}", witness)
+            finding = here(words, f"{words[0]}: {path.suffix or 'text'}", f"{path.name}: {changes}")
             return _other_numbers(path, whole[path]) if words[0] == "inspect" and finding[1] == HARMLESS else finding
         finally:
             path.write_bytes(whole[path])
@@ -140,48 +121,6 @@ def _other_numbers(path: Path, content: bytes) -> Finding:
         return "values of a checkpoint", REFUSED, path.name
     same = found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)
     return "values of a checkpoint", HARMLESS if same else DIFFERENT, path.name
-
-
-def values(folder: Path, chance: random.Random) -> Iterator[Finding]:
-    """Put other values, and what runs code where it is evaluated or unpickled, into the places of a checkpoint."""
-    data, models, witness = _place(folder)
-    states = {kind: checkpoints.load_checkpoint(path) for kind, path in models.items()}
-    file = str(witness / "file")
-    reduced = [Reduced(os.system, (f"touch {file}",)), Reduced(open, (file, "w")), Reduced(os.unlink, (__file__,))]
-    others = st.sampled_from([None, "x", -1, 10**9, float("nan"), [], {}, torch.ones(1), *reduced]) | st.sampled_from(
-        [hostile(name, Path(file)) for name in HOSTILE]
-    )
-    places = [(kind, place) for kind, state in states.items() for place in _places(state)]
-    given_data = ["--data", data]
-    commands: list[list[Any]] = [
-        ["inspect"], ["average", "--output", folder / "mean.pt", "--force"], ["similarity", *given_data],
-        ["translate", *given_data, "--cpu", "--tokenized", "--max-len-b", "8"], ["gates", *given_data],
-    ]  # fmt: skip
-    path, text = folder / "hostile.pt", folder / "text"
-    text.write_text("w1 w2\n", encoding="utf-8")
-
-    def attack(example: tuple[tuple[str, tuple[Any, ...]], Any, list[Any], bool]) -> Finding:
-        (kind, place), value, (name, *more), new = example
-        torch.save(_changed(states[kind], place, value), path, _use_new_zipfile_serialization=new)
-        words = [name, path, *([text] if name == "translate" else []), *more]
-        return here(name, words, f"{kind} {place} = {value!r}", witness)
-
-    yield from tried(
-        attack, st.tuples(st.sampled_from(places), others, st.sampled_from(commands), st.booleans()), chance
-    )
-
-
-def _places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the places of a nested dictionary; of tensors the first two."""
-    keys = list(value) if isinstance(value, dict) else []
-    for key in keys[:2] if above == ("model",) else keys:
-        yield (*above, key)
-        yield from _places(value[key], (*above, key))
-
-
-def _changed(state: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    first, *rest = place
-    return {**state, first: _changed(state[first], tuple(rest), value) if rest else value}
 
 
 def requests(folder: Path, chance: random.Random) -> Iterator[Finding]:

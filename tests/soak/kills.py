@@ -17,7 +17,7 @@ from typing import Any
 from elastic_runs import GROWING, train_through_kills
 from forked_python import ForkedPython
 from probe_checkpoints import checkpoint_of, data_in
-from soak import DIFFERENT, EQUAL, HUNG, LOST, REFUSED, Finding
+from soak import DIFFERENT, EQUAL, HUNG, LOST, Finding
 from training_states import assert_same_state
 
 from fairseq_compat import UserError, checkpoints
@@ -102,36 +102,43 @@ class Commands:
     def writing(self, output: Path) -> dict[str, list[object]]:
         """Return the commands that write an output."""
         given = ["--data", self.data]
-        search = [*given, "--cpu", "--tokenized", "--max-len-b", "9", "--output", output]
+        search = ["--cpu", "--tokenized", "--max-len-b", "9", "--output", output]
         return {
             "average": ["average", *self.models, "--output", output],
             "grow": ["grow", self.models[0], output, "--layers", "8"],
             "export": ["export", self.models[0], output, *given],
-            "translate": ["translate", self.models[0], self.text, *search],
-            "translate --ray": ["translate", self.models[0], self.text, *search, "--ray", "--ray-actors", "2"],
+            "translate": ["translate", self.models[0], self.text, *given, *search],
         }
 
 
+def disturbance(chance: random.Random, seconds: float, size: int) -> dict[str, Any]:
+    """Return how a command is disturbed that takes so long and writes so much: it is killed, or the disk is full."""
+    return chance.choice([{"seconds": chance.uniform(0.0, 1.0) * seconds}, {"limit": chance.randrange(1, size)}])
+
+
 def trainings(folder: Path, chance: random.Random) -> Iterator[Finding]:
-    """Kill trainings again and again until they end, and compare with those that were left alone."""
-    commands = Commands(folder, chance)
-    whole: dict[str, tuple[Path, float]] = {}
+    """Disturb trainings again and again until they end, and compare with those that were left alone."""
+    runs, whole = Commands(folder, chance), dict[str, tuple[Path, float]]()
     while True:
         for name, options in TRAININGS.items():
-            command = ["train", commands.data, *_LEARNING, *options, "--save-dir"]
+            command = ["train", runs.data, *_LEARNING, *options, "--save-dir"]
             if name not in whole:
-                alone, begin = commands.new_folder(), time.monotonic()
-                assert commands.run([*command, alone])[0] == 0, name
+                alone, begin = runs.new_folder(), time.monotonic()
+                assert runs.run([*command, alone])[0] == 0, name
                 whole[name] = alone, time.monotonic() - begin
             alone, seconds = whole[name]
-            killed, moments = commands.new_folder(), [chance.uniform(0.1, 1.0) * seconds for _ in range(6)]
-            statuses = [commands.run([*command, killed], moment)[0] for moment in moments]
-            status, errors = commands.run([*command, killed])
-            about = f"{name}: killed after {moments} s: {errors[-400:]}"
-            broken = HUNG if status is None else LOST if status else _difference(alone, killed)
-            for _ in range(max(1, statuses.count(None))):
-                yield name, broken or EQUAL, about
-            shutil.rmtree(killed)
+            size, disturbed = (alone / "checkpoint_last.pt").stat().st_size, runs.new_folder()
+            ends = [runs.run([*command, disturbed], **disturbance(chance, seconds, size)) for _ in range(6)]
+            status, errors = runs.run([*command, disturbed])
+            broken = HUNG if status is None else LOST if status else _difference(alone, disturbed)
+            yield from (_judged(name, *end, broken, errors) for end in ends if end[0] != 0)
+            shutil.rmtree(disturbed)
+
+
+def _judged(name: str, status: int | None, errors: str, broken: str, later: str) -> Finding:
+    """Judge a disturbance by how the command ended, and by what is broken after it was run again."""
+    silent = "" if "Traceback" not in errors else LOST
+    return f"{name}, {'killed' if status is None else 'full disk'}", broken or silent or EQUAL, (errors + later)[-800:]
 
 
 def _difference(whole: Path, folder: Path) -> str:
@@ -163,7 +170,7 @@ def ranks(folder: Path, chance: random.Random) -> Iterator[Finding]:
 
 
 def commands(folder: Path, chance: random.Random) -> Iterator[Finding]:
-    """Kill commands that write: what they read and what was there before stays, and the next call is whole."""
+    """Disturb commands that write: what they read and what was there before stays, and the next call is whole."""
     runs = Commands(folder, chance)
     before = _content(runs.inputs)
     while True:
@@ -172,49 +179,18 @@ def commands(folder: Path, chance: random.Random) -> Iterator[Finding]:
             begin = time.monotonic()
             assert runs.run([*words, "--force"])[0] == 0, name
             seconds, expected = time.monotonic() - begin, _content(output)
-            for replaced in (False, True):
+            size = max(path.stat().st_size for path in [output, *output.rglob("*")])
+            for replaced in (False, True, True):
                 if not replaced:
                     _remove(output)
-                again = [*words, *(["--force"] if replaced else [])]
-                if runs.run(again, chance.uniform(0.0, 1.0) * seconds)[0] is not None:
-                    continue
+                end = runs.run([*words, *(["--force"] if replaced else [])], **disturbance(chance, seconds, size))
                 left = _content(output)
                 whole = left == expected or (left is None and not replaced)
                 status, errors = runs.run([*words, "--force"])
                 equal = whole and status == 0 and _content(output) == expected and _content(runs.inputs) == before
-                yield name, HUNG if status is None else EQUAL if equal else LOST, errors[-600:]
+                if end[0] != 0:
+                    yield _judged(name, *end, "" if equal else HUNG if status is None else LOST, errors)
             _remove(output)
-
-
-def full_disks(folder: Path, chance: random.Random) -> Iterator[Finding]:
-    """Limit the size of files at a random number of bytes: one sentence, no half file, and the next call is whole."""
-    runs = Commands(folder, chance)
-    training = ["train", runs.data, *_LEARNING, *TRAININGS["sdt, moments stay, bf16"], "--save-dir"]
-    alone = runs.new_folder()
-    assert runs.run([*training, alone])[0] == 0
-    largest = max(path.stat().st_size for path in alone.glob("*.pt"))
-    while True:
-        full = runs.new_folder()
-        for limit in [chance.randrange(1, largest) for _ in range(3)]:
-            yield _refused("training", *runs.run([*training, full], limit=limit))
-        assert runs.run([*training, full])[0] == 0
-        yield "training", _difference(alone, full) or EQUAL, ""
-        shutil.rmtree(full)
-        output = runs.new_folder() / "result"
-        for name, words in runs.writing(output).items():
-            if "--ray" in words:
-                continue  # Ray's own files would be too large
-            assert runs.run(words)[0] == 0, name
-            expected = _content(output)
-            size = max(path.stat().st_size for path in [output, *output.rglob("*")] if path.is_file())
-            finding = _refused(name, *runs.run([*words, "--force"], limit=chance.randrange(1, size)))
-            yield finding if _content(output) == expected else (name, LOST, finding[2])
-            _remove(output)
-
-
-def _refused(name: str, status: int | None, errors: str) -> Finding:
-    outcome = HUNG if status is None else EQUAL if status == 0 else REFUSED if "Traceback" not in errors else LOST
-    return name, outcome, errors[-600:]
 
 
 def _content(output: Path) -> Any:

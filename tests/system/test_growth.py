@@ -101,34 +101,6 @@ def test_stages_in_updates_follow_the_plan(whole: tuple[Path, str]) -> None:
     assert schedule["lr_scheduler_state"]["restarts"] == [5, 9]
 
 
-def test_stages_in_epochs_set_their_batches(grow: Callable[..., str], tmp_path: Path) -> None:
-    log = grow(tmp_path, "--growth-stages", "2:1@1000x1,3:2@500x2,4:1@2000x3")
-    updates = logged(log)
-    depths = [int(update["depth"]) for update in updates]
-    assert depths == sorted(depths)
-    assert {int(update["epoch"]): int(update["depth"]) for update in updates} == {1: 2, 2: 3, 3: 3, 4: 4}
-    words = {depth: max(update["wpb"] for update in updates if update["depth"] == depth) for depth in (2, 3, 4)}
-    assert words[2] <= 1000
-    assert words[3] <= 2 * 500
-    assert 2000 < words[4] <= 3 * 2000
-    # One batch in an update, then two, then three: fewer updates from as many batches.
-    per_epoch = [sum(update["epoch"] == epoch for update in updates) for epoch in (1, 2, 4)]
-    assert per_epoch[0] > per_epoch[2]
-    assert depth_of(tmp_path / "checkpoint_last.pt") == (4, 4)
-
-
-@pytest.mark.parametrize(
-    ("stages", "option", "depth"), [("2:1,3:", "--max-epoch", 3), ("2:4u,3:4u,4:", "--max-update", 3)]
-)
-def test_the_end_of_training_ends_the_stages(
-    grow: Callable[..., str], tmp_path: Path, stages: str, option: str, depth: int
-) -> None:
-    end = 3 if option == "--max-epoch" else 6
-    log = grow(tmp_path, "--growth-stages", stages, option, end)
-    assert depth_of(tmp_path / "checkpoint_last.pt") == (depth, depth)
-    assert logged(log)[-1]["epoch" if option == "--max-epoch" else "num_updates"] == end
-
-
 # --- stopping, killing, going on -------------------------------------------------------------------------------------
 
 

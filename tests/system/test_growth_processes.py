@@ -94,24 +94,3 @@ def test_a_stock_transformer_is_grown_and_goes_on(
     log = run_command(*command).stdout
     assert "started from" not in log  # it goes on from its own checkpoint
     assert "grew the encoder from 4 to 6 layers after 3 updates" in log
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--growth-stages 4:1,2:1", "--growth-stages 4:1,2:1"),
-        ("--growth-stages 1:1,2:1 --growth-from nowhere.pt", "--growth-from nowhere.pt"),
-    ],
-)
-def test_bad_input_is_refused_before_training(
-    words: str, named: str, refusal: Callable[..., str], copy_reverse_data: Path, tmp_path: Path
-) -> None:
-    sentence = refusal(
-        "fairseq-depthwise", "train", copy_reverse_data, *OPTIONS, "--max-tokens", 1000, "--save-dir", tmp_path / "run",
-        *words.split(),
-    )  # fmt: skip
-    assert named in sentence
-    assert not list((tmp_path / "run").glob("*.pt"))

@@ -11,7 +11,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from multilingual_checkpoints import OPTIONS, multilingual_checkpoint, multilingual_data
 from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -168,19 +167,3 @@ def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> No
     result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, "--json", stdin=text, env=env)
     assert result.stdout == expected
     assert "漢字" in result.stdout
-
-
-def test_multilingual_model(run_command: RunCommand, tmp_path: Path) -> None:
-    data = multilingual_data(tmp_path / "data-bin")
-    tokens = ["--encoder-langtok", "tgt"]
-    path = multilingual_checkpoint(tmp_path, *tokens)
-    text = "w1 w2 w3\n\nw4\nw5 w6 w7 w0 w0\n"
-    search = ("--beam", 2, "--lenpen", 1, "--max-len-b", 10, "--cpu")
-    for target in ("l0", "l1"):
-        languages = ("--source-lang", "en", "--target-lang", target)
-        printed = run_command(
-            "fairseq-depthwise", "interactive", data, "--path", path, *OPTIONS, *tokens, *languages, *search, stdin=text
-        )
-        found = hypotheses(printed.stdout, "D")
-        result = run_command("fairseq-depthwise", "translate", path, "--data", data, *languages, *search, stdin=text)
-        assert result.stdout.split("\n") == [found[0], "", found[2], found[3], ""]
