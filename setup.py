@@ -23,9 +23,6 @@ ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 #: Another program that decodes fairseq's models, for comparison in benchmarks/speed.py; what draws figures.
 BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
 
-#: What scores with COMET. It needs NumPy 1, of which there is none for Python 3.13, and pkg_resources of setuptools.
-COMET = ['unbabel-comet>=2.2.7,<3; python_version < "3.13"', "setuptools<81"]
-
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with; what reads the plans of sweep.py.
 RECIPES = ["tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
 
@@ -36,7 +33,13 @@ TENSORBOARD = ["tensorboard>=2.20,<3"]
 RAY = ["ray>=2.55,<3"]
 
 #: The server of fairseq-depthwise serve.
-SERVE = ["starlette>=0.40,<2", "uvicorn>=0.30,<1"]
+SERVE = [
+    "fastapi>=0.162,<1",
+    "pydantic>=2.9,<3",
+    "prometheus-client>=0.20,<1",
+    "starlette>=1.7,<2",
+    "uvicorn>=0.30,<1",
+]
 
 
 class BuildWithHook(build_py):
@@ -101,7 +104,6 @@ setup(
         "onnx": ONNX,
         "analysis": ANALYSIS,
         "bench": BENCH,
-        "comet": COMET,
         "ray": RAY,
         "recipes": RECIPES,
         "serve": SERVE,

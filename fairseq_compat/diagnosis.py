@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 
 from fairseq_compat import versions
-from fairseq_compat.import_hook import FAIRSEQ_VERSION, MENTIONED, PATCHES, applied
+from fairseq_compat.import_hook import FAIRSEQ_VERSION, applied
+from fairseq_compat.patches import PATCHES
 from fairseq_compat.process import processor_facts
-
-#: fairseq's commands that this package makes run.
-FAIRSEQ_COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "score", "eval-lm", "hydra-train")
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ def diagnose() -> list[Check]:
     """Run all checks of the installation, in the order in which they should be fixed."""
     checks = [_python(), *(_distribution(supported) for supported in versions.SUPPORTED), _fairseq(), _hook()]
     # These import fairseq, which fails in a way of its own while something above is wrong.
-    for check in (_fairseq_import, _patches_applied, _compiled_parts, _commands):
+    for check in (_fairseq_import, _patches_applied, _compiled_parts):
         if all(done.ok for done in checks):
             checks.append(check())
     return checks
@@ -82,17 +78,13 @@ def _driver() -> str:
 
 def patches() -> list[tuple[str, str]]:
     """Return (patched modules, what is wrong without it) for every patch."""
-    modules: dict[str, list[str]] = {}
-    for module, names in PATCHES.items():
-        for name in names:
-            modules.setdefault(name, []).append(module)
-    for word, name in MENTIONED.items():
-        modules[name] = [f"every module of fairseq that mentions {word.decode()}"]
-    described = []
-    for name, patched in modules.items():
-        docstring = importlib.import_module(f"fairseq_compat.patches.{name}").__doc__ or name
-        described.append((", ".join(patched), docstring.strip().split("\n\n")[0].replace("\n", " ")))
-    return described
+    return [
+        (
+            ", ".join(patch.modules) or f"every module of fairseq that mentions {(patch.mentioned or b'').decode()}",
+            patch.fault,
+        )
+        for patch in PATCHES
+    ]
 
 
 def _python() -> Check:
@@ -139,13 +131,12 @@ def _fairseq_import() -> Check:
 
 def _patches_applied() -> Check:
     """Return whether every listed module of fairseq that is imported went through the hook; one before it did not."""
-    missed = [
+    missed = sorted(
         module
-        for module, names in PATCHES.items()
-        if module.startswith("fairseq")
-        and module in sys.modules
-        and any((module, name) not in applied for name in names)
-    ]
+        for patch in PATCHES
+        for module in patch.modules
+        if module in sys.modules and (module, patch.name) not in applied
+    )
     if missed:
         return Check(
             "patches",
@@ -163,15 +154,3 @@ def _compiled_parts() -> Check:
             fix = f"pip install --no-deps --force-reinstall --no-binary fairseq fairseq=={versions.FAIRSEQ_VERSION}"
             return Check("compiled parts of fairseq", str(error), f"with a C++ compiler installed: {fix}")
     return Check("compiled parts of fairseq", "present")
-
-
-def _commands() -> Check:
-    beside = os.path.dirname(sys.executable)
-    missing = [
-        name
-        for name in FAIRSEQ_COMMANDS
-        if not shutil.which(f"fairseq-{name}", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
-    ]
-    if missing:
-        return Check("fairseq's commands", "missing: " + ", ".join(missing), versions.INSTALL_FAIRSEQ)
-    return Check("fairseq's commands", "present")

@@ -1,8 +1,7 @@
 """Writing files so that a reader finds the old one or the whole new one, never half of it.
 
-What is not finished lies beside its target, in a file of its own whose name cannot be a user's:
-``.NAME.0123456789abcdef.fairseq-unfinished``. It is locked while it is written; the next writer of the same target
-removes those that a killed process left, which nobody locks any more.
+What is not finished lies beside its target, as ``.NAME.fairseq-unfinished``. It is locked while it is written; one that
+a killed process left is written over by the next writer of the same target.
 """
 
 from __future__ import annotations
@@ -11,20 +10,19 @@ import errno
 import fcntl
 import io
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 from fairseq_compat.errors import UserError
 
-#: The end of the names of what is being written, and of a folder that has been replaced and is to be removed.
-UNFINISHED, REPLACED = "fairseq-unfinished", "fairseq-replaced"
+#: The end of the names of what is being written.
+UNFINISHED = ".fairseq-unfinished"
 
-#: Bytes of a target's name in these: a name may have 255.
-_LONGEST = 200
+#: What the system says of writing itself, without the name of a file.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NewFile(str):
@@ -41,8 +39,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     symbolic link is replaced, not what it points to. A pipe or a terminal is written into as it is.
 
     Raises:
-        UserError: the folder does not exist, is not writable, or the disk or quota is full; ``path`` is a folder; or it
-            is a :class:`NewFile` and exists.
+        UserError: the system does not let it be written; or it is a :class:`NewFile` and exists.
     """
     path = os.fspath(path)
     aside = ""
@@ -51,20 +48,48 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             with open(path, "wb") as file:
                 yield file
             return
-        aside, descriptor = make_beside(path, _make_file)
+        aside, descriptor = _open_aside(path)
         with open(aside, "wb", opener=lambda *_: descriptor) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            _name(aside, path)
+            if isinstance(path, NewFile) and os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, "another process has written it since this one started", path)
+            os.replace(aside, path)
         flush_folder(os.path.dirname(path) or ".")
     except BaseException as error:
         with suppress(FileNotFoundError):
             os.remove(aside)
-        if (reason := reason_of(error, path)) is not None:
-            before = "; the file that was there before is unchanged" if os.path.isfile(path) else ""
-            raise UserError(f"cannot write {path}: {reason}{before}") from error
+        if is_about(error, path):
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
         raise
+
+
+def is_about(error: BaseException, path: str) -> TypeGuard[OSError]:
+    """Return whether an error says that ``path``, or what is to become it, cannot be written."""
+    if not isinstance(error, OSError):
+        return False
+    return error.errno in _NO_ROOM if error.filename is None else str(error.filename).startswith((path, beside(path)))
+
+
+def beside(path: str) -> str:
+    """Return the beginning of names of what is to become ``path``, in the same folder; a name may have 255 bytes."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}")
+
+
+def _open_aside(path: str) -> tuple[str, int]:
+    """Open what is to become ``path``, locked and empty; wait for another process that is writing it."""
+    aside = beside(path) + UNFINISHED
+    while True:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):  # the other one has finished, and given it its name
+            if os.path.samestat(os.fstat(descriptor), os.lstat(aside)):
+                os.ftruncate(descriptor, 0)
+                return aside, descriptor
+        os.close(descriptor)
 
 
 def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -146,99 +171,6 @@ def is_stream(path: str) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
 
 
-def make_beside(path: str, make: Callable[[str], int]) -> tuple[str, int]:
-    """Make what is to become ``path`` under a name of its own beside it, locked until it is closed.
-
-    Args:
-        path: the target.
-        make: makes it exclusively and opens it, given its name.
-
-    Returns:
-        the name, and the descriptor that holds the lock.
-    """
-    remove_leftovers(path, UNFINISHED)
-    while True:
-        aside = name_beside(path, UNFINISHED)
-        descriptor = make(aside)
-        with suppress(OSError):  # a file system without locks: then leftovers stay
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.path.lexists(aside):
-            return aside, descriptor
-        os.close(descriptor)  # another process took it for a leftover before it was locked
-
-
-def name_beside(path: str, ending: str) -> str:
-    """Return a name beside ``path`` that nothing has."""
-    return f"{_beginning(path)}{os.urandom(8).hex()}.{ending}"
-
-
-def is_leftover(name: str) -> bool:
-    """Return whether a name is one that a process that was killed may have left."""
-    return re.search(rf"\.[0-9a-f]{{16}}\.({UNFINISHED}|{REPLACED})\Z", name) is not None
-
-
-def remove_leftovers(path: str, ending: str, *, is_ours: Callable[[str], bool] = lambda folder: False) -> None:
-    """Remove what killed processes left beside ``path``; what another process is writing is locked, and stays.
-
-    Args:
-        path: the target.
-        ending: of the names.
-        is_ours: asked about folders.
-    """
-    folder, beginning = os.path.split(_beginning(path))
-    try:
-        names = os.listdir(folder or ".")
-    except OSError:
-        return
-    for name in names:
-        if not (name.startswith(beginning) and is_leftover(name) and name.endswith(ending)):
-            continue
-        left = os.path.join(folder, name)
-        try:
-            descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mode = os.fstat(descriptor).st_mode
-            if stat.S_ISREG(mode):
-                os.unlink(left)
-            elif stat.S_ISDIR(mode) and is_ours(left):
-                shutil.rmtree(left, ignore_errors=True)
-        except OSError:
-            pass  # locked, or gone
-        finally:
-            os.close(descriptor)
-
-
-def reason_of(error: BaseException | None, path: str) -> str | None:
-    """Return words for the failures that are the machine's state rather than a defect; None for all others.
-
-    Args:
-        error: what was raised, perhaps while another error was handled.
-        path: what was written; errors that name another file are none of it.
-    """
-    ours = (path, _beginning(path))
-    while error is not None:
-        if isinstance(error, OSError) and (error.filename is None or str(error.filename).startswith(ours)):
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                return "no space is left on the disk"
-            if error.errno in (errno.ENOENT, errno.ENOTDIR):
-                return "its folder does not exist"
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                return "the folder is not writable"
-            if error.errno == errno.EFBIG:
-                return "the file would be larger than the limit that is set (ulimit -f)"
-            if error.errno == errno.ENAMETOOLONG:
-                return "its name is too long"
-            if error.errno == errno.EISDIR:
-                return "it is a folder"
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                return "another process has written it since this one started"
-        error = error.__cause__ or error.__context__
-    return None
-
-
 def flush_folder(folder: str) -> None:
     """Make the renaming itself durable; systems that cannot open a folder for this do without."""
     try:
@@ -251,28 +183,3 @@ def flush_folder(folder: str) -> None:
         pass
     finally:
         os.close(descriptor)
-
-
-def _beginning(path: str) -> str:
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:_LONGEST])}.")
-
-
-def _make_file(name: str) -> int:
-    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-
-def _name(aside: str, path: str) -> None:
-    if not isinstance(path, NewFile):
-        os.replace(aside, path)
-        return
-    try:
-        os.link(aside, path)  # asks whether the name is free and takes it, in one step
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
-        os.rename(aside, path)
-    else:
-        os.remove(aside)

@@ -10,9 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-import sys
-from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from fairseq_compat.errors import UserError
@@ -54,18 +52,13 @@ def evaluate(text: str) -> Any:
         expression = ast.parse(text.lstrip(" \t"), mode="eval").body
         for node in ast.walk(expression):
             if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and node.value is ...):
-                raise ValueError(f"it has {_description(node)}")
+                raise ValueError(f"it has the Python expression {ast.unparse(node)[:40]}")
         return ast.literal_eval(_Arithmetic().visit(expression))
     except (SyntaxError, ValueError, TypeError, ArithmeticError) as error:  # 'a' * 'b', {[]: 1}, a null byte
         reason = re.split(r" \(<unknown>|: <ast", str(error))[0]  # where in the parser's source
     except (RecursionError, MemoryError):
         reason = "it is nested too deeply"
-    name = next(_options_of(text), None)
-    shown = text if len(text) <= 80 else f"{text[:77]}..."
-    raise UserError(
-        f"{f'option {name}' if name else 'an option'} has the value {shown!r}, which is not a literal ({reason}); "
-        "what is right are numbers, strings, True, False and None, in tuples, lists or dictionaries"
-    )
+    raise UserError(f"an option has the value {text[:80]!r}, which is not a literal: {reason}")
 
 
 class _Arithmetic(ast.NodeTransformer):
@@ -81,37 +74,3 @@ class _Arithmetic(ast.NodeTransformer):
         if size > LARGEST_VALUE:
             raise ValueError(f"it has more than {LARGEST_VALUE:,} characters")
         return ast.parse(repr(_OPERATORS[type(node.op)](left, right)), mode="eval").body
-
-
-def _description(node: ast.AST) -> str:
-    """Return what a node is called in an error."""
-    if isinstance(node, ast.Call):
-        return f"a call of {ast.unparse(node.func)[:40]}"
-    if isinstance(node, ast.Name):
-        return f"the name {node.id[:40]}"
-    operation = getattr(node, "op", node)
-    return f"the Python expression {type(operation).__name__}"
-
-
-def _options_of(text: str) -> Iterator[str]:
-    """Yield names of options that have this value, in the functions that are running, for an error."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        own = getattr(frame.f_locals.get("self"), "__dict__", {})
-        for owner in (frame.f_locals, own):
-            for name in ("args", "cfg"):
-                yield from _names_in(owner.get(name), text)
-        frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
-
-
-def _names_in(options: Any, text: str, depth: int = 3) -> Iterator[str]:
-    values = options if isinstance(options, Mapping) else getattr(options, "__dict__", {})
-    for name in values:
-        try:
-            value = values[name]
-        except Exception:  # an interpolation of omegaconf that leads nowhere
-            continue
-        if isinstance(value, str) and value == text:
-            yield str(name)
-        elif depth and isinstance(value, (Mapping, Namespace)):
-            yield from _names_in(value, text, depth - 1)

@@ -1,7 +1,7 @@
-"""What commands may write to: one rule for every option that names a file or a folder to make.
+"""What commands may write to: one rule for every option that names an output.
 
-A file that exists is replaced with ``--force`` only, a folder only if it has the marker of what it is to be replaced
-by and nothing in it that another has put there. Links, devices and what a command reads are never replaced.
+A file that exists is replaced with ``--force`` only; a folder only if it has the marker of what it is to be replaced
+by, and nothing else in it. Links, devices and what a command reads are never replaced.
 """
 
 from __future__ import annotations
@@ -40,24 +40,17 @@ def output_file(
     Raises:
         UserError: it may not.
     """
-    status = _status(option, path, "file")
-    named = f"{option} {_shown(path)}"
-    if path == "-":
-        raise UserError(f"{named} is no name of a file here; write ./- if a file is to be called so")
-    if os.path.isdir(path) or path.endswith("/"):
+    named, status = f"{option} {path!r}", _status(option, path)
+    if path.endswith("/") or os.path.isdir(path):
         raise UserError(f"{named} is a folder; give the name of a file")
     if status is None:
         return NewFile(path)
     if any(os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path) for given in inputs):
         raise UserError(f"{named} is a file that is read; give another name")
-    if files.is_stream(path):
-        if stream:
-            return path
-        raise UserError(f"{named} is a device or a pipe; give the name of a file")
-    if stat.S_ISLNK(status.st_mode):
-        raise UserError(f"{named} is a symbolic link, to {_shown(os.readlink(path))}; name the file itself")
+    if files.is_stream(path) and stream:
+        return path
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{named} is a device; give the name of a file")
+        raise UserError(f"{named} is a link, a device or a pipe; give the name of a file")
     if not force:
         raise UserError(f"{named} exists; give another name, or --force to replace it")
     return path
@@ -75,14 +68,11 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> 
     Raises:
         UserError: nothing may be put there.
     """
-    named, place, status = _folder(option, path)
-    if status is not None:
+    place = _folder(option, path)
+    if os.path.lexists(place):
         if not force:
-            raise UserError(f"{named} exists; give another name, or --force to replace it")
-        if (problem := _why_not_replaced(place, kind)) is not None:
-            raise UserError(f"{named} {problem}")
-        if os.path.samefile(place, os.curdir):
-            raise UserError(f"{named} is the folder in which the command was started; start it elsewhere")
+            raise UserError(f"{option} {path!r} exists; give another name, or --force to replace it")
+        _require_replaceable(f"{option} {path!r}", place, kind)
     return place
 
 
@@ -97,23 +87,18 @@ def working_folder(option: str, path: str, kind: str) -> str:
     Raises:
         UserError: there is something else.
     """
-    named, place, status = _folder(option, path)
-    if status is not None and not _is_begun(place, kind):
-        raise UserError(f"{named} exists and is no {kind}; give another name")
+    place = _folder(option, path)
+    if os.path.lexists(place) and not _marker(place, kind) and any(map(_is_finished, os.listdir(place))):
+        raise UserError(f"{option} {path!r} exists and is no {kind}; give another name")
     return place
 
 
 def begin_folder(option: str, path: str, kind: str) -> str:
     """Do as :func:`working_folder`, and make the folder and its marker where they are missing."""
     place = working_folder(option, path, kind)
-    try:
-        os.makedirs(place, exist_ok=True)
-        if not _marker(place, kind):
-            _write_marker(place, kind)
-    except OSError as error:
-        if (reason := files.reason_of(error, place)) is None:
-            raise
-        raise UserError(f"{option} {_shown(path)} cannot be made: {reason}") from error
+    os.makedirs(place, exist_ok=True)
+    if not _marker(place, kind):
+        _write_marker(place, kind)
     return place
 
 
@@ -129,47 +114,27 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
     Raises:
         UserError: it cannot be written, or there is something else by now.
     """
-    aside = ""
+    aside = f"{files.beside(place)}.{os.urandom(8).hex()}{files.UNFINISHED}"
+    before = f"{aside}-replaced"
     try:
-        files.remove_leftovers(place, files.UNFINISHED, is_ours=lambda folder: _is_begun(folder, kind))
-        aside, descriptor = files.make_beside(place, _make_folder)
-        try:
-            _write_marker(aside, kind)  # at first, so that what a kill leaves is known
-            yield aside
-            _write_marker(aside, kind, sorted({*os.listdir(aside), MARKER}))
-            _put(aside, place, kind, replace=replace)
-        finally:
-            os.close(descriptor)
-    except BaseException as error:
-        if aside:
-            shutil.rmtree(aside, ignore_errors=True)
-        if isinstance(error, UserError):
-            raise UserError(str(error).replace(aside, place) if aside else str(error)) from error
-        if (reason := files.reason_of(error, place)) is not None:
-            raise UserError(f"cannot write {place}: {reason}") from error
-        raise
-
-
-def _put(aside: str, place: str, kind: str, *, replace: bool) -> None:
-    before = None
-    if replace and os.path.lexists(place):
-        before = files.name_beside(place, files.REPLACED)
-        os.rename(place, before)
-    try:
-        if before is not None and (problem := _why_not_replaced(before, kind)) is not None:
-            raise UserError(f"{place} {problem}")
+        os.mkdir(aside)
+        yield aside
+        _write_marker(aside, kind, sorted({*os.listdir(aside), MARKER}))
+        if replace and os.path.lexists(place):
+            _require_replaceable(place, place, kind)
+            os.rename(place, before)
         os.rename(aside, place)  # fails where a file or a folder with anything in it has appeared
-    except BaseException:
-        if before is not None:
+        files.flush_folder(os.path.dirname(place))
+        shutil.rmtree(before, ignore_errors=True)
+    except BaseException as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        if os.path.lexists(before) and not os.path.lexists(place):
             os.rename(before, place)
+        if isinstance(error, UserError):
+            raise UserError(str(error).replace(aside, place)) from error
+        if files.is_about(error, place):
+            raise UserError(f"cannot write {place}: {error.strerror}") from error
         raise
-    files.flush_folder(os.path.dirname(place))
-    files.remove_leftovers(place, files.REPLACED, is_ours=lambda folder: _why_not_replaced(folder, kind) is None)
-
-
-def _make_folder(name: str) -> int:
-    os.mkdir(name)
-    return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
 
 
 # --- the marker ------------------------------------------------------------------------------------------------------
@@ -190,69 +155,53 @@ def _marker(folder: str, kind: str) -> dict[str, Any]:
             marker = json.load(file)
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(marker, dict) or marker.get("program") != _PROGRAM or marker.get("kind") != kind:
-        return {}
-    return marker
+    is_ours = isinstance(marker, dict) and (marker.get("program"), marker.get("kind")) == (_PROGRAM, kind)
+    return marker if is_ours else {}
 
 
-def _is_begun(folder: str, kind: str) -> bool:
-    """Return whether a folder has the marker, or nothing but what a process left that was killed as it wrote it."""
-    return bool(_marker(folder, kind)) or all(map(files.is_leftover, os.listdir(folder)))
+def _is_finished(name: str) -> bool:
+    return not name.endswith(files.UNFINISHED)
 
 
-def _why_not_replaced(folder: str, kind: str) -> str | None:
-    """Return the end of a sentence about a folder that may not be replaced; None for one that may."""
-    marker = _marker(folder, kind)
-    names = marker.get("files")
-    if not isinstance(names, list):
-        return f"exists and is no {kind}, which --force would replace; give another name"
+def _require_replaceable(named: str, folder: str, kind: str) -> None:
+    """Raise UserError unless a folder is of a kind and has nothing in it that its marker does not name."""
+    names = _marker(folder, kind).get("files")
+    if not isinstance(names, list) or os.path.samefile(folder, os.curdir):
+        raise UserError(f"{named} exists and is no {kind}, which --force would replace; give another name")
     # An export's files lie in it flat: a folder in it is another's, and so is a link.
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+    for entry in os.scandir(folder):
         if entry.name not in names or not entry.is_file(follow_symlinks=False):
-            return f"is an {kind} with {_shown(entry.name)} in it, which is none of its files; move that elsewhere"
-    return None
+            raise UserError(f"{named} has {entry.name!r} in it, which is none of its files; move that away")
 
 
 # --- what is at a path -----------------------------------------------------------------------------------------------
 
 
-def _folder(option: str, path: str) -> tuple[str, str, os.stat_result | None]:
-    """Return how a folder is named in errors, its absolute path without a slash at the end, and what is there."""
-    _status(option, path, "folder")
-    named = f"{option} {_shown(path)}"
-    if path == "-":
-        raise UserError(f"{named} is no name of a folder here; write ./- if a folder is to be called so")
-    stripped = path.rstrip("/") or "/"
-    head, tail = os.path.split(stripped)
+def _folder(option: str, path: str) -> str:
+    """Return the absolute path of a folder without a slash at the end."""
+    _status(option, path)
+    head, tail = os.path.split(path.rstrip("/") or "/")
     has_name = tail not in ("", os.curdir, os.pardir)
-    place = os.path.join(os.path.realpath(head), tail) if has_name else os.path.realpath(stripped)
-    status = _status(option, place, "folder")
-    if status is not None and stat.S_ISLNK(status.st_mode):
-        raise UserError(f"{named} is a symbolic link, to {_shown(os.readlink(place))}; name the folder itself")
+    place = os.path.join(os.path.realpath(head), tail) if has_name else os.path.realpath(path)
+    status = _status(option, place)
     if status is not None and not stat.S_ISDIR(status.st_mode):
-        raise UserError(f"{named} is a file; give the name of a folder")
-    return named, place, status
+        raise UserError(f"{option} {path!r} is a link or a file; give the name of a folder")
+    return place
 
 
-def _status(option: str, path: str, wanted: str) -> os.stat_result | None:
+def _status(option: str, path: str) -> os.stat_result | None:
     """Return what is at a path; None where there is nothing but may be something."""
-    if not path:
-        raise UserError(f"{option} is empty; give the name of the {wanted} to write")
-    named = f"{option} {_shown(path)}"
+    if path in ("", "-"):
+        raise UserError(f"{option} {path!r} is no name; write ./- if it is to be called so")
     parent = os.path.dirname(path.rstrip("/")) or os.curdir
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         status = None
     except OSError as error:
-        raise UserError(f"{named}: {os.strerror(error.errno or 0).lower()}") from None
+        raise UserError(f"{option} {path!r}: {error.strerror}") from None
     if not os.path.isdir(parent):
-        raise UserError(f"{named}: the folder {_shown(parent)} does not exist")
+        raise UserError(f"{option} {path!r}: the folder {parent!r} does not exist")
     if not os.access(parent, os.W_OK | os.X_OK) and not files.is_stream(path):
-        raise UserError(f"{named}: the folder {_shown(parent)} is not writable")
+        raise UserError(f"{option} {path!r}: the folder {parent!r} is not writable")
     return status
-
-
-def _shown(path: str) -> str:
-    """Return a path in a sentence, on one line."""
-    return path if path.isprintable() else repr(path)

@@ -1,12 +1,78 @@
-"""What several patches use: a module with some names replaced, and checks before a training begins."""
+"""What patches are made with: the decorator that registers one, and what they replace names with."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+#: All patches, in the order in which those of a module are applied.
+PATCHES: list[Patch] = []
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A function that changes a module of fairseq.
+
+    Attributes:
+        change: called with the module after it was executed; of a generator, what is before its ``yield`` runs before.
+        modules: that it is for.
+        mentioned: it is also for every module whose source has this word.
+    """
+
+    change: Callable[[Any], Any]
+    modules: tuple[str, ...]
+    mentioned: bytes | None
+
+    @property
+    def name(self) -> str:
+        return self.change.__name__
+
+    @property
+    def fault(self) -> str:
+        """What is wrong without it: the first paragraph of its docstring."""
+        return " ".join((self.change.__doc__ or "").partition("\n\n")[0].split())
+
+    @contextmanager
+    def around(self, module: ModuleType) -> Iterator[None]:
+        if inspect.isgeneratorfunction(self.change):
+            with contextmanager(self.change)(module):
+                yield
+        else:
+            yield
+            self.change(module)
+
+
+def patch(*modules: str, mentioned: bytes | None = None) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """Register the decorated function as the last patch of these modules."""
+
+    def register(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        PATCHES.append(Patch(change, modules, mentioned))
+        return change
+
+    return register
+
+
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Put the decorated function in the place of a function of ``owner``, which it is given as its first argument."""
+
+    def put(function: Callable[..., Any]) -> Callable[..., Any]:
+        held = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
+        original = held.__func__ if isinstance(held, classmethod) else held
+
+        @functools.wraps(original)
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            return function(original, *args, **kwargs)
+
+        setattr(owner, name, classmethod(replaced) if isinstance(held, classmethod) else replaced)
+        return function
+
+    return put
 
 
 class Overlay(ModuleType):
@@ -27,13 +93,14 @@ class Overlay(ModuleType):
 
 def check_before_training(module: Any, check: Callable[[Any], None]) -> None:
     """Let the ``main`` of a command, such as ``fairseq_cli.train``, call ``check`` first, in each of its processes."""
-    original = module.main
 
-    @functools.wraps(original)
-    def main(cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(cfg, Namespace):
-            cfg = module.convert_namespace_to_omegaconf(cfg)
+    @replaces(module, "main")
+    def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        cfg = as_configuration(module, cfg)
         check(cfg)
         return original(cfg, *args, **kwargs)
 
-    module.main = main
+
+def as_configuration(module: Any, cfg: Any) -> Any:
+    """Return what the ``main`` of a command is given as fairseq's configuration."""
+    return module.convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg

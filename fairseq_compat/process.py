@@ -8,7 +8,6 @@ blocks of the same sizes again and again; kept, they cost no page faults (docs/d
 from __future__ import annotations
 
 import ctypes
-import errno
 import logging
 import os
 import resource
@@ -69,24 +68,3 @@ def _is_open(number: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def explain_too_many_open_files(error: BaseException) -> str | None:
-    """Return one sentence where the limit is the reason of an error, None elsewhere.
-
-    Of an error in a process that reads ahead only the text arrives, and not even that if it could not send it.
-    """
-    message = str(error)
-    if not (
-        (isinstance(error, OSError) and (error.errno == errno.EMFILE or f"[Errno {errno.EMFILE}]" in message))
-        or (isinstance(error, RuntimeError) and message == "received 0 items of ancdata")
-    ):
-        return None
-    name = getattr(error, "filename", None)
-    undamaged = "no file is damaged" if name is None else f"{os.fsdecode(name)} is not damaged"
-    allowed = max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # negative where there is no limit
-    return (
-        f"too many open files: {undamaged}, but a process may have {allowed or 'only so many'} open at a time, and "
-        f"data of many languages needs more; `ulimit -n {max(8192, 4 * allowed)}` before the command allows that, as "
-        "far as `ulimit -Hn` goes, which an administrator can raise"
-    )

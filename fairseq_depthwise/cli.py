@@ -13,6 +13,7 @@ import sys
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.process import keep_freed_memory
 from fairseq_depthwise.commands import (
+    analysis,
     average,
     compare,
     doctor,
@@ -26,7 +27,6 @@ from fairseq_depthwise.commands import (
     serve,
     translate,
 )
-from fairseq_depthwise.commands.analysis import gates, probe, similarity, units
 from fairseq_depthwise.commands.parsers import SubcommandParser
 
 COMMANDS = (
@@ -39,10 +39,7 @@ COMMANDS = (
     inspect,
     grow,
     params,
-    units,
-    probe,
-    similarity,
-    gates,
+    analysis,
     score,
     compare,
     report,

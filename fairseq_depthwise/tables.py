@@ -1,11 +1,9 @@
-"""Tables as text, Markdown and CSV."""
+"""Tables as text and Markdown."""
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
@@ -26,12 +24,3 @@ def spread(values: Sequence[float], digits: int) -> str:
         return "-"
     deviation = f" ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):,.{digits}f}{deviation}"
-
-
-def csv_text(lines: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
-    """Return a CSV table; missing values become empty cells."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()

@@ -1,8 +1,9 @@
-"""One file per adjustment.
+"""The patches of fairseq, in four modules; those of one module of fairseq are applied in this order.
 
-Each file has a generator function ``adjust(module)``: what stands before its ``yield`` runs before the body of
-``module`` is executed, what stands after it runs afterwards. The first line of the file's docstring says what is
-wrong without it; ``fairseq-depthwise doctor`` prints that line. Where names of ``module`` are replaced it is typed
-``Any``: fairseq has no type hints to check them against. Which module gets which patch is listed in
-:mod:`fairseq_compat.import_hook`.
+Each is a function with the decorator :func:`fairseq_compat.patching.patch`. The first paragraph of its docstring says
+what is wrong without it; ``fairseq-depthwise doctor`` prints that. A module of fairseq is typed ``Any``: it has no type
+hints to check against.
 """
+
+from fairseq_compat.patches import training, data, checkpoints, options  # noqa: F401, I001  # importing registers them
+from fairseq_compat.patching import PATCHES as PATCHES

@@ -1,1 +1,1 @@
-"""What trained models have learned: functions that return tables, and figures apart from them."""
+"""What trained models have learned. A module with an ``ANALYSIS`` is a subcommand: options, measure, table, figure."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.analysis.stacks.batches import StackBatch
-from fairseq_depthwise.analysis.stacks.gate_statistics import CellStatistics, measure_gates
+from fairseq_depthwise.analysis.gates import CellStatistics, measure_gates
+from fairseq_depthwise.analysis.stacks import StackBatch
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.modules.stack import SIDES
@@ -30,14 +30,7 @@ def reason_against(translator: LoadedTranslator) -> str | None:
 @arguments_named()
 @torch.no_grad()
 def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str, target_lang: str) -> dict[str, Any]:
-    """Translate a line and return what the first model does with a hypothesis: objects of JSON.
-
-    Args:
-        translator: with models in memory.
-        line: raw text, of one piece.
-        rank: of the hypothesis, from 0, the best.
-        source_lang: of the line.
-        target_lang: of the translation.
+    """Translate a line and return what the first model does with its hypothesis ``rank`` (from 0): objects of JSON.
 
     Returns:
         ``source`` (S tokens), ``target`` (T tokens), ``attention`` (T x S, of the last decoder layer, mean of its

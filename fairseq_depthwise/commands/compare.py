@@ -12,19 +12,13 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_compat import UserError
-from fairseq_depthwise import tables
-from fairseq_depthwise.commands.parsers import add_forms, add_parser, positive_int
-from fairseq_depthwise.commands.score import (
-    add_metric_options,
-    chosen_metric,
-    read_system,
-    require_one_stdin,
-    score_system,
-)
+from fairseq_depthwise.commands.parsers import add_parser, positive_int
+from fairseq_depthwise.commands.score import add_metric_options, chosen_metric, read_system, score_system
 from fairseq_depthwise.evaluation import languages
-from fairseq_depthwise.evaluation.scores import METRICS, Score
+from fairseq_depthwise.evaluation.scores import Score
 from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, SeedScores, paired_test, spread
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
+from fairseq_depthwise.tables import aligned
 
 
 def add_to(subcommands: Any) -> None:
@@ -48,24 +42,26 @@ def add_to(subcommands: Any) -> None:
     parser.add_argument("systems", nargs="+", metavar="SYSTEM", help="translations of a system to compare with it")
     parser.add_argument("--ref", action="append", metavar="REF", help="the reference; once for each of several")
     parser.add_argument("--languages", action="store_true", help="compare in many languages; see below")
-    add_metric_options(parser, *METRICS)
+    add_metric_options(parser)
     parser.add_argument(
-        "--test", choices=tuple(TESTS), help="paired test of the i-th files of two systems (default: bootstrap)"
-    )
+        "--test", choices=tuple(TESTS), default="bootstrap",
+        help="paired test of the i-th files of two systems (default: bootstrap)",
+    )  # fmt: skip
     parser.add_argument(
         "--samples", type=positive_int, metavar="N",
         help="resamples or trials of the test (default: 1000; approximate-randomization: 10000)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=positive_int, metavar="N", help="random seed of the test (default: 12345)")
-    add_forms(parser, "markdown")
+    parser.add_argument(
+        "--seed", type=positive_int, default=12345, metavar="N", help="random seed of the test (default: 12345)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     if options.languages:
         _compare_languages(options)
     else:
         _compare_systems(options)
-    return 0
 
 
 @dataclass
@@ -75,34 +71,34 @@ class _System:
     scores: list[Score]
     seeds: SeedScores
     p_values: list[float] = field(default_factory=list)
+    why_untested: str | None = None
 
 
 def _compare_systems(options: argparse.Namespace) -> None:
     metric = chosen_metric(options)
     if not options.ref:
         raise UserError("--ref is missing; give the reference that all systems are scored against")
-    names = [options.base, *options.systems]
-    paths = [_files_of(name) for name in names]
-    require_one_stdin([*options.ref, *(path for files in paths for path in files)])
     references = [read_reference(path) for path in options.ref]
     systems = []
-    for name, files in zip(names, paths, strict=True):
-        outputs = [read_system(path, metric, options.detokenize) for path in files]
-        scores = [score_system(output, options.ref, references, metric) for output in outputs]
-        systems.append(_System(name, outputs, scores, spread([score.score for score in scores])))
+    for name in (options.base, *options.systems):
+        paths = [name] if os.path.exists(name) else name.split(",")
+        files = [read_system(path, metric, options.detokenize) for path in paths]
+        scores = [score_system(file, options.ref, references, metric) for file in files]
+        systems.append(_System(name, files, scores, spread([score.score for score in scores])))
 
     base, *others = systems
-    test = options.test or "bootstrap"
-    samples, seed = options.samples or DEFAULT_SAMPLES[test], options.seed or 12345
-    pairs = [
-        (system, first.sentences, second.sentences)
-        for system in others
-        if len(system.files) == len(base.files)
-        for first, second in zip(base.files, system.files, strict=True)
-    ]
-    for system, first, second in tqdm(pairs, test, unit=" pairs", leave=False, disable=None):
-        p_value = paired_test(first, second, references, metric, test=test, samples=samples, seed=seed)
-        system.p_values.append(p_value)
+    samples = options.samples or DEFAULT_SAMPLES[options.test]
+    for system in others:
+        counts = len(system.files), len(base.files)
+        if counts[0] != counts[1]:
+            system.why_untested = (
+                f"no paired test of {system.name}: numbers of files differ, {counts[0]} and {counts[1]}"
+            )
+            continue
+        pairs = zip(base.files, system.files, strict=True)
+        for first, second in tqdm(pairs, f"{options.test}, {system.name}", counts[0], leave=False, disable=None):
+            texts = first.sentences, second.sentences, references
+            system.p_values.append(paired_test(*texts, metric, test=options.test, samples=samples, seed=options.seed))
 
     signature = base.scores[0].signature
     if options.json:
@@ -111,35 +107,19 @@ def _compare_systems(options: argparse.Namespace) -> None:
             "signature": signature,
             "references": options.ref,
             "sentences": base.scores[0].sentences,
-            "test": test,
+            "test": options.test,
             "samples": samples,
-            "seed": seed,
+            "seed": options.seed,
             "systems": [_as_json(system, base) for system in systems],
         }
         print(json.dumps(document, indent=2))
         return
-    print((tables.markdown if options.markdown else tables.aligned)(_rows(base, others)), end="")
+    print(aligned(_rows(base, others)), end="")
     print(f"\n{base.scores[0].name}: {signature}")
-    if pairs:
-        print(f"p: paired {test.replace('-', ' ')}, {samples:,} samples, seed {seed}, against {base.name}")
+    print(f"p: paired {options.test.replace('-', ' ')}, {samples:,} samples, seed {options.seed}, against {base.name}")
     for system in others:
-        if reason := _why_untested(system, base):
-            print(reason)
-
-
-def _files_of(name: str) -> list[str]:
-    if os.path.exists(name):
-        return [name]
-    files = name.split(",")
-    if "" in files:
-        raise UserError(f"{name} names an empty file; give files with one comma between them")
-    return files
-
-
-def _why_untested(system: _System, base: _System) -> str | None:
-    if len(system.files) == len(base.files):
-        return None
-    return f"no paired test of {system.name}: numbers of files differ, {len(system.files)} and {len(base.files)}"
+        if system.why_untested:
+            print(system.why_untested)
 
 
 def _rows(base: _System, others: Sequence[_System]) -> list[list[str]]:
@@ -150,11 +130,8 @@ def _rows(base: _System, others: Sequence[_System]) -> list[list[str]]:
         seeds = system.seeds
         row = [system.name, f"{seeds.mean:.2f}"]
         if several:
-            deviation = "-" if seeds.deviation is None else f"{seeds.deviation:.2f}"
-            row += [str(len(system.files)), deviation, f"{seeds.lowest:.2f}", f"{seeds.highest:.2f}"]
-        if system is base:
-            row += ["", ""]
-        else:
+            row += [str(len(system.files)), _number(seeds.deviation), f"{seeds.lowest:.2f}", f"{seeds.highest:.2f}"]
+        if system is not base:
             p_values = ", ".join(f"{p_value:.4f}" for p_value in system.p_values)
             row += [f"{seeds.mean - base.seeds.mean:+.2f}", p_values or "-"]
         rows.append(row)
@@ -175,15 +152,12 @@ def _as_json(system: _System, base: _System) -> dict[str, Any]:
     if system is not base:
         document["difference"] = seeds.mean - base.seeds.mean
         document["p_values"] = system.p_values
-        document["why_untested"] = _why_untested(system, base)
+        document["why_untested"] = system.why_untested
     return document
 
 
 def _compare_languages(options: argparse.Namespace) -> None:
     """Print the scores of every language and their means; ``options`` are those of ``compare``."""
-    for name in ("test", "samples", "seed"):
-        if (value := getattr(options, name)) is not None:
-            raise UserError(f"--{name} {value} is for the tests of one test set; --languages makes none")
     folders = [options.base, *options.systems]
     systems = [(folder, _scores_in(folder, options)) for folder in folders]
     languages.require_comparable(systems)
@@ -210,48 +184,37 @@ def _compare_languages(options: argparse.Namespace) -> None:
     rows = [["language", *folders]]
     rows += [[language, *(f"{scores[language].score:.2f}" for _, scores in systems)] for language in base]
     rows.append([f"mean over {len(base)}", *(f"{summary.mean:.2f}" for summary in summaries)])
-    rows.append(["BLEU94", *(_number(summary.bleu94, 2) for summary in summaries)])
-    rows.append(["BLEU4", *(_number(summary.bleu4, 2) for summary in summaries)])
+    rows.append(["BLEU94", *(_number(summary.bleu94) for summary in summaries)])
+    rows.append(["BLEU4", *(_number(summary.bleu4) for summary in summaries)])
     rows.append(["WR, %", *(_number(summary.win_ratio, 1) for summary in summaries)])
-    print((tables.markdown if options.markdown else tables.aligned)(rows), end="")
-    notes = [f"no {name.upper()}: {reason}" for name, reason in reasons.items() if reason]
-    if notes:
+    print(aligned(rows), end="")
+    if notes := [f"no {name.upper()}: {reason}" for name, reason in reasons.items() if reason]:
         print("\n" + "\n".join(notes))
 
 
 def _scores_in(folder: str, options: argparse.Namespace) -> dict[str, languages.LanguageScore]:
     """Read or compute the scores of a folder by language."""
     files = languages.files_by_language(folder, languages.RESULT_ENDINGS)
-    references = _reference_files(folder, files, options)
+    references: dict[str, str] = {}
+    if any(not path.endswith(".json") for path in files.values()):
+        if not options.ref or len(options.ref) > 1:
+            raise UserError(f"{folder} has translations, which need one folder of references; give it with --ref")
+        references = languages.files_by_language(options.ref[0], languages.REFERENCE_ENDINGS)
     metric = chosen_metric(options)
     scores = {}
     for language, path in tqdm(files.items(), folder, unit=" languages", leave=False, disable=None):
         if path.endswith(".json"):
-            score = languages.read_score(path)
+            scores[language] = score = languages.read_score(path)
             if options.metric not in (None, score.metric):
                 raise UserError(f"--metric is {options.metric}, and {path} has a score of {score.metric}")
-        else:
-            reference = references[language]
-            system = read_system(path, metric, options.detokenize)
-            result = score_system(system, [reference], [read_reference(reference)], metric)
-            score = languages.LanguageScore(result.score, metric.name, result.signature)
-        scores[language] = score
+            continue
+        if language not in references:
+            raise UserError(f"--ref {options.ref[0]} has no reference for {language}, which {folder} translates")
+        system = read_system(path, metric, options.detokenize)
+        result = score_system(system, [references[language]], [read_reference(references[language])], metric)
+        scores[language] = languages.LanguageScore(result.score, metric.name, result.signature)
     return scores
 
 
-def _reference_files(folder: str, files: dict[str, str], options: argparse.Namespace) -> dict[str, str]:
-    """Return the references of the languages whose translations are to be scored."""
-    unscored = [language for language, path in files.items() if not path.endswith(".json")]
-    if not unscored:
-        return {}
-    if not options.ref or len(options.ref) > 1:
-        given = "is missing" if not options.ref else f"is given {len(options.ref)} times"
-        raise UserError(f"--ref {given}; {folder} has translations, which need one folder of references")
-    references = languages.files_by_language(options.ref[0], languages.REFERENCE_ENDINGS)
-    if missing := [language for language in unscored if language not in references]:
-        raise UserError(f"--ref {options.ref[0]} has no reference for {', '.join(missing)}, which {folder} translates")
-    return references
-
-
-def _number(value: float | None, digits: int) -> str:
+def _number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"

@@ -1,4 +1,4 @@
-"""``score``: BLEU, chrF and COMET of translations."""
+"""``score``: BLEU and chrF of translations."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_parser
-from fairseq_depthwise.evaluation.comet import CometMetric, comet_checkpoint
 from fairseq_depthwise.evaluation.scores import (
     METRICS,
     Score,
@@ -21,13 +20,7 @@ from fairseq_depthwise.evaluation.scores import (
     looks_tokenized,
     require_same_length,
 )
-from fairseq_depthwise.evaluation.translations import (
-    Translations,
-    read_lines,
-    read_reference,
-    read_translations,
-    subwords_in,
-)
+from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
 
 
 def add_to(subcommands: Any) -> None:
@@ -35,11 +28,10 @@ def add_to(subcommands: Any) -> None:
         subcommands,
         "score",
         run=run,
-        help="score translations, plain text or the output of fairseq-generate, with BLEU, chrF or COMET",
+        help="score translations, plain text or the output of fairseq-generate, with BLEU or chrF",
         example="fairseq-depthwise score --ref test.de translated.de\n"
         "  fairseq-depthwise score --ref test.tok.de --metric compound-split generate-test.txt\n"
-        "  fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -\n"
-        "  fairseq-depthwise score --metric comet --comet-model comet-da --source test.en --ref test.de test.hyp\n\n"
+        "  fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -\n\n"
         "Of fairseq's output the D- lines are scored in the order of their numbers, the first of several hypotheses.\n"
         "The tokenized metrics use the H- lines if a --tokenizer has detokenized the D- lines.",
     )
@@ -51,23 +43,17 @@ def add_to(subcommands: Any) -> None:
         "--ref", action="append", metavar="REF",
         help="the reference as text; once for each of several (default: the T- lines of fairseq-generate's output)",
     )  # fmt: skip
-    add_metric_options(parser, *METRICS, "comet")
-    parser.add_argument(
-        "--comet-model", metavar="PATH",
-        help="for comet: the model, a checkpoint or its folder. unbabel-comet, an extra of this package, loads it and "
-        "can run code that is in it, so give only a file that you trust; nothing is downloaded",
-    )  # fmt: skip
-    parser.add_argument("--source", metavar="SRC", help="for comet: the text that was translated")
+    add_metric_options(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON; a list if there are several HYP")
 
 
-def add_metric_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options that choose one of several metrics."""
+def add_metric_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose a metric."""
     parser.add_argument(
-        "--metric", choices=names,
+        "--metric", choices=METRICS,
         help="sacrebleu (default) and chrf are for detokenized text; tokenized equals multi-bleu.perl of Moses, "
         "tokenized-lc the same with -lc, and compound-split is tokenized with words split at hyphens: these three are "
-        "for tokenized text" + ("; comet is a trained model's judgment" if "comet" in names else ""),
+        "for tokenized text",
     )  # fmt: skip
     parser.add_argument(
         "--compound-split-all", action="store_true",
@@ -87,37 +73,30 @@ def add_metric_options(parser: argparse.ArgumentParser, *names: str) -> None:
 
 def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
     """Return the chosen metric; raise UserError for options that do not go together."""
-    metric = options.metric or "sacrebleu"
-    if options.tokenize is not None and metric != "sacrebleu":
-        raise UserError(f"--tokenize {options.tokenize} is for --metric sacrebleu; {metric} has no tokenizer")
-    if options.chrf_word_order is not None and metric != "chrf":
-        raise UserError(f"--chrf-word-order {options.chrf_word_order} is for --metric chrf, and the metric is {metric}")
-    if options.compound_split_all and metric != "compound-split":
-        raise UserError(f"--compound-split-all is for --metric compound-split, and the metric is {metric}")
+    name = options.metric or "sacrebleu"
+    belong = {"tokenize": "sacrebleu", "chrf_word_order": "chrf", "compound_split_all": "compound-split"}
+    for option, metric in belong.items():
+        if getattr(options, option) not in (None, False) and name != metric:
+            raise UserError(f"--{option.replace('_', '-')} is for --metric {metric}, and the metric is {name}")
     chosen = TranslationMetric(
-        "sacrebleu" if metric == "comet" else metric,  # COMET reads the same text
+        name,
         tokenize=options.tokenize or "13a",
         chrf_word_order=options.chrf_word_order or 0,
         split_all=options.compound_split_all,
     )
     if (language := options.detokenize) is not None:
         if chosen.tokenized:
-            raise UserError(f"--detokenize {language} is for detokenized metrics, and {metric} needs tokenized text")
+            raise UserError(f"--detokenize {language} is for detokenized metrics, and {name} needs tokenized text")
         if not re.fullmatch("[a-z]{2,3}", language):
             raise UserError(f"--detokenize {language} is no code of a language; give one as in de")
     return chosen
-
-
-def require_one_stdin(paths: Sequence[str]) -> None:
-    if paths.count("-") > 1:
-        raise UserError(f"stdin (-) is given {paths.count('-')} times; it can be read once")
 
 
 def read_system(path: str, metric: TranslationMetric, language: str | None) -> Translations:
     """Read translations in the form that a metric needs, and warn of subwords."""
     system = read_translations(path, tokenized=metric.tokenized)
     if kind := subwords_in(system.sentences):
-        warn(f"{path} is in subwords; add --post-process {kind} (or --remove-bpe {kind}) to fairseq-generate")
+        _warn(f"{path} is in subwords; add --post-process {kind} (or --remove-bpe {kind}) to fairseq-generate")
     if language is not None:
         targets = None if system.targets is None else detokenize(system.targets, language)
         system = replace(system, sentences=detokenize(system.sentences, language), targets=targets)
@@ -128,44 +107,19 @@ def score_system(
     system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
 ) -> Score:
     """Score translations, and warn of tokenized text; ``paths`` are the files of the references."""
-    _check(system, paths, references, metric)
+    for path, reference in zip(paths, references, strict=True):
+        require_same_length(system.path, system.sentences, path, reference)
+    if not metric.tokenized and looks_tokenized(system.sentences, references[0]):
+        _warn(f"{system.path} looks tokenized; add --detokenize LANG, or choose --metric tokenized")
     return metric.score(system.sentences, references)
 
 
-def _check(
-    system: Translations, paths: Sequence[str], references: Sequence[Sequence[str]], metric: TranslationMetric
-) -> None:
-    for path, reference in zip(paths, references, strict=True):
-        require_same_length(system.path, system.sentences, path, reference)
-    if not metric.tokenized and references and looks_tokenized(system.sentences, references[0]):
-        warn(f"{system.path} looks tokenized; add --detokenize LANG, or choose --metric tokenized")
-
-
-def warn(sentence: str) -> None:
+def _warn(sentence: str) -> None:
     print(f"fairseq-depthwise: warning: {sentence}", file=sys.stderr)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     metric = chosen_metric(options)
-    require_one_stdin([*options.hypotheses, *(options.ref or ()), *filter(None, [options.source])])
-    if options.metric == "comet":
-        documents, lines = _comet(options, metric)
-    else:
-        documents, lines = _scores(options, metric)
-    if options.json:
-        print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
-    else:
-        print("\n".join(lines))
-    return 0
-
-
-def _scores(options: argparse.Namespace, metric: TranslationMetric) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return each system's score as JSON and as text."""
-    for name in ("comet_model", "source"):
-        if (value := getattr(options, name)) is not None:
-            raise UserError(
-                f"--{name.replace('_', '-')} {value} is for --metric comet, and the metric is {metric.name}"
-            )
     references = [read_reference(path) for path in options.ref or ()]
     documents, lines = [], []
     for path in options.hypotheses:
@@ -181,55 +135,14 @@ def _scores(options: argparse.Namespace, metric: TranslationMetric) -> tuple[lis
                 "score": score.score,
                 "signature": score.signature,
                 "sentences": score.sentences,
-                **(asdict(score.ngrams) if score.ngrams else {}),
+                **(score.ngrams or {}),
             }
         )
         lines.append((f"{path}: " if len(options.hypotheses) > 1 else "") + _as_text(score))
-    return documents, lines
-
-
-def _comet(options: argparse.Namespace, metric: TranslationMetric) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the same of COMET."""
-    for option, value in (("--comet-model", options.comet_model), ("--source", options.source)):
-        if value is None:
-            raise UserError(f"{option} is missing; --metric comet needs a model and the text that was translated")
-    if len(options.ref or ()) > 1:
-        raise UserError(f"--ref is given {len(options.ref)} times; COMET compares with one reference")
-    checkpoint = comet_checkpoint(options.comet_model)
-    sources = read_lines(options.source)
-    given = [read_reference(path) for path in options.ref or ()]
-    systems, references = [], []
-    for path in options.hypotheses:
-        system = read_system(path, metric, options.detokenize)
-        paths, texts = (options.ref or [], given)
-        if not paths and system.targets is not None:
-            paths, texts = _own_reference(system, metric)
-        _check(system, [*paths, options.source], [*texts, sources], metric)
-        systems.append(system)
-        references.append((paths, texts))
-    print(f"loading {checkpoint} with unbabel-comet, which can run code that is in it", file=sys.stderr)
-    model = CometMetric(options.comet_model)
-    documents, lines = [], []
-    for system, (paths, texts) in zip(systems, references, strict=True):
-        if model.needs_reference and not texts:
-            raise UserError(f"--ref is missing; --comet-model {options.comet_model} compares with a reference")
-        score = model.score(sources, system.sentences, texts[0] if texts else None)
-        documents.append(
-            {
-                "hypothesis": system.path,
-                "lines": system.lines,
-                "source": options.source,
-                "references": paths,
-                "metric": "comet",
-                "score": score.score,
-                "signature": score.signature,
-                "sentences": len(system.sentences),
-                "sentence_scores": score.sentence_scores,
-            }
-        )
-        start = f"{system.path}: " if len(systems) > 1 else ""
-        lines.append(f"{start}COMET = {score.score:.4f}  {score.signature}")
-    return documents, lines
+    if options.json:
+        print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
+    else:
+        print("\n".join(lines))
 
 
 def _own_reference(system: Translations, metric: TranslationMetric) -> tuple[list[str], list[list[str]]]:
@@ -241,16 +154,17 @@ def _own_reference(system: Translations, metric: TranslationMetric) -> tuple[lis
         sentence += f", where {unknown:,} words are <<unk>>"
     if not metric.tokenized:
         sentence += "; for a score that can be compared with others give the original text with --ref"
-    warn(sentence)
+    _warn(sentence)
     return [f"T- lines of {system.path}"], [system.targets]
 
 
 def _as_text(score: Score) -> str:
     start = f"{score.name} = {score.score:.2f}"
     if (parts := score.ngrams) is not None:
-        ratio = parts.hypothesis_length / parts.reference_length if parts.reference_length else 0
+        length, expected = parts["hypothesis_length"], parts["reference_length"]
+        precisions = "/".join(f"{precision:.1f}" for precision in parts["precisions"])
         start += (
-            f" {'/'.join(f'{precision:.1f}' for precision in parts.precisions)} (BP = {parts.brevity_penalty:.3f} "
-            f"ratio = {ratio:.3f} hyp_len = {parts.hypothesis_length} ref_len = {parts.reference_length})"
+            f" {precisions} (BP = {parts['brevity_penalty']:.3f} "
+            f"ratio = {length / max(expected, 1):.3f} hyp_len = {length} ref_len = {expected})"
         )
     return f"{start}  {score.signature}"

@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_options(options: argparse.Namespace) -> None:
-    for name in ("starlette", "uvicorn"):
+    for name in ("fastapi", "prometheus_client", "uvicorn"):
         if importlib.util.find_spec(name) is None:
             raise UserError(f"serve needs {name}, which is not installed; pip install 'fairseq-depthwise[serve]'")
     if options.host == "":
@@ -167,7 +167,7 @@ def _service(options: argparse.Namespace) -> Service:
         batch_lines=options.batch_lines,
         wait=options.wait_ms / 1000,
         explain=reason_against(translator) or functools.partial(explain, translator),
-        hosts=LOCAL_HOSTS if options.host is None else None,
+        hosts=LOCAL_HOSTS if options.host is None else ("*",),
         version=__version__,
     )
 
@@ -186,10 +186,7 @@ def _serve(service: Service, listener: socket.socket, options: argparse.Namespac
     host, port = listener.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
     print("SIGTERM or Ctrl-C ends the server", file=sys.stderr)
-    try:
-        server_of(service).run(sockets=[listener])
-    finally:
-        service.batcher.close(seconds=options.timeout)
+    server_of(service).run(sockets=[listener])
 
 
 def _port(text: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import functools
 import hashlib
 import json
@@ -12,14 +11,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 from fairseq_compat.versions import fairseq_problem
-from fairseq_depthwise import tables
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
 from fairseq_depthwise.commands.translator_options import (
@@ -28,7 +25,6 @@ from fairseq_depthwise.commands.translator_options import (
     chosen_precision,
     load_translator,
 )
-from fairseq_depthwise.evaluation.precision_cost import precision_cost
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 
 if TYPE_CHECKING:
@@ -52,7 +48,6 @@ def add_to(subcommands: Any) -> None:
         example="fairseq-depthwise translate checkpoints --bpe-codes bpe.codes --tokenizer moses < new.en > new.de\n"
         "  fairseq-depthwise translate average.pt test.en --output test.hyp\n"
         "  fairseq-depthwise translate a.pt:b.pt --json --nbest 4 < new.en\n"
-        "  fairseq-depthwise translate average.pt test.en --cpu --int8 --reference test.de\n"
         "  printf 'The dog sleeps.\\tHund\\n' | fairseq-depthwise translate average.pt --constraints --json\n"
         "  fairseq-depthwise translate average.pt news.*.en.gz --output-folder news.de --ray head:6379\n\n"
         "Data, languages, --tokenizer, --bpe and its file are those of the training, if fairseq-train was given them;\n"
@@ -88,11 +83,6 @@ def add_to(subcommands: Any) -> None:
     group.add_argument(
         "--buffer-lines", type=positive_int, default=1000, metavar="N",
         help="read, and put into batches by length, so many lines at a time (default: 1000; 1 at a terminal)",
-    )  # fmt: skip
-    group.add_argument(
-        "--reference", metavar="REF",
-        help="translate in float32, too, and write what the lower precision costs in BLEU instead of translations; "
-        "the models are loaded one after the other",
     )  # fmt: skip
     group = parser.add_argument_group("alignments and scores")
     group.add_argument(
@@ -138,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
     output_path = _require_files(options)
     if options.nbest > 1 and not options.json:
         raise UserError(f"--nbest {options.nbest} makes several translations of a line; add --json, which shows them")
-    if options.token_scores and not options.json and not options.reference:
+    if options.token_scores and not options.json:
         raise UserError("--token-scores are written as JSON only; add --json")
     precision = chosen_precision(options)
     if options.ray is not None:
@@ -146,8 +136,6 @@ def run(options: argparse.Namespace) -> int:
     for name in ("ray_actors", "output_folder"):
         if getattr(options, name):
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)} is for --ray; add it")
-    if options.reference:
-        return _write_cost(options, precision, output_path)
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
     translator = load_translator(options, precision)
     if at_terminal:
@@ -157,38 +145,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write_cost(options: argparse.Namespace, precision: str, output_path: str | None) -> int:
-    """Write what a lower precision costs, in place of the translations."""
-    if precision == "fp32":
-        raise UserError("--reference compares a lower precision with float32; add --int8, --bf16 or --fp16")
-    names = ("scores", "constraints", "print_alignment", "token_scores")
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
-    given += ["--nbest"] if options.nbest > 1 else []
-    if given:
-        raise UserError(f"--reference writes a comparison instead of translations; leave {' and '.join(given)} out")
-    cost = precision_cost(
-        options.files, options.reference, precision, lambda name: load_translator(options, name).translate
-    )
-    rows = [
-        ["precision", "BLEU", "sentences/s"],
-        ["fp32", f"{cost.full_bleu:.2f}", f"{cost.full_speed:,.1f}"],
-        [cost.precision, f"{cost.lower_bleu:.2f}", f"{cost.lower_speed:,.1f}"],
-        ["difference", f"{cost.difference:+.2f}", f"x {cost.lower_speed / cost.full_speed:.2f}"],
-    ]
-    text = (
-        f"{tables.aligned(rows)}\n{cost.different_lines:,} of {cost.sentences:,} translations differ\n"
-        f"BLEU: {cost.signature}\n"
-    )
-    if options.json:
-        text = json.dumps({**asdict(cost), "difference": cost.difference}, indent=2) + "\n"
-    with _opened(output_path) as output:
-        output.write(compressed(options.output or "", text.encode("utf-8")))
-    return 0
-
-
 #: Options that blocks of translations do not depend on, or that the record has in other forms: digests of files.
 _FREE = {
-    *("run", "files", "model", "data", "bpe_codes", "sentencepiece_model", "reference", "output", "output_folder"),
+    *("run", "files", "model", "data", "bpe_codes", "sentencepiece_model", "output", "output_folder"),
     *("force", "ray", "ray_actors", "threads", "cpu", "compile", "max_tokens", "batch_size"),
 }
 
@@ -200,8 +159,6 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
 
     address = None if options.ray == _HERE else options.ray
     require_ray(address)
-    if options.reference:
-        raise UserError("--reference compares on this machine; leave --ray out")
     if streams := [path for path in options.files if not os.path.isfile(path)]:
         name = "stdin" if streams[0] == "-" else streams[0]
         raise UserError(f"--ray reads files, so that a second start can go on, and {name} is none; write it to one")
@@ -216,13 +173,7 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
     text = LargeText(options.files, option, output, options.buffer_lines, depends_on, options.force)
     demand = Demand(options.ray_actors, options.threads or 1, gpu=not options.cpu)
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
-    try:
-        translate_large_text(text, address, demand, functools.partial(_load_actor, sent, precision))
-    except (KeyboardInterrupt, SystemExit) as error:
-        # Ray's library, interrupted, sometimes crashes when Python takes it down: this process ends before that.
-        status = error.code if isinstance(error, SystemExit) else 130
-        atexit.register(os._exit, status if isinstance(status, int) else 1)
-        raise
+    translate_large_text(text, address, demand, functools.partial(_load_actor, sent, precision))
     return 0
 
 
@@ -243,7 +194,7 @@ def _load_actor(options: argparse.Namespace, precision: str) -> Loaded:
 
 def _require_files(options: argparse.Namespace) -> str | None:
     """Return the output, after checking what would otherwise fail once the model is loaded, or after a long time."""
-    given = [*options.files, *([options.reference] if options.reference else [])]
+    given = options.files
     if given.count("-") > 1:
         raise UserError(f"stdin (-) is given {given.count('-')} times; it can be read once")
     for path in given:

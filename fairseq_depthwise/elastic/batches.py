@@ -15,7 +15,7 @@ from fairseq.data import iterators
 from fairseq.trainer import Trainer
 
 from fairseq_compat import UserError
-from fairseq_compat.patches.data.position_for_any_processes import BATCHES
+from fairseq_compat.patches.data import BATCHES
 from fairseq_compat.patching import Overlay, check_before_training
 
 logger = logging.getLogger(__name__)

@@ -21,30 +21,9 @@ from fairseq_depthwise.growth.stages import parse_stages
 class CheckpointSummary:
     """A checkpoint in words and numbers; None stands for what it does not say, or for what its model has not got.
 
-    Attributes:
-        architecture: as given in training, with ``--arch``.
-        family: name of the model that the architecture is a preset of; None where it is not registered.
-        encoder_layers, encoder_embed_dim, encoder_attention_heads: depth, width and heads of the encoder.
-        decoder_layers, decoder_embed_dim, decoder_attention_heads: those of the decoder.
-        parameters: tied ones counted once.
-        ties_known: False where parameters that are tied in the model may have been counted several times.
-        unused_copies: parameters that stock fairseq saves beside these and never reads.
-        dtype: of the parameters in the file; fairseq saves half precision as float32.
-        updates: behind the checkpoint.
-        epoch: of the last update.
-        mid_epoch: whether that epoch goes on after the checkpoint.
-        lr_scheduler, peak_lr: the learning rate's schedule and its highest rate.
-        restarts: updates after which the schedule has been restarted.
-        stage: stage of a growing training, from 1: the one that has the model's depth.
-        stages: how many there are.
-        growth_stages, growth_side, growth_strategy: as given in training.
-        optimizer_state: whether training can go on with the optimizer's moments.
-        moving_average: whether the averaged parameters of ``--store-ema`` are there.
-        metric: what validation measures.
-        val_score, best_score: its value at the checkpoint, and the best until then.
-        averaged_from: files whose mean the parameters are.
-        grown_from: what ``fairseq-depthwise grow`` made deeper.
-        versions: of what wrote the checkpoint.
+    ``ties_known`` is False where parameters that are tied in the model may have been counted several times;
+    ``unused_copies`` are parameters that stock fairseq saves beside these and never reads; ``stage``, from 1, is the
+    one of a growing training that has the model's depth.
     """
 
     architecture: str | None
@@ -81,15 +60,7 @@ class CheckpointSummary:
 
 
 def summarize(state: Mapping[str, Any], name: str) -> CheckpointSummary:
-    """Summarize a checkpoint.
-
-    Args:
-        state: what :func:`fairseq_compat.checkpoints.load_checkpoint` returns.
-        name: what to call it in an error.
-
-    Raises:
-        UserError: it has no options of a model, or its growth stages cannot be understood.
-    """
+    """Summarize what :func:`fairseq_compat.checkpoints.load_checkpoint` returns, called ``name`` in errors."""
     options = checkpoints.options_in(state)
     if not options:
         raise UserError(f"{name} is not a fairseq checkpoint: it has no options of a model")

@@ -37,13 +37,9 @@ class LanguageScore(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """A system's scores in many languages.
+    """A system's scores in many languages: means over all, OPUS-100's 94 and :data:`FOUR`; wins in per cent.
 
-    Attributes:
-        mean: over all languages.
-        bleu94: over the 94 of OPUS-100 that have a test set; None where :func:`why_no_bleu94` has a reason.
-        bleu4: over German, Chinese, Breton and Telugu; None where one is missing or the metric differs.
-        win_ratio: share of languages in which the system scores higher than the base, in per cent; None for the base.
+    None stands where :func:`why_no_bleu94` or :func:`why_no_bleu4` has a reason; ``win_ratio`` of the base is None.
     """
 
     mean: float
@@ -53,13 +49,7 @@ class Summary:
 
 
 def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files of a folder by language: their names are a language and one of the endings.
-
-    Raises:
-        UserError: it is no folder, has no such file, or has two for one language.
-    """
-    if not os.path.isdir(folder):
-        raise UserError(f"{folder} is not a folder; with --languages give folders of files named LANG{endings[0]}")
+    """Return the files of a folder by language: their names are a language and one of the endings."""
     files: dict[str, str] = {}
     for name in sorted(os.listdir(folder)):
         language, ending = os.path.splitext(name)
@@ -74,41 +64,26 @@ def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
 
 
 def read_score(path: str) -> LanguageScore:
-    """Read the output of ``fairseq-depthwise score --json``.
-
-    Raises:
-        UserError: the file is something else.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-        return LanguageScore(float(document["score"]), str(document["metric"]), str(document["signature"]))
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is not what `fairseq-depthwise score --json` prints for one file") from None
+    """Read the output of ``fairseq-depthwise score --json``."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    return LanguageScore(float(document["score"]), str(document["metric"]), str(document["signature"]))
 
 
 def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]]) -> None:
-    """Raise UserError unless all systems have scores of the same languages, with the same signatures.
-
-    Args:
-        systems: name and scores by language; the base first.
-    """
+    """Raise UserError unless all systems, the base first, have scores of the same languages, scored in the same way."""
     base, expected = systems[0]
     for name, scores in systems:
-        if missing := expected.keys() - scores.keys():
-            raise UserError(f"{name} has no result for {', '.join(sorted(missing))}, which {base} has")
-        if missing := scores.keys() - expected.keys():
-            raise UserError(f"{base} has no result for {', '.join(sorted(missing))}, which {name} has")
+        if missing := expected.keys() ^ scores.keys():
+            raise UserError(f"{base} and {name} have results for different languages: {_some(sorted(missing))}")
         for language, score in scores.items():
             if score.signature != expected[language].signature:
                 raise UserError(
                     f"{language} is scored with {score.signature} in {name} and with {expected[language].signature} in "
                     f"{base}; score both in the same way"
                 )
-    metrics = {score.metric: language for language, score in expected.items()}
-    if len(metrics) > 1:
-        named = " and ".join(f"{metric} for {language}" for metric, language in metrics.items())
-        raise UserError(f"{base} has scores of several metrics, {named}; use one for all languages")
+    if len(metrics := {score.metric for score in expected.values()}) > 1:
+        raise UserError(f"{base} has scores of several metrics, {' and '.join(sorted(metrics))}; use one for all")
 
 
 def why_no_bleu94(scores: Mapping[str, LanguageScore]) -> str | None:
@@ -117,26 +92,18 @@ def why_no_bleu94(scores: Mapping[str, LanguageScore]) -> str | None:
         return reason
     if missing := [language for language in TESTED if language not in scores]:
         return f"{len(missing)} of the 94 languages are missing: {_some(missing)}"
-    if others := sorted(scores.keys() - set(TESTED)):
-        return f"other languages are there: {_some(others)}"
-    return None
+    others = sorted(scores.keys() - set(TESTED))
+    return f"other languages are there: {_some(others)}" if others else None
 
 
 def why_no_bleu4(scores: Mapping[str, LanguageScore]) -> str | None:
     """Return why there is no BLEU4; None if there is."""
-    if reason := _other_bleu(scores):
-        return reason
     missing = [language for language in FOUR if language not in scores]
-    return f"{', '.join(missing)} missing" if missing else None
+    return _other_bleu(scores) or (f"{', '.join(missing)} missing" if missing else None)
 
 
 def summarize(scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None) -> Summary:
-    """Return the summary of a system's scores.
-
-    Args:
-        scores: of the system, by language.
-        base: of the system it is compared with, in the same languages; None for the base itself.
-    """
+    """Return the summary of a system's scores by language; ``base`` has those that it is compared with, if any."""
     mean = fmean(score.score for score in scores.values())
     wins = None
     if base is not None:

@@ -56,21 +56,11 @@ _SAME_WITH_RELATIVE_POSITIONS = "without relative positions; with them, in the p
 
 
 class PublishedRow(NamedTuple):
-    """One row of a paper's table.
+    """One row of a paper's table, with millions of parameters as printed.
 
-    Attributes:
-        paper: name of the paper's method.
-        table: number of the table.
-        row: name of the row.
-        arch: the architecture.
-        published: millions of parameters as printed.
-        reading: the interpretation of the row that gives that count, or why there is none.
-        consistent: False where no interpretation agrees with the text and the other rows.
-        vocabulary: number of words.
-        classifier_bias: whether the paper counts one.
-        embeddings: the option that ties embedding tables.
-        options: further ones of the model, with numbers.
-        uncounted: ends of the names of parameters that the paper's program has not.
+    ``reading`` is the interpretation of the row that gives that count, or why there is none: ``consistent`` is False
+    where no interpretation agrees with the text and the other rows. ``options`` are those of the model, with numbers;
+    ``uncounted`` the ends of the names of parameters that the paper's program has not.
     """
 
     paper: str
@@ -178,13 +168,10 @@ ROWS = (
 
 
 class CountedRow(NamedTuple):
-    """A published row and our count of its model, compared in millions to as many digits as are printed.
+    """A published row and our count of its model.
 
-    Attributes:
-        row: the published one.
-        parameters: ours, without a classifier's bias.
-        compared: ours in millions, with the bias where the paper counts one, and without ``uncounted`` ones.
-        difference: from the published number.
+    Compared in millions, to as many digits as are printed, are all ``parameters``, with the classifier's bias where the
+    paper counts one, and without ``uncounted`` ones.
     """
 
     row: PublishedRow

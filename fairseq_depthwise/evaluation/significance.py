@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import statistics
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sacrebleu.significance import PairedTest, Result
@@ -22,13 +20,7 @@ DEFAULT_SAMPLES = {"bootstrap": 1000, "approximate-randomization": 10000}
 
 @dataclass(frozen=True)
 class SeedScores:
-    """Scores of a system that was trained with several seeds.
-
-    Attributes:
-        scores: one for each file.
-        mean, lowest, highest: of them.
-        deviation: their standard deviation, as an estimate from a sample (n - 1); None for one score.
-    """
+    """Scores of a system that was trained with several seeds; the deviation (n - 1) of one score is None."""
 
     scores: tuple[float, ...]
     mean: float
@@ -53,24 +45,15 @@ def paired_test(
     samples: int = 1000,
     seed: int = 12345,
 ) -> float:
-    """Return sacreBLEU's p value of the difference between two systems.
+    """Return sacreBLEU's p value of the difference between two systems, by a key of :data:`TESTS`.
 
     The bootstrap is one-sided (its differences are centered after their absolute values are taken): a two-sided p value
-    is about twice as large. Approximate randomization is two-sided.
-
-    Args:
-        base, system: their translations of one test set.
-        references: one or several references.
-        metric: how they are scored.
-        test: paired bootstrap resampling (Koehn, 2004) or approximate randomization; a key of :data:`TESTS`.
-        samples: number of resamples or trials.
-        seed: of the random numbers, at least 1: sacreBLEU takes 0 for no seed.
+    is about twice as large. Approximate randomization is two-sided. sacreBLEU takes the seed 0 for none.
     """
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
     prepared = [metric.prepare(reference) for reference in references]
-    with _sacrebleu(seed):
-        run = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)
-        _, results = run()
+    os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it
+    _, results = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)()
     # Results also has the systems' names; the other list, under the metric's full name, is of base and system.
     ((of_base, of_system),) = (values for name, values in results.items() if name != "System")
     assert isinstance(of_base, Result)
@@ -78,20 +61,3 @@ def paired_test(
     assert of_system.p_value is not None
     # Every difference is at least zero. sacreBLEU counts those above, of which equal systems have none.
     return 1.0 if of_base.score == of_system.score else of_system.p_value
-
-
-@contextmanager
-def _sacrebleu(seed: int) -> Iterator[None]:
-    """Give sacreBLEU a seed, which it reads from the environment, and silence its log."""
-    logger = logging.getLogger("sacrebleu")
-    level, before = logger.level, os.environ.get("SACREBLEU_SEED")
-    logger.setLevel(logging.WARNING)
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from fairseq_compat import UserError
 from fairseq_depthwise.text_files import lines_of
@@ -24,12 +23,8 @@ _SUBWORDS = {"subword_nmt": re.compile(r"@@(?: |$)"), "sentencepiece": re.compil
 class Translations:
     """A system's output, in the order of the test set.
 
-    Attributes:
-        path: the file.
-        sentences: one translation for each sentence.
-        lines: which of fairseq's lines they are, ``D-`` or ``H-``; None for plain text.
-        targets: the text of the ``T-`` lines; None where there are none, or the sentences have another form: fairseq
-            decodes ``T-`` lines as it does ``D-`` lines.
+    ``lines`` says which of fairseq's lines they are, ``D-`` or ``H-``; None for plain text. ``targets`` are the ``T-``
+    lines, unless the sentences have another form: fairseq decodes ``T-`` lines as it does ``D-`` lines.
     """
 
     path: str
@@ -39,19 +34,11 @@ class Translations:
 
 
 def read_translations(path: str, *, tokenized: bool = False) -> Translations:
-    """Read a system's output, plain text or output of fairseq.
+    """Read a system's output, plain text or output of fairseq; raise UserError where sentences are missing or repeated.
 
     ``H-`` lines have the model's tokens after ``--post-process``; ``D-`` lines the same, decoded with ``--bpe`` and
-    ``--tokenizer``. ``D-`` lines are used, or ``H-`` lines if there are no others. For tokens, ``H-`` lines are
-    used, unless they are subwords of the words of the ``D-`` lines.
-
-    Args:
-        path: the file; ``-`` is stdin.
-        tokenized: whether to return tokens, which the tokenized metrics need.
-
-    Raises:
-        UserError: the file cannot be read or is empty; sentences are missing or repeated; or tokens are needed, and
-            there are only subwords and detokenized text.
+    ``--tokenizer``. ``D-`` lines are used, or ``H-`` lines if there are no others; with ``tokenized`` ``H-`` lines,
+    unless they are subwords of the words of the ``D-`` lines.
     """
     lines = read_lines(path)
     if not any(map(_HYPOTHESIS.match, lines)):
@@ -68,25 +55,15 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
 
 
 def read_reference(path: str) -> list[str]:
-    """Read a reference, one sentence in each line.
-
-    Raises:
-        UserError: the file cannot be read, is empty or blank, or is fairseq's output.
-    """
+    """Read a reference, one sentence in each line; raise UserError if it is empty, or fairseq's output."""
     lines = read_lines(path)
     if any(map(_HYPOTHESIS.match, lines)):
         raise UserError(f"--ref {path} is the output of fairseq-generate; give the reference as plain text")
-    if not any(map(str.strip, lines)):
-        raise UserError(f"--ref {path} has only blank lines; there is nothing to score against")
     return lines
 
 
 def read_lines(path: str) -> list[str]:
-    """Return the lines of a text file; ``-`` is stdin.
-
-    Raises:
-        UserError: the file cannot be read, is empty, or is not UTF-8.
-    """
+    """Return the lines of a text file; ``-`` is stdin. Raise UserError if it is empty, or is not UTF-8."""
     lines = list(lines_of(path))
     if not lines:
         raise UserError(f"{path} is empty; it must have one line for each sentence")
@@ -121,11 +98,10 @@ def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, dict[int, str]
 def _require_all(path: str, kind: str, sentences: Mapping[int, str], order: range) -> None:
     """Raise UserError unless there are lines of a kind for every number from 0 on."""
     if missing := len(order) - len(sentences):
-        first = islice((number for number in order if number not in sentences), 3)
-        named = ", ".join(map(str, first)) + (f" and {missing - 3:,} more" if missing > 3 else "")
+        first = next(number for number in order if number not in sentences)
         raise UserError(
-            f"{path} has no {kind}- line for sentence {named} of 0 to {order[-1]}: it is incomplete or one part of "
-            "several; give the whole output of a run, parts one after the other in one file"
+            f"{path} has no {kind}- line for {missing:,} of the sentences 0 to {order[-1]}, such as {first}; give the "
+            "whole output of a run, parts one after the other in one file"
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairseq_compat import UserError
+from fairseq_depthwise.modules.stack import SIDES
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 #: before it grew.
 FREEZES = ("none", "copied", "trained")
 
+_LAYERS = tuple(f"{side}.layers." for side in SIDES)
+
 
 class LastGrowth(NamedTuple):
     """What a checkpoint keeps, in its ``task_state``, of the latest growth.
 
-    Attributes:
-        new: names of the parameters that were added; empty where nothing has grown.
-        frozen: what no longer trains, one of ``FREEZES``.
+    ``new``: names of the parameters that were added. ``frozen``: what no longer trains, one of ``FREEZES``.
     """
 
     new: tuple[str, ...] = ()
@@ -42,30 +42,15 @@ class LastGrowth(NamedTuple):
         return {"last_growth": {"new": list(self.new), "frozen": self.frozen}} if self.new else {}
 
     def freeze(self, model: nn.Module) -> int:
-        """Freeze a model that has grown; a parameter that old and new layers share counts as old.
+        """Freeze a model that has grown, before an optimizer has it, and return how many numbers that are.
 
-        Args:
-            model: has not been given to an optimizer or a data parallel wrapper yet.
-
-        Returns:
-            how many numbers are frozen.
+        A parameter that old and new layers share counts as old.
         """
         if self.frozen == "none" or not self.new:
             return 0
         new = set(self.new)
-        stems = tuple(
-            stem for stem in ("encoder.layers.", "decoder.layers.") if any(name.startswith(stem) for name in new)
-        )
+        stems = tuple(stem for stem in _LAYERS if any(name.startswith(stem) for name in new))
         for name, parameter in model.named_parameters(remove_duplicate=False):
             if name not in new and (self.frozen == "trained" or name.startswith(stems)):
                 parameter.requires_grad_(False)
         return sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
-
-
-def require_same_freezing(path: str, there: LastGrowth, what: str) -> None:
-    """Raise :class:`UserError` unless a checkpoint's optimizer has the parameters of a run that freezes ``what``."""
-    if there.new and there.frozen != what:
-        raise UserError(
-            f"--growth-freeze {what}: {path} has grown with --growth-freeze {there.frozen}, so its optimizer knows "
-            f"other parameters; give --growth-freeze {there.frozen}, or --reset-optimizer"
-        )

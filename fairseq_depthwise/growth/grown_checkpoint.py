@@ -1,40 +1,29 @@
 """Growing the model in a file: what ``translation_layer_growth`` does at a stage boundary, on a checkpoint.
 
-The tensors stay in the file that is read until they are written to the new one; only the copied layers are in memory.
 Training can go on from the new file as it would from the grown model of a running training: with a fresh optimizer and
 a restarted learning rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from fairseq_compat import UserError, checkpoints
-from fairseq_compat.files import atomic_write
 from fairseq_depthwise.growth.freezing import LastGrowth
-from fairseq_depthwise.growth.grown_model import WithoutRandomValues, building
+from fairseq_depthwise.growth.grown_model import drawing_from
 from fairseq_depthwise.growth.layer_sources import layer_sources
 from fairseq_depthwise.growth.parameter_sources import Growth
-from fairseq_depthwise.growth.trained_model import build_like, read_trained_model
+from fairseq_depthwise.growth.trained_model import block_size, build_like, read_trained_model
 
 #: Where a checkpoint keeps the moving average of ``--store-ema``, and its float32 copy.
 _AVERAGES = ("ema", "ema_fp32_params")
 
 
-@dataclass(frozen=True)
-class GrownCheckpoint:
-    """What was done.
-
-    Attributes:
-        depth: layers of the side before.
-        layers: layers of the side after.
-        parameters: of the whole model before and after, tied ones counted once.
-        updates: updates behind the checkpoint, where the learning rate restarts.
-    """
+class GrownCheckpoint(NamedTuple):
+    """Layers of the side and parameters of the model, before and after, and the updates behind the checkpoint."""
 
     depth: int
     layers: int
@@ -53,20 +42,10 @@ def grow_checkpoint(
     frozen: str = "none",
     seed: int | None = None,
 ) -> GrownCheckpoint:
-    """Write a checkpoint whose model has ``layers`` layers on one side.
+    """Write a checkpoint whose model has ``layers`` layers on one side; the file appears whole or not at all.
 
-    Args:
-        path: checkpoint of one of our families.
-        output: where to write; appears whole, after it was read back and checked, or not at all.
-        layers: new depth.
-        strategy: which layers are copied.
-        side: "encoder" or "decoder".
-        init: how new layers start, one of ``layer_sources.INITS``.
-        frozen: what ``--growth-freeze`` of the training from it will say, one of ``freezing.FREEZES``.
-        seed: of the values of layers that start anew; None is the one that the training so far was given.
-
-    Raises:
-        UserError: the file cannot be read or grown to that depth, or its copy on the disk is damaged.
+    ``frozen``: the ``--growth-freeze`` of the training from it. ``seed``: of layers that start anew; None is the one
+    that the training so far was given.
     """
     trained = read_trained_model(path)
     if trained.remarks:
@@ -75,29 +54,22 @@ def grow_checkpoint(
             f"--growth-from {path}"
         )
     depth = trained.depth(side)
-    block_size = (getattr(trained.options, "encoder_block_size", 0) or 0) if side == "encoder" else 0
-    try:
-        sources = {side: layer_sources(depth, layers, strategy, block_size, init)}
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    sources = {side: layer_sources(depth, layers, strategy, block_size(trained.options, side), init)}
     state = checkpoints.load_checkpoint(path, mapped=True)
     if seed is None:
         seed = checkpoints.options_in(state, "common").get("seed", 1)
-    with WithoutRandomValues():
+    with torch.device("meta"):
         shallow = build_like(trained)
-    extra = dict(state.get("extra_state") or {})
-    averages = {name: extra[name] for name in _AVERAGES if extra.get(name)}
-    for name, values in {"model": state["model"], **averages}.items():
-        _require_values(shallow, values, f"{path}: its entry {name}")
-    with building(sources, seed + trained.updates):
+    with drawing_from(seed + trained.updates):
         grown = build_like(trained, {f"{side}_layers": layers})
     growth = Growth(grown, trained.values, sources, init)
     last_growth = LastGrowth(tuple(growth.new), frozen)
 
     state["model"] = growth.grow(state["model"])
-    state["extra_state"] = extra
-    for average, values in averages.items():
-        extra[average] = growth.grow(values)
+    extra = state["extra_state"] = dict(state.get("extra_state") or {})
+    for average in _AVERAGES:
+        if extra.get(average):
+            extra[average] = growth.grow(extra[average])
     extra["grown_from"] = f"{depth} {side} layers, {strategy}"
     _set_option(state, f"{side}_layers", layers)
     _restart(state, trained.updates)
@@ -105,24 +77,9 @@ def grow_checkpoint(
     last_growth.freeze(grown)
     _reset_optimizer(state, *(_trainable(model) for model in (shallow, grown)))
     state["task_state"] = {**(state.get("task_state") or {}), **last_growth.task_state()}
-
-    with atomic_write(output) as file:
-        checkpoints.save_to(state, file)
-        file.flush()
-        _read_back(file.name, output, grown)
-    counts = tuple(sum(parameter.numel() for parameter in model.parameters()) for model in (shallow, grown))
-    return GrownCheckpoint(depth, layers, (counts[0], counts[1]), trained.updates)
-
-
-def _require_values(model: nn.Module, values: Mapping[str, Tensor], what: str) -> None:
-    """Raise :class:`UserError` unless there is a value for each of a model's parameters."""
-    for name, built in model.state_dict().items():
-        if name not in values or values[name].shape != built.shape:
-            found = f"of shape {tuple(values[name].shape)}" if name in values else "missing"
-            raise UserError(
-                f"{what} does not fit the checkpoint's options: {name} is {found}; it must have the shape "
-                f"{tuple(built.shape)}"
-            )
+    checkpoints.save(state, output)
+    before, after = (sum(parameter.numel() for parameter in model.parameters()) for model in (shallow, grown))
+    return GrownCheckpoint(depth, layers, (before, after), trained.updates)
 
 
 def _trainable(model: nn.Module) -> int:
@@ -150,9 +107,9 @@ def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
 
     A training that goes on from the file finds an optimizer that has not taken a step, at its number of updates.
     """
-    optimizer = state.get("last_optimizer_state")
-    groups = optimizer.get("param_groups") or [] if isinstance(optimizer, dict) else []
-    if not isinstance(optimizer, dict) or len(groups) != 1:
+    optimizer = state.get("last_optimizer_state") or {}
+    groups = optimizer.get("param_groups") or []
+    if len(groups) != 1:
         state["last_optimizer_state"] = None
         return
     count = len(groups[0]["params"])
@@ -160,18 +117,3 @@ def _reset_optimizer(state: dict[str, Any], before: int, after: int) -> None:
     numbers = list(range(count if is_flat else count + after - before))
     kept = {name: value for name, value in optimizer.items() if name != "master_weights"}
     state["last_optimizer_state"] = {**kept, "state": {}, "param_groups": [{**groups[0], "params": numbers}]}
-
-
-def _read_back(path: str, output: str, grown: nn.Module) -> None:
-    """Raise :class:`UserError` unless the file at ``path`` is whole and its model is the grown one.
-
-    Loading compares the checksums that were computed while the tensors were written, so they are not all in memory a
-    second time.
-    """
-    expected = {name: tensor.shape for name, tensor in grown.state_dict().items()}
-    try:
-        written = checkpoints.load_checkpoint(path, mapped=True)["model"]
-    except UserError:
-        written = {}
-    if {name: tensor.shape for name, tensor in written.items()} != expected:
-        raise UserError(f"cannot write {output}: what was read back differs from what was written; check the disk")

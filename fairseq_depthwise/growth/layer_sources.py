@@ -28,43 +28,26 @@ def layer_sources(
 ) -> list[int | None]:
     """Return, for each of ``layers`` layers, the layer of a stack of ``depth`` that it starts from; None: it is new.
 
-    For 12 to 18 layers: top-most is 0 to 11 and then 6 to 11; top is 0 to 11 and then six times 11; interpolation is
-    0 to 5 and then 6, 6, 7, 7 up to 11, 11; middle is 0 to 8, 3 to 8, 9 to 11; random is 0 to 11 and six times None.
-    Doubling is top-most with g equal to the depth.
-
-    Args:
-        depth: layers there are.
-        layers: layers there shall be; the growth g is the difference.
-        strategy: one of ``STRATEGIES``.
-        block_size: layers in a connected block; 0 where the stack has no block connections.
-        init: one of ``INITS``; with random, what would be a copy is None.
-
-    Raises:
-        UserError: the strategy cannot make that depth; the message says which it can.
+    For 12 to 18 layers: top-most is 0 to 11 and then 6 to 11; interpolation is 0 to 5 and then 6, 6, 7, 7 up to 11, 11;
+    middle is 0 to 8, 3 to 8, 9 to 11. ``block_size``: layers in a connected block; 0 where there are none.
     """
     growth = layers - depth
-    if strategy not in STRATEGIES:
-        raise UserError(f"the growth strategy {strategy} is unknown; it must be one of {', '.join(STRATEGIES)}")
     if strategy in _BETWEEN and block_size > 1:
         raise UserError(
             f"{strategy} puts copies between layers, which tears blocks of {block_size} layers apart; it needs a block "
             "size of 0 or 1"
         )
     impossible = f"a stack of {depth} layers cannot be grown to {layers}"
-    least = 2 * depth if strategy == "stack" else -(-(depth + 1) // (block_size or 1)) * (block_size or 1)
     if growth < 1:
-        raise UserError(f"{impossible}; it must become deeper, at least {least}")
+        raise UserError(f"{impossible}; it must become deeper")
     if block_size and layers % block_size:
-        raise UserError(
-            f"{impossible}: with blocks of {block_size} layers the depth must be a multiple of {block_size}, such as "
-            f"{least}"
-        )
+        raise UserError(f"{impossible}; with blocks of {block_size} layers it must be a multiple of {block_size}")
     if strategy == "stack" and growth % depth:
-        raise UserError(f"{impossible}: stack repeats all layers, so the depth must be a multiple, such as {least}")
+        raise UserError(f"{impossible}; stack repeats all layers, so the depth must be a multiple of {depth}")
     if strategy in _AT_MOST_ONCE and growth > depth:
         raise UserError(
-            f"{strategy} copies each layer at most once, so {impossible}; grow to at most {2 * depth}, in several "
-            "steps, or take the strategy top"
+            f"{impossible}; {strategy} copies each layer at most once: grow to at most {2 * depth}, in several steps, "
+            "or take the strategy top"
         )
     start = (depth - growth) // 2  # of the middle g layers
     sources: dict[str, list[int | None]] = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from fairseq.trainer import Trainer
@@ -17,6 +16,7 @@ from fairseq_depthwise.growth.freezing import LastGrowth
 from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
 from fairseq_depthwise.growth.parameter_sources import SourcesOfSides
+from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
 
 logger = logging.getLogger(__name__)
 
@@ -31,25 +31,18 @@ def require_growable_trainer(trainer: Trainer, keep_moments: bool) -> None:
         "--quantization-config-path": cfg.common.quantization_config_path is not None,
         "--ema-seed-model": cfg.ema.store_ema and cfg.ema.ema_seed_model is not None,
     }
+    if keep_moments:  # which no process has, or several optimizers
+        impossible["--zero-sharding os"] = cfg.distributed_training.zero_sharding != "none"
+        impossible["--optimizer composite"] = getattr(cfg.optimizer, "_name", None) == "composite"
     for option, given in impossible.items():
         if given:
-            raise UserError(f"{option} cannot be used with --growth-stages; leave it out")
-    if keep_moments and cfg.distributed_training.zero_sharding != "none":
-        raise UserError(
-            f"--zero-sharding {cfg.distributed_training.zero_sharding} contradicts --growth-optimizer-state keep: no "
-            "process has all moments; reset them"
-        )
-    if keep_moments and getattr(cfg.optimizer, "_name", None) == "composite":
-        raise UserError(
-            "--optimizer composite contradicts --growth-optimizer-state keep: its moments are those of several "
-            "optimizers; reset them"
-        )
+            with_what = "--growth-optimizer-state keep" if option.startswith(("--zero", "--opt")) else "--growth-stages"
+            raise UserError(f"{option} cannot be used with {with_what}; leave one of them out")
 
 
 def grow_trainer(
     trainer: Trainer,
     build: Callable[[], nn.Module],
-    depths: Mapping[str, int],
     sources: SourcesOfSides,
     *,
     init: str = "copy",
@@ -58,23 +51,13 @@ def grow_trainer(
 ) -> LastGrowth:
     """Make the trainer's model deeper, with a new optimizer, a restarted learning rate and a grown moving average.
 
-    All processes call this at the same moment; they compute the same, which is checked.
-
-    Args:
-        trainer: between two updates.
-        build: makes a model from ``trainer.cfg.model``, which has the new depth by then.
-        depths: for each side that grows, its new depth.
-        sources: for each such side, the source layer of each layer.
-        init: how new layers start, one of ``layer_sources.INITS``.
-        frozen: what no longer trains, one of ``freezing.FREEZES``.
-        keep_moments: the new optimizer takes over the moments, copies those of their source.
-
-    Returns:
-        what was added and frozen.
+    All processes call this between the same two updates; they compute the same, which is checked. ``build`` makes a
+    model from ``trainer.cfg.model``; with ``keep_moments`` the new optimizer has the moments, copies those of their
+    source.
     """
     started = time.perf_counter()
     model = trainer.get_model()
-    before = {side: len(getattr(model, side).layers) for side in depths}
+    before = {side: len(getattr(model, side).layers) for side in sources}
     moments = moments_of(trainer.optimizer, model) if keep_moments else {}
     schedule = trainer.lr_scheduler.state_dict()
     scaler = getattr(trainer.optimizer, "scaler", None)
@@ -84,8 +67,8 @@ def grow_trainer(
     # 1. The model; fairseq's own reinitialize() drops its wrapper and the optimizer.
     trainer.reinitialize()
     with open_dict(trainer.cfg.model):
-        for side, depth in depths.items():
-            trainer.cfg.model[f"{side}_layers"] = depth
+        for side, layers in sources.items():
+            trainer.cfg.model[f"{side}_layers"] = len(layers)
     # Random values depend on the run's seed and the update alone, so they are the same in every process and every run.
     seed = trainer.cfg.common.seed + trainer.get_num_updates()
     growth = grow_model(model, build, sources, seed, init=init)
@@ -95,14 +78,16 @@ def grow_trainer(
     # 2. The optimizer, which fairseq builds for the new parameters at its next use.
     if keep_moments:
         give_moments(trainer.optimizer, model, moments, growth)
-    if scaler is not None:
-        _keep_loss_scale(scaler, trainer.optimizer.scaler)
+    if isinstance(scaler, torch.amp.GradScaler):
+        trainer.optimizer.scaler.load_state_dict(scaler.state_dict())
+    elif scaler is not None:  # fairseq's
+        trainer.optimizer.scaler.loss_scale = scaler.loss_scale
 
     # 3. The learning rate. fairseq has set that of update 0 while it built the scheduler.
     trainer.lr_scheduler.load_state_dict(schedule)
-    restart = getattr(trainer.lr_scheduler, "restart", None)
-    if restart is not None:
-        restart(trainer.get_num_updates())
+    restarts = isinstance(trainer.lr_scheduler, RestartableSchedule)
+    if restarts:
+        trainer.lr_scheduler.restart(trainer.get_num_updates())
     rate = trainer.lr_step_update()
 
     # 4. The moving average: the same growth of the averaged values.
@@ -114,7 +99,7 @@ def grow_trainer(
             trainer.ema.build_fp32_params(growth.grow(precise))
 
     require_same_on_all_processes(trainer)
-    grown = " and ".join(f"{side} from {before[side]} to {depth} layers" for side, depth in depths.items())
+    grown = " and ".join(f"{side} from {before[side]} to {len(layers)} layers" for side, layers in sources.items())
     logger.info(
         "grew the %s after %d updates in %.2f s; %s parameters%s, learning rate %.4g%s",
         grown,
@@ -123,7 +108,7 @@ def grow_trainer(
         f"{sum(parameter.numel() for parameter in model.parameters()):,}",
         f", {count:,} of them frozen" if count else "",
         rate,
-        "" if restart else ", which --lr-scheduler inverse_sqrt_restart would have restarted",
+        "" if restarts else ", which --lr-scheduler inverse_sqrt_restart would have restarted",
     )
     return last_growth
 
@@ -143,11 +128,3 @@ def require_same_on_all_processes(trainer: Trainer) -> None:
     for rank, other in enumerate(gathered):
         if not torch.equal(other, gathered[0]):
             raise RuntimeError(f"after growth process {rank} has other parameters than process 0")
-
-
-def _keep_loss_scale(old: Any, new: Any) -> None:
-    """Carry over the loss scale that training has reached: AMP's is in a state dict, fairseq's in an attribute."""
-    if hasattr(old, "loss_scale"):
-        new.loss_scale = old.loss_scale
-    else:
-        new.load_state_dict(old.state_dict())

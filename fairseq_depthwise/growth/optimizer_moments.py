@@ -17,12 +17,7 @@ from fairseq_depthwise.growth.parameter_sources import Growth
 
 
 class ParameterMoments(NamedTuple):
-    """One parameter's part of an optimizer.
-
-    Attributes:
-        state: what the optimizer keeps: tensors of the parameter's shape (Adam's moments), and numbers (its steps).
-        master: the float32 value that half-precision training updates; None where the parameter itself is updated.
-    """
+    """What an optimizer keeps of a parameter: tensors of its shape, numbers, and half precision's float32 master."""
 
     state: dict[str, Any]
     master: Tensor | None
@@ -31,101 +26,72 @@ class ParameterMoments(NamedTuple):
 class _Place(NamedTuple):
     """Where a parameter's part is: the tensor that the optimizer updates, and which of its elements."""
 
-    name: str
     parameter: Tensor
     updated: Tensor
-    span: slice | None
+    span: slice | None = None
+
+    def part(self, whole: Tensor) -> Tensor:
+        """Return the parameter's part of a tensor of the shape of what is updated; a view."""
+        return whole if self.span is None else whole[self.span].view(self.parameter.shape)
 
 
 def moments_of(optimizer: FairseqOptimizer, model: nn.Module) -> dict[str, ParameterMoments]:
     """Return what the optimizer knows of each of the model's parameters, under all its names."""
     result: dict[str, ParameterMoments] = {}
-    for place in _places(optimizer, model):
+    for name, place in _places(optimizer, model):
         state = {
-            key: _part(value, place) if torch.is_tensor(value) and value.shape == place.updated.shape else value
+            key: place.part(value) if torch.is_tensor(value) and value.shape == place.updated.shape else value
             for key, value in optimizer.optimizer.state.get(place.updated, {}).items()
         }
-        master = None if place.updated is place.parameter else _part(place.updated.detach(), place)
-        result[place.name] = ParameterMoments(state, master)
+        master = None if place.updated is place.parameter else place.part(place.updated.detach())
+        result[name] = ParameterMoments(state, master)
     return result
 
 
+@torch.no_grad()
 def give_moments(
     optimizer: FairseqOptimizer,
     model: nn.Module,
     moments: Mapping[str, ParameterMoments],
     growth: Growth,
 ) -> None:
-    """Let a fresh optimizer of a grown model go on where that of the shallow one was.
-
-    Args:
-        optimizer: has not taken a step.
-        model: the grown model.
-        moments: what the shallow model's optimizer knew. Their memory is taken over: that optimizer has ended.
-        growth: of the model; what it takes from nowhere starts without moments.
-    """
-    taken: set[int] = set()
-
-    def own_memory(value: Tensor) -> Tensor:
-        """Return the value itself to the first who takes it, as there may be gigabytes, and copies to the others."""
-        if value.data_ptr() in taken:
-            return value.clone()
-        taken.add(value.data_ptr())
-        return value
-
-    served: set[tuple[int, int]] = set()  # tied parameters have several names, and one place
-    with torch.no_grad():
-        for place in _places(optimizer, model):
-            spot = (id(place.updated), 0 if place.span is None else place.span.start)
-            source = growth[place.name]
-            if spot in served or source is None or source not in moments:
-                continue
-            served.add(spot)
-            known = moments[source]
-            own = optimizer.optimizer.state[place.updated]
-            for key, value in known.state.items():
-                if not torch.is_tensor(value):
-                    own[key] = value
-                    continue
-                value = growth.part(place.name, value)
-                if place.span is None or value.shape != place.parameter.shape:
-                    own[key] = own_memory(value)
-                else:
-                    whole = own.setdefault(key, torch.zeros_like(place.updated))
-                    whole[place.span] = value.reshape(-1)
-            if known.master is None:
-                continue
-            master = growth.part(place.name, known.master)
-            if place.span is None:
-                place.updated.data = own_memory(master)
+    """Let a fresh optimizer of a grown model go on where that of the shallow one was; what is new has no moments."""
+    for name, place in _places(optimizer, model):
+        source = growth[name]
+        if source is None or source not in moments:
+            continue
+        state, master = moments[source]
+        own = optimizer.optimizer.state[place.updated]
+        for key, value in state.items():
+            if not torch.is_tensor(value):
+                own[key] = value
+            elif (value := growth.part(name, value)).shape != place.parameter.shape:
+                own[key] = value.clone()
             else:
-                place.updated[place.span] = master.reshape(-1)
+                whole = own.setdefault(key, torch.zeros_like(place.updated, dtype=value.dtype))
+                place.part(whole).copy_(value)
+        if master is not None:
+            place.part(place.updated).copy_(growth.part(name, master))
 
 
-def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[_Place]:
-    names: dict[int, list[str]] = {}
+def _places(optimizer: FairseqOptimizer, model: nn.Module) -> Iterator[tuple[str, _Place]]:
+    """Yield each name of each parameter that the optimizer has, and its place there."""
+    places = {id(place.parameter): place for place in _places_in(optimizer)}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    for of_model, updated, span in _updated(optimizer):
-        for name in names.get(id(of_model), ()):
-            yield _Place(name, of_model, updated, span)
+        if id(parameter) in places:
+            yield name, places[id(parameter)]
 
 
-def _updated(optimizer: FairseqOptimizer) -> Iterator[tuple[Tensor, Tensor, slice | None]]:
-    """Yield each parameter of the model, the tensor updated in its place, and which elements of that tensor."""
+def _places_in(optimizer: FairseqOptimizer) -> Iterator[_Place]:
     masters: Any = getattr(optimizer, "fp32_params", None)
     if masters is None:
         for parameter in optimizer.params:
-            yield parameter, parameter, None
+            yield _Place(parameter, parameter)
     elif optimizer.has_flat_params:
         flat: Tensor = masters if torch.is_tensor(masters) else next(iter(masters.values()))
         offset = 0
         for half in optimizer.fp16_params:
-            yield half, flat, slice(offset, offset + half.numel())
+            yield _Place(half, flat, slice(offset, offset + half.numel()))
             offset += half.numel()
     else:
-        yield from ((half, master, None) for half, master in zip(optimizer.fp16_params, masters, strict=True))
-
-
-def _part(tensor: Tensor, place: _Place) -> Tensor:
-    return tensor if place.span is None else tensor[place.span].view(place.parameter.shape)
+        yield from map(_Place, optimizer.fp16_params, masters)

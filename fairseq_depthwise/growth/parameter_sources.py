@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
@@ -25,14 +26,9 @@ _ITEM = re.compile(r"(?P<list>(?P<side>encoder|decoder)\.(?:connection\.)?\w+)\.
 
 
 class _Item(NamedTuple):
-    """A parameter of the deep model that belongs to one of its layers.
+    """A parameter of the deep model that belongs to a layer; its name is ``stem``, an index and ``rest``.
 
-    Attributes:
-        stem, rest: its name without the index.
-        of: what its list says.
-        layer: the layer; the depth for what reads the stack's output.
-        is_new: whether growth added that layer.
-        sources: of all layers, and of what reads the output.
+    ``layer`` is the depth, and ``sources`` has one more, for what reads the stack's output.
     """
 
     stem: str
@@ -54,18 +50,9 @@ class Growth(dict[str, str | None]):
     - With zero, new layers get residual branches that end in 0, and all that the connection has for them is as built.
     - All else stays.
 
-    Args:
-        deep: the deep model, as it was built; with zero, ends of branches are set to 0 here.
-        present: the shallow model's values.
-        sources: for each side that grows, the source layers.
-        init: one of ``layer_sources.INITS``.
-
-    Attributes:
-        new: names in the deep model of what growth added, copies too: the parameters of layers that are not the old
-            ones, and of the connection what belongs to these or weighs them.
-
-    Raises:
-        UserError: with zero, the deep model would compute another function than the shallow one.
+    ``deep`` is the deep model, as it was built; with zero, ends of branches are set to 0 here. ``new`` has the names of
+    what growth added, copies too: parameters of layers that are not old, and of the connection what belongs to these or
+    weighs them.
     """
 
     def __init__(
@@ -88,10 +75,13 @@ class Growth(dict[str, str | None]):
         self.update({name: self.source(name, present) for name in built})
         #: Name of a vector that weighs layers -> for each of its weights, which one of its source it is; None: 0.
         self._weights: dict[str, list[int | None]] = {}
+        self.new: list[str] = []
         for name, source in self.items():
-            if (item := self._item(name)) and item.of.weighs and source is not None:
+            item = self._item(name)
+            if item and item.of.weighs and source is not None:
                 self._weights[name] = _moved(item, built[name].numel(), present[source].numel())
-        self.new = [name for name in self if self._is_new(name, present)]
+            if (item.is_new or None in self._weights.get(name, ())) if item else name not in present:
+                self.new.append(name)
         if self._is_zero:
             self.update(dict.fromkeys(self._start_at_zero(deep)))
         self._fresh = {name: built[name] for name, source in self.items() if source is None}
@@ -116,11 +106,8 @@ class Growth(dict[str, str | None]):
         if name not in self._weights or value.dim() != 1:
             return value
         places = self._weights[name]
-        moved = value.new_zeros(len(places))
-        for place, weight in enumerate(places):
-            if weight is not None:
-                moved[place] = value[weight]
-        return moved
+        zero = value.new_zeros(1)
+        return torch.cat([zero if weight is None else value[weight : weight + 1] for weight in places])
 
     def grow(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the deep model's values, made of the shallow one's; new ones are as the deep model was built.
@@ -147,17 +134,8 @@ class Growth(dict[str, str | None]):
         layer = of.first + int(match["index"]) * of.step
         return _Item(match["list"], match["rest"], of, layer, layer in self._new[side], self._layers[side])
 
-    def _is_new(self, name: str, present: Collection[str]) -> bool:
-        item = self._item(name)
-        if item is None:
-            return name not in present
-        return item.is_new or None in self._weights.get(name, ())
-
     def _start_at_zero(self, deep: nn.Module) -> list[str]:
-        """Set what ends a residual branch of a new layer to 0; return what is not copied for that.
-
-        That is also what weighs branches, which stays as it was built.
-        """
+        """Set what ends a residual branch of a new layer to 0; return what is not copied: also what weighs branches."""
         names = []
         for side, new in self._new.items():
             for index in sorted(new):

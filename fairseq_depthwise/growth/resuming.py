@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.layer_sources import STRATEGIES
@@ -14,98 +14,52 @@ from fairseq_depthwise.growth.stages import GrowthPlan
 _LAST = "checkpoint_last.pt"
 
 
-class Restoring:
-    """What fairseq will restore, from the options that ``fairseq.checkpoint_utils.load_checkpoint`` reads.
+class Restored(NamedTuple):
+    """The checkpoint that fairseq is going to restore, or None, and whether it begins the plan from its first stage."""
 
-    Args:
-        options: ``save_dir``, ``restore_file``, ``continue_once`` and ``finetune_from_model`` say where the checkpoint
-            is, ``reset_dataloader`` and ``reset_optimizer`` whether epochs and updates are counted anew.
-    """
+    path: str | None
+    counts_anew: bool = False
 
-    def __init__(self, options: Any) -> None:
-        self.options = options
+    @classmethod
+    def by(cls, options: Any) -> Restored:
+        """Read the options that ``fairseq.checkpoint_utils.load_checkpoint`` reads.
 
-    @property
-    def path(self) -> str | None:
-        """The checkpoint that fairseq will restore; None where it starts afresh.
-
-        Raises:
-            UserError: an option names a file that does not exist, which fairseq itself may pass over in silence.
+        A file that does not exist is refused, which fairseq itself may pass over in silence.
         """
-        if self.options.restore_file != _LAST:
-            return _existing("--restore-file", self.options.restore_file)
-        if self._has_own:
-            return self._own
-        if self.options.continue_once is not None:
-            return _existing("--continue-once", self.options.continue_once)
-        if self.options.finetune_from_model is not None:
-            return _existing("--finetune-from-model", self.options.finetune_from_model)
-        return None
-
-    @property
-    def counts_anew(self) -> bool:
-        """Whether the restored model begins the plan from its first stage."""
-        elsewhere = self.options.restore_file != _LAST or self._has_own or self.options.continue_once is not None
-        return self.options.finetune_from_model is not None and not elsewhere
-
-    @property
-    def _own(self) -> str:
-        return os.path.join(self.options.save_dir, _LAST)
-
-    @property
-    def _has_own(self) -> bool:
-        return os.path.isfile(self._own)
+        own = os.path.join(options.save_dir, _LAST)
+        given = {
+            "--restore-file": options.restore_file if options.restore_file != _LAST else None,
+            "--save-dir": own if os.path.isfile(own) else None,
+            "--continue-once": options.continue_once,
+            "--finetune-from-model": options.finetune_from_model,
+        }
+        option, path = next(((option, path) for option, path in given.items() if path is not None), ("", None))
+        if path is not None and not os.path.isfile(path):
+            raise UserError(f"{option} {path}: there is no such file")
+        return cls(path, option == "--finetune-from-model")
 
 
-def _existing(option: str, path: str) -> str:
-    if not os.path.isfile(path):
-        raise UserError(f"{option} {path}: there is no such file")
-    return path
+def depth_to_resume(restored: Restored, state: Mapping[str, Any], side: str, plan: GrowthPlan, options: Any) -> int:
+    """Return the number of layers of the growing stack in a checkpoint, which is what the plan has at that place.
 
-
-def depth_to_resume(
-    path: str,
-    state: Mapping[str, Any],
-    side: str,
-    plan: GrowthPlan,
-    restoring: Restoring,
-) -> int:
-    """Return the number of layers of the growing stack in a checkpoint.
-
-    Args:
-        path: the checkpoint that will be restored.
-        state: what it holds.
-        side: "encoder" or "decoder".
-        plan: the stages of the run that goes on.
-        restoring: fairseq's options for restoring.
-
-    Raises:
-        UserError: the plan has another depth at the checkpoint's epoch or update; the message says both.
+    ``options``: ``reset_dataloader`` and ``reset_optimizer`` say whether epochs and updates are counted anew.
     """
-    depth = checkpoints.options_in(state).get(f"{side}_layers")
-    last, following = _numbers_around(state, plan, restoring)
     # At a stage boundary the checkpoint may have been grown already, by `fairseq-depthwise grow`.
+    if plan.in_updates:
+        last = 0 if restored.counts_anew or options.reset_optimizer else checkpoints.updates_in(state)
+        following = last + 1
+    elif restored.counts_anew or options.reset_dataloader:
+        last, following = 0, 1
+    else:
+        last, following = last_epoch(state), int(_iterator(state).get("epoch", 1))
     planned = [plan.depths[plan.stage_of(number)] for number in (max(last, 1), following)]
+    depth = checkpoints.options_in(state).get(f"{side}_layers")
     if depth not in planned:
-        moment = f"after {last} updates" if plan.in_updates else f"after {last} epochs"
-        if not plan.in_updates and following == last:
-            moment = f"within epoch {last}"
         raise UserError(
-            f"{path} has {depth} {side} layers {moment}, and --growth-stages {plan.text} has {planned[0]} there; "
-            f"{_origin(state, plan)}give the stages that fit, or begin elsewhere"
+            f"{restored.path} has {depth} {side} layers after {last} {'updates' if plan.in_updates else 'epochs'}, and "
+            f"--growth-stages {plan.text} has {planned[0]} there; give the stages that fit, or begin elsewhere"
         )
     return int(depth)
-
-
-def _origin(state: Mapping[str, Any], plan: GrowthPlan) -> str:
-    """Say how a checkpoint came to its depth, where that is not how the plan has it."""
-    grown_from = (state.get("extra_state") or {}).get("grown_from")
-    if grown_from:
-        return f"it was grown as a file from {grown_from.partition(',')[0]}; "
-    given = stages_in(state)
-    if given is None:
-        return "it was not trained in stages; "
-    return "" if given[0] == plan.text else f"it was trained with --growth-stages {given[0]}; "
 
 
 def stages_in(state: Mapping[str, Any]) -> tuple[str, str, str] | None:
@@ -125,14 +79,4 @@ def last_epoch(state: Mapping[str, Any]) -> int:
 
 
 def _iterator(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (state.get("extra_state") or {}).get("train_iterator") or {"epoch": 1, "iterations_in_epoch": 0}
-
-
-def _numbers_around(state: Mapping[str, Any], plan: GrowthPlan, restoring: Restoring) -> tuple[int, int]:
-    """Return the plan's epoch or update before (0 at the start) and after the checkpoint; within an epoch the same."""
-    if restoring.counts_anew:
-        return 0, 1
-    if plan.in_updates:
-        updates = 0 if restoring.options.reset_optimizer else checkpoints.updates_in(state)
-        return updates, updates + 1
-    return (0, 1) if restoring.options.reset_dataloader else (last_epoch(state), int(_iterator(state).get("epoch", 1)))
+    return (state.get("extra_state") or {}).get("train_iterator") or {}

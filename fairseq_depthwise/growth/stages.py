@@ -15,24 +15,15 @@ from dataclasses import dataclass
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.layer_sources import layer_sources
 
-_STAGE = re.compile(r"(?P<layers>\d+):(?P<length>\d*)(?P<unit>u?)(@(?P<max_tokens>\d+)x(?P<update_freq>\d+))?")
-
-_FORM = (
-    "a stage is LAYERS:EPOCHS such as 6:2, LAYERS:UPDATESu such as 6:5000u, or LAYERS:EPOCHS@MAX_TOKENSxUPDATE_FREQ "
-    "such as 6:2@4096x2, with commas between stages"
+_NUMBER = r"[1-9]\d{0,8}"
+_STAGE = re.compile(
+    rf"(?P<layers>{_NUMBER}):(?P<length>{_NUMBER})?(?P<unit>u?)(@(?P<max_tokens>{_NUMBER})x(?P<update_freq>{_NUMBER}))?"
 )
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a plan.
-
-    Attributes:
-        layers: depth of the growing stack.
-        length: epochs or updates; None = until training ends.
-        max_tokens: tokens in a batch, where the stage sets them.
-        update_freq: batches in an update, where the stage sets them.
-    """
+    """A depth, its epochs or updates (None: until training ends), and a batch where the stage sets it."""
 
     layers: int
     length: int | None
@@ -42,13 +33,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class GrowthPlan:
-    """All stages of a run, in the order of training.
-
-    Attributes:
-        text: ``--growth-stages`` as given.
-        stages: from shallow to deep.
-        in_updates: lengths count updates instead of epochs.
-    """
+    """All stages of a run, from shallow to deep; ``text`` is ``--growth-stages`` as given."""
 
     text: str
     stages: tuple[Stage, ...]
@@ -89,8 +74,7 @@ class GrowthPlan:
     def update_freqs(self, otherwise: Sequence[int]) -> list[int] | None:
         """Return ``--update-freq`` for each epoch until the last stage's first, or None where no stage sets it.
 
-        Args:
-            otherwise: the value for each epoch, the last for all later ones, where a stage does not set it.
+        ``otherwise``: the value for each epoch, the last for all later ones, where a stage does not set it.
         """
         if all(stage.update_freq is None for stage in self.stages):
             return None
@@ -103,36 +87,20 @@ class GrowthPlan:
 
 
 def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan:
-    """Return the plan that ``--growth-stages`` describes.
-
-    Args:
-        text: the option's value.
-        strategy: how layers are copied; it must be able to take each step.
-        block_size: layers in a connected block of the growing stack; 0 where it has none.
-
-    Raises:
-        UserError: the text is not a list of stages, a stage but the last has no end, depths do not grow, the strategy
-            cannot take a step, epochs and updates are mixed, or a batch is set for a stage in updates.
-    """
+    """Return the plan that ``--growth-stages`` describes; the strategy must be able to take each of its steps."""
     stages: list[Stage] = []
     units: set[str] = set()
-    parts = [part.strip() for part in text.split(",")]
-    for place, part in enumerate(parts):
+    for part in map(str.strip, text.split(",")):
+        if stages and stages[-1].length is None:
+            raise _refusal(text, f"{part!r} would never begin, as the stage before it has no end; give that a length")
         match = _STAGE.fullmatch(part)
         if match is None:
-            raise _refusal(text, f"{part!r} is not a stage; {_FORM}")
-        if any(len(number) > 9 for number in re.findall(r"\d+", part)):
-            raise _refusal(text, f"{part!r} has a number of more than 9 digits; give smaller ones")
-        length = int(match["length"]) if match["length"] else None
-        if length is None and place < len(parts) - 1:
-            raise _refusal(text, f"{part!r} has no end, so {parts[place + 1]!r} would never begin; give it a length")
-        if length == 0:
-            raise _refusal(text, f"{part!r} is over before it begins; its length must be at least 1")
+            raise _refusal(text, f"{part!r} is not a stage, such as 6:2, 6:5000u or 6:2@4096x2, all numbers above 0")
+        length, max_tokens, update_freq = (
+            int(match[name]) if match[name] else None for name in ("length", "max_tokens", "update_freq")
+        )
         if length is not None or match["unit"]:
             units.add(match["unit"])
-        max_tokens, update_freq = (int(match[name]) if match[name] else None for name in ("max_tokens", "update_freq"))
-        if max_tokens == 0 or update_freq == 0:
-            raise _refusal(text, f"{part!r} sets an empty batch; both numbers after @ must be at least 1")
         stages.append(Stage(int(match["layers"]), length, max_tokens, update_freq))
     if len(units) > 1:
         raise _refusal(text, "some stages count epochs and some updates; give all lengths in one of them")
@@ -141,25 +109,15 @@ def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan
         raise _refusal(
             text, "a stage in updates may begin within an epoch, whose batches are made; give epochs to set batches"
         )
-    _check_depths(text, [stage.layers for stage in stages], strategy, block_size)
-    return GrowthPlan(text, tuple(stages), in_updates)
-
-
-def _check_depths(text: str, depths: list[int], strategy: str, block_size: int) -> None:
-    first = depths[0]
-    if first < 1:
-        raise _refusal(text, "the first stage has no layers; give it at least 1")
-    if block_size and first % block_size:
-        raise _refusal(
-            text,
-            f"the first stage has {first} layers, and with blocks of {block_size} layers the depth must be a multiple "
-            f"of {block_size}",
-        )
-    for shallow, deep in itertools.pairwise(depths):
+    plan = GrowthPlan(text, tuple(stages), in_updates)
+    if block_size and plan.depths[0] % block_size:
+        raise _refusal(text, f"{plan.depths[0]} layers are no blocks of {block_size}; give a multiple of {block_size}")
+    for shallow, deep in itertools.pairwise(plan.depths):
         try:
             layer_sources(shallow, deep, strategy, block_size)
         except UserError as error:
             raise _refusal(text, str(error)) from None
+    return plan
 
 
 def _refusal(text: str, reason: str) -> UserError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
+
+from torch import nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.grown_model import fill
 from fairseq_depthwise.growth.layer_sources import layer_sources
 from fairseq_depthwise.growth.parameter_sources import Growth
-from fairseq_depthwise.growth.trained_model import read_trained_model, require_same_kind, require_same_shapes
+from fairseq_depthwise.growth.trained_model import TrainedModel, block_size, read_trained_model
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.model import StackModel
 
@@ -22,60 +24,63 @@ def start_from(
     *,
     sides: tuple[str, ...],
     strategy: str,
-    block_size: int,
     init: str = "copy",
 ) -> tuple[int, list[str]]:
-    """Copy a trained model's parameters into a new one, growing it to the new one's depth.
+    """Copy a trained model's parameters into a new one, growing the ``sides`` to the new one's depth.
 
-    Args:
-        path: checkpoint of the same family, or of a stock fairseq transformer for ``sdt_transformer``.
-        model: the new model; what the trained one has not got keeps its first values.
-        options: the new model's.
-        sides: stacks that may be deeper in ``model``.
-        strategy: how layers are copied.
-        block_size: layers in a connected block of the new encoder.
-        init: how new layers start, one of ``layer_sources.INITS``.
-
-    Returns:
-        the updates that the trained model has seen, and the names of the parameters that growth added.
-
-    Raises:
-        UserError: the file cannot be read, or its model differs in more than depth; the message says in what.
+    Returns the updates that the trained model has seen, and the names of the parameters that growth added.
     """
     trained = read_trained_model(path, "--growth-from")
-    require_same_kind(trained, type(model), options, sides)
-    sources: dict[str, list[int | None]] = {}
-    for side in sides:
-        present, wanted = trained.depth(side), len(getattr(model, side).layers)
-        if present > wanted:
-            raise UserError(
-                f"--growth-from {path} has {present} {side} layers and the first of --growth-stages {wanted}; begin "
-                f"with {present} or more"
-            )
-        if present < wanted:
-            try:
-                blocks = block_size if side == "encoder" else 0
-                sources[side] = layer_sources(present, wanted, strategy, blocks, init)
-            except UserError as error:
-                raise UserError(f"--growth-from {path}: {error}") from None
-    growth = Growth(model, trained.values, sources, init)
-    require_same_shapes(trained, model.state_dict(), growth)
-    grown = growth.grow(trained.values)
-    fill(model, {name: grown[name] for name, source in growth.items() if source is not None})
-    new = sorted({_module_or_row(name) for name, source in growth.items() if source is None})
+    _require_same_options(trained, type(model), options, sides)
+    depths = {side: (trained.depth(side), len(getattr(model, side).layers)) for side in sides}
+    try:
+        sources = {
+            side: layer_sources(present, wanted, strategy, block_size(options, side), init)
+            for side, (present, wanted) in depths.items()
+            if present != wanted
+        }
+        growth = Growth(model, trained.values, sources, init)
+        if unused := trained.values.keys() - set(growth.values()):
+            raise UserError(f"this model has no place for its {min(unused)}; give the same options")
+        grown = growth.grow(trained.values)
+        known = {name: grown[name] for name, source in growth.items() if source is not None}
+        nn.Module.load_state_dict(model, known, strict=False)
+    except UserError as error:
+        raise UserError(f"--growth-from {path}: {error}") from None
+    except RuntimeError as error:  # of another size; all options are the same
+        raise UserError(f"--growth-from {path} was trained with dictionaries of other sizes; give the same") from error
     logger.info(
         "started from %s, %d updates, %s%s",
         path,
         trained.updates,
-        ", ".join(f"{side} of {trained.depth(side)} layers" for side in sides),
+        ", ".join(f"{side} of {present} layers" for side, (present, _) in depths.items()),
         "".join(f"; {remark}" for remark in trained.remarks),
     )
-    if new:
-        logger.info("new, with first values as in any new model: %s", ", ".join(new))
+    if known.keys() != growth.keys():
+        logger.info("new, with first values as in any new model: %s", ", ".join(sorted(growth.keys() - known)))
     return trained.updates, growth.new if sources else []
 
 
-def _module_or_row(name: str) -> str:
-    """Return a parameter's module, or the row itself of a connection, whose other rows may be old."""
-    module, _, last = name.rpartition(".")
-    return name if last.isdigit() else module
+def _require_same_options(
+    trained: TrainedModel, family: type[StackModel], wanted: EncoderDecoderConfig, sides: tuple[str, ...]
+) -> None:
+    """Raise :class:`UserError` naming what differs, unless a model with these options can start from ``trained``."""
+    if trained.family is not family:
+        raise UserError(
+            f"--growth-from {trained.path} holds a {trained.family.__name__}, and --arch is a {family.__name__}; both "
+            "must be of one family, and fairseq's transformer is an sdt_transformer"
+        )
+    free = {f"{side}_layers" for side in sides} | {"_name"}
+    if trained.options.share_all_embeddings and wanted.share_all_embeddings:
+        free.add("share_decoder_input_output_embed")  # is part of it; fairseq's transformer says both
+    if not trained.options.max_relative_positions:
+        free.add("relative_position_terms")  # of nothing
+    differing = []
+    for field in fields(wanted):
+        before, now = getattr(trained.options, field.name), getattr(wanted, field.name)
+        changes = field.metadata.get("changes_parameters", True) and field.name not in free
+        added = field.metadata.get("addable") and not before
+        if changes and before != now and not added:
+            differing.append(f"--{field.name.replace('_', '-')} is {before} there and {now} here")
+    if differing:
+        raise UserError(f"--growth-from {trained.path}: {'; '.join(differing)}; a model is grown with its own options")

@@ -42,9 +42,6 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
 
     Only counts are kept: which restarts were done, and where a warm start began. Peak and warm-up are read from the
     options, so a run resumed with others follows these.
-
-    Raises:
-        UserError: an option's value is not possible; the message names the option.
     """
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
@@ -65,20 +62,12 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
         self.step_update(0)
 
     def restart(self, num_updates: int) -> float:
-        """Restart now, after ``num_updates`` updates; a second time at the same update changes nothing.
-
-        Returns:
-            The rate of the next update, which the optimizer has from now on.
-        """
+        """Restart now, and return the rate of the next update; again at the same update, nothing changes."""
         self._done.add(num_updates)
         return self.step_update(num_updates)
 
     def start_at(self, step: int) -> float:
-        """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0.
-
-        Returns:
-            The rate of the next update, which the optimizer has from now on.
-        """
+        """Begin as if a trained model's schedule, which is at ``step``, restarted at update 0."""
         self._start = step
         return self.step_update(self._updates or 0)
 

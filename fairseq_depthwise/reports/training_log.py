@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ from fairseq_compat import UserError
 
 #: The splits of fairseq that are not validation: every ``--log-interval`` updates, and every epoch.
 TRAINING = ("train_inner", "train")
+
 #: From here on a value counts as not finite: nothing can be drawn to its scale.
 _LARGEST = 1e300
 
@@ -35,12 +35,8 @@ _NOTHING: Series = {"updates": [], "seconds": [], "values": []}
 class Run:
     """A training run, by one process or by several that went on from each other's checkpoints.
 
-    Attributes:
-        source: what it was read from.
-        readings: split of the data, updates, seconds of training and values, in the order of updates.
-        options: option -> value, of those that are on; empty where the log does not have them.
-        parameters: of the model, as last logged, after ``counted`` updates.
-        continued: updates after which another process went on.
+    A reading is a split of the data, updates, seconds of training and values. ``parameters`` are as last logged, after
+    ``counted`` updates; ``continued`` has the updates after which another process went on.
     """
 
     source: str
@@ -57,7 +53,7 @@ class Run:
         """Add a reading; where a process repeats updates, as after a kill, its readings replace the earlier ones."""
         numbers = {}
         for name, value in values.items():
-            with suppress(TypeError, ValueError, OverflowError):
+            with suppress(TypeError, ValueError):
                 numbers[name] = float(value) if abs(float(value)) < _LARGEST else math.nan
         wall = numbers.get("wall", self.wall)
         if self.readings and (self.begins or wall < self.wall or update < self.updates):
@@ -96,22 +92,15 @@ class Run:
         return next((self.series[split][metric] for split in splits if metric in self.series.get(split, ())), _NOTHING)
 
     @cached_property
-    def growth(self) -> list[tuple[int, int]]:
-        """The updates after which the model grew, as exactly as the log has it, and its depth from there on."""
-        known = [(update, values.get("depth", math.nan)) for _, update, _, values in self.readings]
-        depths = [(update, int(depth)) for update, depth in known if math.isfinite(depth)]
-        return [(update, after) for (update, before), (_, after) in pairwise(depths) if after != before]
+    def growth(self) -> list[tuple[int, float, int]]:
+        """Updates and seconds after which the model grew, as exactly as the log has it, and its depth from there on."""
+        depths = [(update, seconds, int(one["depth"])) for _, update, seconds, one in self.readings if "depth" in one]
+        return [(update, at, after) for (update, at, before), (*_, after) in pairwise(depths) if after != before]
 
 
 def read_run(path: str) -> Run:
-    """Read a log, the log of a folder, or the event files of a folder that has no log.
-
-    Raises:
-        UserError: there is nothing at the path, or no training.
-    """
+    """Read a log, the log of a folder, or the event files of a folder that has no log."""
     place = Path(path)
-    if not path or not place.exists():
-        raise UserError(f"run {path!r} does not exist; give the log of a training or the folder that holds it")
     if place.is_dir():
         logs = sorted(place.glob("*.log"))
         logs = [one for one in logs if one.name == "train.log"] or logs
@@ -150,8 +139,7 @@ def _read_line(run: Run, line: str) -> None:
         values = {name.removeprefix(split): value for name, value in state.items() if name not in ("epoch", "update")}
         run.add(split.removesuffix("_") or TRAINING[0], int(values.pop("num_updates")), values)
     elif match := _PARAMETERS.search(line):
-        run.parameters = int((match[1] or match[2]).replace(",", ""))
-        run.counted = run.updates
+        run.parameters, run.counted = int((match[1] or match[2]).replace(",", "")), run.updates
 
 
 def _read_events(folder: Path) -> Run:
@@ -161,15 +149,12 @@ def _read_events(folder: Path) -> Run:
     except ImportError:
         advice = "pip install 'fairseq-depthwise[tensorboard]'"
         raise UserError(f"{folder} holds event files, which are read with tensorboard; {advice}") from None
-    logging.getLogger("tensorboard").setLevel(logging.WARNING)
     readings: dict[tuple[int, bool, str], dict[str, float]] = {}
     for place in sorted({file.parent for file in folder.rglob("*tfevents*")}):
         events = EventAccumulator(str(place), size_guidance={"scalars": 0}).Reload()
         for metric in events.Tags()["scalars"]:
             for event in events.Scalars(metric):
                 readings.setdefault((event.step, place.name == TRAINING[1], place.name), {})[metric] = event.value
-    if not readings:
-        raise UserError(f"the event files in {folder} have no values; the training ended before its first")
     run = Run(str(folder))
     for (update, _, split), values in sorted(readings.items()):
         run.add(split, update, values)

@@ -11,7 +11,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
 from fairseq_compat import UserError
-from fairseq_compat.patches.data.languages_of_the_data import pairs_in
+from fairseq_compat.patches.data import pairs_in
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
 

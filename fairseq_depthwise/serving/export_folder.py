@@ -14,10 +14,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
 from torch.export import ExportedProgram
 
-from fairseq_compat import UserError
+from fairseq_compat import UserError, belonging
 from fairseq_compat.files import atomic_write, copied_whole, raising_later
 from fairseq_compat.outputs import folder_written_whole, output_folder
-from fairseq_compat.patches.checkpoints import belonging
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
@@ -102,11 +101,6 @@ def export(
     trained = Checkpoint(files[0])
     trained.require_family()
     refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
-    if getattr(trained.cfg.model, "quant_noise_scalar", 0):
-        raise UserError(
-            f"{trained.path} was trained with --quant-noise-scalar, whose rounding of weights and activations is "
-            "counted in Python while the model runs, so it cannot be exported"
-        )
     if options.data is not None and not os.path.isdir(options.data):
         raise UserError(f"--data {options.data} is not a folder; give one that fairseq-preprocess made")
     data = options.data or data_folder(getattr(trained.cfg.get("task"), "data", None), trained.path)

@@ -13,8 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_compat import UserError
-from fairseq_compat.patches.checkpoints import belonging
+from fairseq_compat import UserError, belonging
 from fairseq_compat.plain_values import require_plain
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.export_folder import CONFIG, ENDINGS, FORMAT, SUBWORDS

@@ -16,9 +16,8 @@ from fairseq import utils
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_compat import UserError
-from fairseq_compat.patches.checkpoints import belonging
-from fairseq_compat.patches.checkpoints.belonging import file_digest
+from fairseq_compat import UserError, belonging
+from fairseq_compat.belonging import file_digest
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchLimits

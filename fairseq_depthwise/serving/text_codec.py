@@ -14,8 +14,8 @@ from typing import Any
 from fairseq.data import Dictionary, encoders
 from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 
+from fairseq_compat import belonging
 from fairseq_compat.errors import UserError, first_line
-from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
 
 log = logging.getLogger(__name__)

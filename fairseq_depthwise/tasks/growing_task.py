@@ -5,7 +5,6 @@ layers for two epochs, copies layers, trains 12 for two, and so on, all in one c
 is in :mod:`fairseq_depthwise.growth`; this file connects it to fairseq's hooks, whatever the task translates.
 """
 
-import functools
 import gc
 import itertools
 import logging
@@ -21,17 +20,18 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
-from fairseq_compat import UserError, checkpoints
-from fairseq_compat.patches.checkpoints import belonging
-from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth, require_same_freezing
+from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat.patching import replaces
+from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
 from fairseq_depthwise.growth.parameter_sources import require_identity
-from fairseq_depthwise.growth.resuming import Restoring, depth_to_resume
+from fairseq_depthwise.growth.resuming import Restored, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
-from fairseq_depthwise.growth.trained_model import options_class
+from fairseq_depthwise.growth.trained_model import block_size, options_class
 from fairseq_depthwise.growth.warm_start import start_from
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, check_values, option
+from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
 
 logger = logging.getLogger(__name__)
 
@@ -67,11 +67,9 @@ class GrowingTask(FairseqTask):
     A boundary between epochs is met in :meth:`begin_epoch`, one between updates at the first batch of the update,
     in :meth:`train_step`. A checkpoint that is saved at a boundary has the depth it was trained with; a run
     that resumes from it grows it then.
-
-    Attributes:
-        name: under which the task is registered.
     """
 
+    #: Under which the task is registered.
     name: str
 
     def __init__(self, *options_and_data: Any) -> None:
@@ -82,7 +80,6 @@ class GrowingTask(FairseqTask):
         both = self.growth_options.growth_side == "both"
         self.sides: tuple[str, ...] = ("encoder", "decoder") if both else (self.growth_options.growth_side,)
         self.plan: GrowthPlan | None = None
-        self.block_size = 0
         self._trainer: Trainer | None = None
         self._warm_start_step: int | None = None
         self._last_growth = LastGrowth()
@@ -90,24 +87,15 @@ class GrowingTask(FairseqTask):
 
     @property
     def growth_options(self) -> Any:
-        """Those of :class:`GrowthConfig`; in training also fairseq's own that say what is trained on and restored.
-
-        These are ``train_subset``, ``save_dir``, ``restore_file``, ``continue_once``, ``finetune_from_model``,
-        ``reset_dataloader`` and ``reset_optimizer``.
-        """
+        """Those of :class:`GrowthConfig`, and ``train_subset``, ``save_dir`` and so on of fairseq's own."""
         raise NotImplementedError  # abstract: each kind of task of fairseq keeps its options in a place of its own
 
     # --- the model, before training -----------------------------------------------------------------------------------
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own.
-
-        Raises:
-            UserError: the stages are wrong or contradict the model, what is restored, or what is grown from.
-        """
+        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
-        give_tasks_their_trainer()
         dataclass_of_model = options_class(cfg._name)
         if not (isinstance(dataclass_of_model, type) and issubclass(dataclass_of_model, EncoderDecoderConfig)):
             raise UserError(
@@ -117,37 +105,32 @@ class GrowingTask(FairseqTask):
         given = self.growth_options
         if not given.growth_stages:
             raise UserError(f"--task {self.name} needs --growth-stages, such as 6:2,12:2,18:")
-        self.block_size = (getattr(cfg, "encoder_block_size", 0) or 0) if "encoder" in self.sides else 0
-        self.plan = parse_stages(given.growth_stages, strategy=given.growth_strategy, block_size=self.block_size)
+        blocks = {side: block_size(cfg, side) for side in self.sides}
+        self.plan = parse_stages(given.growth_stages, strategy=given.growth_strategy, block_size=max(blocks.values()))
         for side in self.sides:
             self._require_no_other_depth(cfg, side)
-        restoring = Restoring(given)
-        path = restoring.path
+        restored = Restored.by(given)
         depth = self.plan.depths[0]
-        if path is not None:
-            state = checkpoints.load_checkpoint(path, mapped=True)
-            depth = depth_to_resume(path, state, self.sides[0], self.plan, restoring)
-            if not restoring.counts_anew:
-                there = LastGrowth.before(state)
-                if not given.reset_optimizer:
-                    require_same_freezing(path, there, given.growth_freeze)
-                self._last_growth = LastGrowth(there.new, given.growth_freeze)
+        if restored.path is not None:
+            state = checkpoints.load_checkpoint(restored.path, mapped=True)
+            depth = depth_to_resume(restored, state, self.sides[0], self.plan, given)
+            if not restored.counts_anew:
+                self._last_growth = LastGrowth.before(state)._replace(frozen=given.growth_freeze)
         with open_dict(cfg):
             for side in self.sides:
                 cfg[f"{side}_layers"] = depth
         model = super().build_model(cfg, from_checkpoint)
         if given.growth_init == "zero":
             for before, after in itertools.pairwise(one for one in self.plan.depths if one >= depth):
-                for side in self.sides:
-                    require_identity(getattr(model, side), self._layer_sources(side, before, after))
-        if path is None and given.growth_from:
+                for side, in_block in blocks.items():
+                    require_identity(getattr(model, side), self._layer_sources(before, after, in_block))
+        if restored.path is None and given.growth_from:
             self._warm_start_step, new = start_from(
                 given.growth_from,
                 model,
                 dataclass_of_model.complete(cfg),
                 sides=self.sides,
                 strategy=given.growth_strategy,
-                block_size=self.block_size,
                 init=given.growth_init,
             )
             self._last_growth = LastGrowth(tuple(new), given.growth_freeze)
@@ -176,11 +159,7 @@ class GrowingTask(FairseqTask):
     # --- the trainer, before training ---------------------------------------------------------------------------------
 
     def set_trainer(self, trainer: Trainer) -> None:
-        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once.
-
-        Raises:
-            UserError: training would not end, or an option cannot be used with a model that grows.
-        """
+        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once."""
         plan = self.plan
         if plan is None:
             return
@@ -226,12 +205,10 @@ class GrowingTask(FairseqTask):
         super().begin_epoch(epoch, model)
         if self.plan is None or self._trainer is None:
             return
-        updates = self._trainer.get_num_updates()
-        if self._warm_start_step is not None and updates == 0:
-            start_at = getattr(self._trainer.lr_scheduler, "start_at", None)
-            if start_at is not None:
-                start_at(self._warm_start_step)
-                self._trainer.lr_step_update()
+        updates, schedule = self._trainer.get_num_updates(), self._trainer.lr_scheduler
+        if self._warm_start_step is not None and updates == 0 and isinstance(schedule, RestartableSchedule):
+            schedule.start_at(self._warm_start_step)
+            self._trainer.lr_step_update()
         self._enter(self.plan.stage_of(updates + 1 if self.plan.in_updates else epoch))
 
     def train_step(
@@ -262,8 +239,7 @@ class GrowingTask(FairseqTask):
             trainer,
             # Without the generator for --eval-bleu, which goes on with the model it has.
             lambda: FairseqTask.build_model(self, trainer.cfg.model),
-            dict.fromkeys(self.sides, depth),
-            {side: self._layer_sources(side, present, depth) for side in self.sides},
+            {side: self._layer_sources(present, depth, block_size(trainer.cfg.model, side)) for side in self.sides},
             init=given.growth_init,
             frozen=given.growth_freeze,
             keep_moments=given.growth_optimizer_state == "keep",
@@ -271,9 +247,9 @@ class GrowingTask(FairseqTask):
         logger.info(self.plan.describe(stage))
         return True
 
-    def _layer_sources(self, side: str, depth: int, layers: int) -> list[int | None]:
-        given, block_size = self.growth_options, self.block_size if side == "encoder" else 0
-        return layer_sources(depth, layers, given.growth_strategy, block_size, given.growth_init)
+    def _layer_sources(self, depth: int, layers: int, in_block: int) -> list[int | None]:
+        given = self.growth_options
+        return layer_sources(depth, layers, given.growth_strategy, in_block, given.growth_init)
 
     def _depth(self, trainer: Trainer) -> int:
         return len(getattr(trainer.get_model(), self.sides[0]).layers)
@@ -284,9 +260,8 @@ class GrowingTask(FairseqTask):
         stage = self.plan.stage_with(depth)
         metrics.log_scalar("stage", 0 if stage is None else stage + 1, weight=0, priority=310, round=0)
         metrics.log_scalar("depth", depth, weight=0, priority=311, round=0)
-        peak = getattr(trainer.lr_scheduler, "peak", None)
-        if peak is not None:
-            metrics.log_scalar("peak_lr", peak, weight=0, priority=312)
+        if isinstance(trainer.lr_scheduler, RestartableSchedule):
+            metrics.log_scalar("peak_lr", trainer.lr_scheduler.peak, weight=0, priority=312)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
@@ -323,16 +298,9 @@ def _depth_of_architecture(arch: str, side: str) -> int:
     return int(own if own is not None else getattr(options_class(arch), f"{side}_layers"))
 
 
-def give_tasks_their_trainer() -> None:
-    """Let a new trainer call ``task.set_trainer(trainer)`` of a task that has such a method."""
-    original = Trainer.__init__
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def initialize(self: Trainer, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if hasattr(self.task, "set_trainer"):
-            self.task.set_trainer(self)
-
-    Trainer.__init__ = initialize
+@replaces(Trainer, "__init__")
+def _initialize(original: Any, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+    """Give a growing task its trainer, which no task of fairseq gets."""
+    original(trainer, *args, **kwargs)
+    if isinstance(trainer.task, GrowingTask):
+        trainer.task.set_trainer(trainer)

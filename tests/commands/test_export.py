@@ -218,7 +218,6 @@ def test_only_an_export_is_replaced_and_by_a_whole_one(
         ("{sdt}:{sdt} OUT", "are 2 checkpoints"),
         ("{folder}/text.pt OUT", "text.pt"),
         ("{stock} OUT --data {data}", "architecture transformer"),
-        ("{noisy} OUT --data {data}", "--quant-noise-scalar"),
         ("{folder}/linear.pt OUT --data {data}", "linear.pt has linear"),
         ("{sdt} OUT --data {data} --int8", "--format onnx"),
         ("{sdt} OUT --data {data} --format onnx --dtype bfloat16", "--dtype bfloat16"),
@@ -227,7 +226,6 @@ def test_only_an_export_is_replaced_and_by_a_whole_one(
 def test_refused(words: str, named: str, data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
     known: dict[str, Any] = {"data": data, "folder": tmp_path, "sdt": checkpoint_of(tmp_path, "sdt_transformer")}
     known["stock"] = checkpoint_of(tmp_path, "transformer", "stock.pt")
-    known["noisy"] = checkpoint_of(tmp_path, "sdt_transformer", "noisy.pt", quant_noise_scalar=0.1)
     (tmp_path / "text.pt").write_text("no checkpoint")
     state = checkpoints.load_checkpoint(known["sdt"])
     state["cfg"]["model"] = {"_name": "linearized_transformer"}

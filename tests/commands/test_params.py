@@ -53,7 +53,7 @@ def outputs() -> dict[str, str]:
 def lines(outputs: dict[str, str]) -> list[list[str]]:
     """The table's cells."""
     table = outputs[""].partition("\n\n")[0]
-    return [re.split(r" {2,}", line) for line in table.splitlines()]
+    return [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
 
 
 def test_published_rows_are_there(lines: list[list[str]]) -> None:

@@ -254,59 +254,6 @@ def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys
     assert len(translated(capsys, *given, "--tokenized")) == len(LINES)
 
 
-def test_cost_of_a_lower_precision(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = [line for line in LINES if line]
-    (tmp_path / "src").write_text("".join(f"{line}\n" for line in lines[:3]), encoding="utf-8")
-    monkeypatch.setattr("sys.stdin", Stdin(lines[3:]))
-    translations = dict[str, list[str]]()
-    for precision in ((), ("--bf16",)):
-        translations["".join(precision)] = translated(capsys, model, str(tmp_path / "src"), *precision)
-    reference = tmp_path / "ref"
-    reference.write_text("".join(f"{line}\n" for line in translations[""] + ["w1", "w2"]), encoding="utf-8")
-    arguments = [model, str(tmp_path / "src"), "-", "--reference", str(reference)]
-    document = json.loads("\n".join(translated(capsys, *arguments, "--bf16", "--json")))
-    assert (document["precision"], document["sentences"]) == ("bf16", 5)
-    assert document["different_lines"] >= sum(map(str.__ne__, *translations.values()))
-    assert document["difference"] == pytest.approx(document["lower_bleu"] - document["full_bleu"])
-    monkeypatch.setattr("sys.stdin", Stdin(lines[3:]))
-    table = translated(capsys, *arguments, "--bf16", "--output", str(tmp_path / "out"))
-    assert table == []
-    printed = (tmp_path / "out").read_text(encoding="utf-8").split("\n")
-    assert [line.split()[:1] for line in printed[:4]] == [["precision"], ["fp32"], ["bf16"], ["difference"]]
-    assert printed[1].split()[1] == f"{document['full_bleu']:.2f}"
-    assert printed[5].endswith(" of 5 translations differ")
-
-
-@pytest.mark.parametrize(
-    ("text", "reference", "options", "named"),
-    [
-        ("w1\nw2\n", "w1\n", ["--int8"], "2 sentences and the reference {folder}/ref 1"),
-        ("w1\n", "w1\nw2\n", ["--bf16"], "1 sentences and the reference {folder}/ref 2"),
-        ("w1\n\n", "w1\nw2\n", ["--int8"], "{folder}/text, line 2 is empty"),
-        ("w1\nw2\n", " \nw2\n", ["--int8"], "{folder}/ref, line 1 is empty"),
-        ("", "w1\n", ["--int8"], "{folder}/text is empty"),
-        ("w1\n", "w1\n", [], "--reference"),
-        ("w1\n", "w1\n", ["--int8", "--scores"], "--scores"),
-        ("w1\n", "w1\n", ["--int8", "--json", "--nbest", "2"], "--nbest"),
-        ("w1\n", "w1\n", ["--int8", "--constraints"], "--constraints"),
-        ("w1\n", "w1\n", ["--int8", "--print-alignment"], "--print-alignment"),
-        ("w1\n", "w1\n", ["--int8", "--json", "--token-scores"], "--token-scores"),
-    ],
-)
-def test_no_comparison(
-    text: str, reference: str, options: list[str], named: str, model: str, tmp_path: Path,
-    refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """It is refused before a model is loaded."""
-    monkeypatch.setattr(LoadedTranslator, "__init__", None)
-    (tmp_path / "text").write_text(text, encoding="utf-8")
-    (tmp_path / "ref").write_text(reference, encoding="utf-8")
-    files = [tmp_path / "text", "--reference", tmp_path / "ref"]
-    assert named.format(folder=tmp_path) in refusal("translate", model, *files, *options, *SEARCH)
-
-
 def test_one_precision_on_a_cpu(
     model: str, text: str, refusal: Callable[..., str], assert_usage_error: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
@@ -325,8 +272,6 @@ def test_one_precision_on_a_cpu(
         ("{model} {folder}/none", "none"),
         ("{model} {folder}", "is a folder"),
         ("{model} - -", "stdin (-) is given 2 times"),
-        ("{model} - --int8 --reference -", "stdin (-) is given 2 times"),
-        ("{model} {text} --int8 --reference {folder}/none", "none"),
         ("{model} {text} --output {folder}/a/b", "/a"),
         ("{model} {text} --nbest 2", "--json"),
         ("{model} {text} --nbest 9 --json", "--nbest 9"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from fairseq_depthwise.evaluation.languages import (
     TESTED,
     LanguageScore,
     files_by_language,
-    read_score,
     require_comparable,
     summarize,
     why_no_bleu4,
@@ -60,7 +58,7 @@ def test_other_metrics_are_not_called_bleu(metric: str, signature: str) -> None:
 
 def test_one_metric_for_all_languages() -> None:
     mixed = scores(de=1) | scores("nc:6", "chrf", fr=2)
-    with pytest.raises(UserError, match=r"base .* sacrebleu for de and chrf for fr"):
+    with pytest.raises(UserError, match=r"base .* chrf and sacrebleu"):
         require_comparable([("base", mixed), ("deep", dict(mixed))])
 
 
@@ -74,15 +72,3 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
         files_by_language(str(tmp_path), (".hyp", ".txt", ".json"))
     with pytest.raises(UserError, match=r"\.ref"):
         files_by_language(str(tmp_path), (".ref",))
-    with pytest.raises(UserError, match="none is not a folder"):
-        files_by_language(str(tmp_path / "none"), (".ref",))
-
-
-def test_score_files(tmp_path: Path) -> None:
-    path = tmp_path / "de.json"
-    path.write_text(json.dumps({"score": 27, "metric": "chrf", "signature": "nc:6", "sentences": 3}))
-    assert read_score(str(path)) == LanguageScore(27.0, "chrf", "nc:6")
-    for text in ("", "[]", "{}", '{"score": "much", "metric": "a", "signature": "b"}', "\xff"):
-        path.write_text(text, encoding="latin-1")
-        with pytest.raises(UserError, match=str(path)):
-            read_score(str(path))

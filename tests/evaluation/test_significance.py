@@ -1,9 +1,7 @@
-"""Paired tests: equal to sacreBLEU's, of the right size, repeatable, and without traces in the environment."""
+"""Paired tests: equal to sacreBLEU's, of the right size, and repeatable."""
 
 from __future__ import annotations
 
-import logging
-import os
 import random
 
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test
+from fairseq_depthwise.evaluation.significance import TESTS, paired_test
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -57,50 +55,24 @@ def test_the_same_as_a_bootstrap_of_its_own() -> None:
 
 @pytest.mark.parametrize("test", TESTS)
 def test_equal_translations_do_not_differ(test: str) -> None:
-    for metric in ("sacrebleu", "tokenized"):
-        assert paired_test(GOOD, list(GOOD), [REFERENCE], TranslationMetric(metric), test=test, samples=9) == 1
-    detokenized = [line + "." for line in GOOD]
-    tokenized = [line + " ." for line in GOOD]
-    assert paired_test(tokenized, detokenized, [REFERENCE], TranslationMetric(), test=test, samples=9) == 1
+    assert paired_test(GOOD, list(GOOD), [REFERENCE], TranslationMetric(), test=test, samples=9) == 1
     upper = [line.upper() for line in GOOD]
     assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized-lc"), test=test, samples=9) == 1
     assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized"), test=test, samples=9) < 1
 
 
 @pytest.mark.parametrize("test", TESTS)
-def test_a_seed_repeats_the_test_and_another_does_not(test: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_repeats_the_test_and_another_does_not(test: str) -> None:
     def p_value(seed: int) -> float:
         return paired_test(GOOD, ALIKE, [REFERENCE], TranslationMetric(), test=test, samples=200, seed=seed)
 
-    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     first = p_value(1)
-    monkeypatch.setenv("SACREBLEU_SEED", "99")
+    p_value(2)
     assert p_value(1) == first
     assert len({p_value(seed) for seed in range(1, 5)}) > 1
-
-
-@pytest.mark.parametrize("before", [None, "7"])
-def test_the_environment_and_the_log_are_left_as_they_were(
-    before: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="sacrebleu")
-    if before is None:
-        monkeypatch.delenv("SACREBLEU_SEED", raising=False)
-    else:
-        monkeypatch.setenv("SACREBLEU_SEED", before)
-    paired_test(GOOD, ALIKE, [REFERENCE], TranslationMetric(), samples=5)
-    assert os.environ.get("SACREBLEU_SEED") == before
-    assert logging.getLogger("sacrebleu").level == logging.INFO
-    assert caplog.records == []
 
 
 def test_several_references() -> None:
     """With the translation itself as a reference, one of the two is perfect."""
     metric = TranslationMetric("tokenized")
     assert paired_test(BAD, GOOD, [REFERENCE, BAD], metric, samples=99) == pytest.approx(0.01)
-
-
-def test_samples_are_those_of_sacrebleu() -> None:
-    from sacrebleu.significance import PairedTest
-
-    assert {TESTS[test]: samples for test, samples in DEFAULT_SAMPLES.items()} == PairedTest._DEFAULT_SAMPLES

@@ -5,35 +5,42 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-import fairseq_compat
-from fairseq_compat import import_hook, versions
+from fairseq_compat import import_hook
 from fairseq_compat.import_hook import PatchingFinder, PatchingLoader
+from fairseq_compat.patches import PATCHES
+from fairseq_compat.patching import Overlay, Patch, replaces
+
+RunPython = Callable[..., CompletedProcess[str]]
+
+
+def later(module: Any) -> None:
+    module.order.append("later")
 
 
 @pytest.fixture
 def sample_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A module of our own that is listed as patched by ``sample_patch``, which records what it sees."""
+    """A module of our own that is patched by ``sample_patch``, which records what it sees, and then by ``later``."""
     (tmp_path / "hooked_sample.py").write_text("value = 'from the file'\nseen = list(order)\n", encoding="utf-8")
-    patch = ModuleType("fairseq_compat.patches.sample_patch")
 
-    def adjust(module: ModuleType) -> Iterator[None]:
-        module.order = ["before"]  # type: ignore[attr-defined]  # a module made here
+    def sample_patch(module: Any) -> Iterator[None]:
+        module.order = ["before"]
         yield
         module.order.append("after")
 
-    patch.adjust = adjust  # type: ignore[attr-defined]  # a module made here
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "fairseq_compat.patches.sample_patch", patch)
-    monkeypatch.setitem(import_hook.PATCHES, "hooked_sample", ("sample_patch",))
+    monkeypatch.setattr(import_hook, "PACKAGES", {*import_hook.PACKAGES, "hooked_sample"})
+    patches = [Patch(sample_patch, ("hooked_sample",), None), Patch(later, ("hooked_sample",), None)]
+    monkeypatch.setattr("fairseq_compat.patches.PATCHES", patches)
     monkeypatch.setattr(import_hook, "applied", [])
     yield "hooked_sample"
     sys.modules.pop("hooked_sample", None)
@@ -43,12 +50,8 @@ def test_patch_runs_around_the_body_of_the_module(sample_module: str) -> None:
     module: Any = importlib.import_module(sample_module)
     assert module.value == "from the file"
     assert module.seen == ["before"]
-    assert module.order == ["before", "after"]
-    assert import_hook.applied == [(sample_module, "sample_patch")]
-
-
-class FinderWithoutSearch:
-    """As some old packages leave in ``sys.meta_path``."""
+    assert module.order == ["before", "after", "later"]
+    assert import_hook.applied == [(sample_module, "sample_patch"), (sample_module, "later")]
 
 
 class AskingFinder:
@@ -59,15 +62,13 @@ class AskingFinder:
         return next((spec for finder in others if (spec := finder.find_spec(name, path, target)) is not None), None)
 
 
-@pytest.mark.parametrize("other", [FinderWithoutSearch(), AskingFinder()], ids=["no find_spec", "asks others"])
 @pytest.mark.parametrize("place", [0, 1, -1], ids=["ahead", "next", "last"])
-def test_finders_of_other_packages(sample_module: str, other: Any, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finders_that_ask_all_others(sample_module: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     finders = [finder for finder in sys.meta_path if not isinstance(finder, PatchingFinder)]
     finders.insert(0, PatchingFinder())
-    finders.insert(len(finders) if place < 0 else place, other)
-    # Python itself asks no finder that cannot answer.
+    finders.insert(len(finders) if place < 0 else place, AskingFinder())
     monkeypatch.setattr(sys, "meta_path", finders)
-    spec = finders[0 if hasattr(finders[0], "find_spec") else 1].find_spec(sample_module)
+    spec = finders[0].find_spec(sample_module)
     assert isinstance(spec.loader, PatchingLoader)
     assert not isinstance(spec.loader._loader, PatchingLoader)
 
@@ -101,67 +102,69 @@ def test_only_modules_of_fairseq_that_mention_something_are_patched() -> None:
     for name in ("json", "hydra", "torch", "fairseq_compat", "fairseq_depthwise.cli", "fairseqx"):
         assert finder.find_spec(name) is None
     for name, patched in (("fairseq.data.id_dataset", False), ("fairseq.models.fconv", True), ("fairseq.pdb", False)):
-        assert name not in import_hook.PATCHES
         spec = finder.find_spec(name, importlib.import_module(name.rpartition(".")[0]).__path__)
         assert spec is not None
         assert isinstance(spec.loader, PatchingLoader) == patched
 
 
-def test_finders_of_before_python_3_4_are_passed_over(sample_module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "meta_path", [sys.meta_path[0], object(), *sys.meta_path[1:]])
-    spec = PatchingFinder().find_spec(sample_module)
-    assert spec is not None
-    assert isinstance(spec.loader, PatchingLoader)
+def test_every_patch_says_which_fault_it_mends_and_is_for_modules_that_there_are() -> None:
+    for patch in PATCHES:
+        assert patch.fault, patch.name
+        assert all(importlib.util.find_spec(name) is not None for name in patch.modules), patch.name
+        assert bool(patch.modules) != bool(patch.mentioned), patch.name
 
 
-def test_listed_patches_have_the_last_word() -> None:
-    """They are put around those for what a module mentions, so what they replace stays replaced."""
-    from fairseq import checkpoint_utils
-    from fairseq.distributed import utils
-
-    assert checkpoint_utils.torch.load.__module__ == "fairseq_compat.patches.checkpoints.safe_loading"
-    assert utils.torch.load.__module__ == "fairseq_compat.patches.training.broadcast_of_own_objects"
-
-
-@pytest.mark.parametrize("found", ["0.10.2", "0.12.1", "1.0.0a0", None])
-def test_other_release_of_fairseq_is_left_alone(found: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    finder = PatchingFinder()
-    folder = importlib.import_module("fairseq").__path__
-    assert finder.find_spec("fairseq.checkpoint_utils", folder) is not None
-    monkeypatch.setattr(versions, "installed_version", lambda name: found)
-    finder = PatchingFinder()
-    assert finder.find_spec("fairseq.checkpoint_utils", folder) is None
-    assert finder.find_spec("hydra.conf", importlib.import_module("hydra").__path__) is not None
-
-
-def test_missing_module_stays_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(import_hook.PATCHES, "fairseq.no_such_module", ("options.numpy_aliases",))
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        importlib.import_module("fairseq.no_such_module")
-
-
-def test_second_install_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, PatchingFinder)])
-    for _ in range(2):
-        fairseq_compat.install()
-        assert [number for number, one in enumerate(sys.meta_path) if isinstance(one, PatchingFinder)] == [0]
-
-
-def test_every_listed_patch_is_there_and_every_patch_is_listed() -> None:
-    folder = Path(import_hook.__file__).parent / "patches"
-    files = {f"{path.parent.name}.{path.stem}" for path in folder.glob("*/[a-z]*.py")}
-    listed = {name for names in import_hook.PATCHES.values() for name in names} | set(import_hook.MENTIONED.values())
-    assert listed == files
-    assert all(importlib.util.find_spec(name) is not None for name in import_hook.PATCHES)
-    for name in files:
-        patch = importlib.import_module(f"fairseq_compat.patches.{name}")
-        assert inspect.isgeneratorfunction(patch.adjust)
-
-
-def test_listed_module_can_be_run_as_a_script(run_python: Callable[..., CompletedProcess[str]]) -> None:
+def test_listed_module_can_be_run_as_a_script(run_python: RunPython) -> None:
     """``python -m fairseq_cli.preprocess`` gets its code from the loader instead of importing it."""
     result = run_python(
         "import runpy, sys; sys.argv = ['x', '-h']; runpy.run_module('fairseq_cli.preprocess', run_name='__main__')"
     )
     assert result.returncode == 0, result.stderr
     assert "usage:" in result.stdout
+
+
+# What patches are made with.
+
+
+def test_replaced_names_are_the_given_ones_and_the_module_is_unchanged() -> None:
+    original = math.sqrt
+    seen = Overlay(math, sqrt=abs, new_name=1)
+    assert seen.sqrt is abs
+    assert seen.floor is math.floor
+    seen.pi = 3
+    assert math.sqrt is original
+    assert math.pi != 3
+    assert not hasattr(math, "new_name")
+    assert (seen.__name__, seen.__doc__) == ("math", math.__doc__)
+
+
+def test_a_function_is_replaced_where_it_is() -> None:
+    class Owner:
+        @classmethod
+        def made(cls, text: str) -> str:
+            return cls.__name__ + text
+
+        def called(self, text: str) -> str:
+            """Say what is said."""
+            return text
+
+    replaces(Owner, "made")(lambda original, cls, text: original(cls, text.upper()))
+    replaces(Owner, "called")(lambda original, self, text: original(self, text.upper()))
+    assert (Owner.made("a"), Owner().called("b"), Owner.called.__doc__) == ("OwnerA", "B", "Say what is said.")
+
+
+# What an interpreter that only starts pays for.
+
+
+def test_starting_python_loads_the_hook_once_and_none_of_the_packages(
+    run_python: RunPython,
+) -> None:
+    report = "import json, sys; print(json.dumps([sorted(sys.modules), [type(one).__name__ for one in sys.meta_path]]))"
+    results = [run_python(f"{code}\n{report}") for code in ("", "import fairseq_compat; fairseq_compat.install()")]
+    (loaded, finders), other = (json.loads(result.stdout) for result in results)
+    assert finders.count("PatchingFinder") == 1
+    assert {name for name in loaded if name.startswith("fairseq")} == {
+        "fairseq_compat", "fairseq_compat.errors", "fairseq_compat.import_hook"
+    }  # fmt: skip
+    assert not {"torch", "numpy", "hydra", "omegaconf", "sacrebleu"}.intersection(loaded)
+    assert other == [loaded, finders]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
 import importlib.util
 import re
@@ -12,12 +11,10 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hostile_values import HOSTILE, hostile
-from tiny_models import task_of
 
 from fairseq_compat import UserError, import_hook
 from fairseq_compat.literals import evaluate
@@ -51,7 +48,7 @@ def test_literals_are_what_python_makes_of_them(text: str) -> None:
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_code_is_refused(kind: str, witness: Path) -> None:
-    with pytest.raises(UserError, match=r"an option has the value .* which is not a literal \(.*\); ") as raised:
+    with pytest.raises(UserError, match=r"an option has the value .* which is not a literal: ") as raised:
         evaluate(hostile(kind, witness))
     assert len(str(raised.value).splitlines()) == 1
 
@@ -94,20 +91,6 @@ def test_what_is_no_text_is_a_type_error(value: Any) -> None:
         evaluate(value)
 
 
-def test_error_names_the_option() -> None:
-    from fairseq import utils
-
-    def of_namespace(args: Namespace) -> Any:
-        return utils.eval_str_list(args.cutoff, type=int)
-
-    def of_dictionary(cfg: dict[str, Any]) -> Any:
-        return utils.eval_str_list(cfg["model"]["cutoff"], type=int)
-
-    for read, options in ((of_namespace, Namespace(cutoff="x()")), (of_dictionary, {"model": {"cutoff": "x()"}})):
-        with pytest.raises(UserError, match=r"option cutoff has the value 'x\(\)', .* a call of x"):
-            read(options)
-
-
 # All of fairseq.
 
 
@@ -129,15 +112,15 @@ def test_every_module_of_fairseq_that_evaluates_is_patched() -> None:
             continue
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
-        patches = import_hook.patches_of(name, spec)
+        patches = {patch.name for patch in import_hook.patches_of(name, spec)}
         for node in ast.walk(ast.parse(source)):
             called = node.func if isinstance(node, ast.Call) else None
             assert not (isinstance(called, ast.Name) and called.id in ("exec", "compile", "__import__")), name
             if isinstance(called, ast.Name) and called.id in ("eval", "literal_eval"):
-                assert "options.literal_options" in patches, name
+                assert "literal_options" in patches, name
                 patched.add((name, "eval"))
             if isinstance(called, ast.Attribute) and ast.unparse(called) == "torch.load":
-                assert "checkpoints.weights_only" in patches, name
+                assert "weights_only" in patches, name
                 patched.add((name, "load"))
     assert len(patched) > 30
 
@@ -167,7 +150,7 @@ def test_torch_load_of_every_module_is_safe(tmp_path: Path, witness: Path) -> No
             return open, (str(witness), "w")
 
     torch.save({"payload": RunsCode()}, tmp_path / "file.pt")
-    names = [name for name, patch in import_hook.applied if patch == "checkpoints.weights_only"]
+    names = [name for name, patch in import_hook.applied if patch == "weights_only"]
     assert {"fairseq.models.speech_to_text.xm_transformer", "fairseq.data.codedataset"} <= set(names)
     for name in names:
         module: Any = sys.modules[name]
@@ -175,48 +158,6 @@ def test_torch_load_of_every_module_is_safe(tmp_path: Path, witness: Path) -> No
             with pytest.raises(UserError, match="is refused"):
                 module.torch.load(tmp_path / "file.pt", map_location="cpu")
     assert checkpoints.load is not torch.load
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_a_model_reads_its_options_as_literals(kind: str, witness: Path) -> None:
-    """One of those that the test above finds patched."""
-    from fairseq.models.fconv import FConvModel, base_architecture
-
-    sizes = {"encoder_embed_dim": 8, "decoder_embed_dim": 8, "decoder_out_embed_dim": 8, "decoder_layers": "[(8, 3)]"}
-    positions = {"max_source_positions": 32, "max_target_positions": 32}
-    for layers in ("[(8, 3)] * 3 + [(16, 3)] * 2", hostile(kind, witness)):
-        options = Namespace(**sizes, **positions, encoder_layers=layers)
-        base_architecture(options)
-        if layers.startswith("[(8"):
-            assert len(FConvModel.build_model(options, task_of()).encoder.convolutions) == 5
-        else:
-            with pytest.raises(UserError, match=r"option encoder_layers has the value .* is not a literal"):
-                FConvModel.build_model(options, task_of())
-
-
-@pytest.mark.parametrize("kind", ["import", "lambda", "f-string"])
-def test_no_optimizer_or_criterion_runs_its_options(kind: str, witness: Path) -> None:
-    from fairseq.criterions import ctc
-    from fairseq.optim import adafactor, adam, adamax, cpu_adam, fused_lamb
-
-    def configured(optimizer: Any, value: str) -> Any:
-        made = optimizer.__new__(optimizer)
-        options = dict.fromkeys(("adam_betas", "adamax_betas", "adafactor_eps", "lamb_betas"), value)
-        rest = {"lr": [0.1], "weight_decay": 0, "adam_eps": 1e-8, "adamax_eps": 1e-8, "no_bias_correction": False}
-        made.cfg = made.args = SimpleNamespace(**options, **rest)
-        return made.optimizer_config
-
-    value = hostile(kind, witness)
-    for optimizer in (
-        adam.FairseqAdam, adamax.FairseqAdamax, adafactor.FairseqAdafactor, cpu_adam.FairseqCPUAdam,
-        fused_lamb.FairseqLAMB,
-    ):  # fmt: skip
-        with pytest.raises((UserError, AttributeError)):
-            configured(optimizer, value)
-    assert configured(adam.FairseqAdam, "(0.5, 0.75)")["betas"] == (0.5, 0.75)
-    task = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1, eos=lambda: 2, bos=lambda: 0))
-    with pytest.raises(UserError, match="wer_args"):
-        ctc.CtcCriterion(ctc.CtcCriterionConfig(wer_args=value), task)
 
 
 @pytest.mark.parametrize(
@@ -260,18 +201,6 @@ def test_no_command_line_is_run(words: str, kind: str, witness: Path, capsys: py
     with pytest.raises(SystemExit):
         options.parse_args_and_arch(options.get_training_parser(), given)
     assert f"argument {given[-2]}: invalid" in capsys.readouterr().err
-
-
-def test_no_recorded_option_is_run_when_old_checkpoints_are_converted(witness: Path) -> None:
-    """The flat options of fairseq 0.10 become the nested ones of 0.12 by way of hydra's command line."""
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-
-    names = ("lr", "update_freq", "max_tokens", "adam_betas", "user_dir", "bpe", "tokenizer", "seed")
-    for name, kind in zip(names, HOSTILE, strict=False):
-        options = Namespace(arch="lstm", task="translation", optimizer="adam", criterion="cross_entropy", data="x")
-        setattr(options, name, hostile(kind, witness))
-        with contextlib.suppress(Exception):  # of hydra, most of them: what cannot be parsed
-            convert_namespace_to_omegaconf(options)
 
 
 # fairseq's own examples, as a folder of the user's.

@@ -22,17 +22,19 @@ OURS = ("sdt", "depthwise_lstm", "depthwise_lstm_two_cells", "mute_sequential")
 #: Settings of the compiler that take a minute: no trials of products, and the code between them not optimized.
 QUICK = {"freezing": True, "aot_inductor.compile_wrapper_opt_level": "O0"}
 
-#: Way -> options of ``export``, or None where it translates from the checkpoint; options of ``translate``; how far a
-#: score may be from the recorded one.
-WAYS: dict[str, tuple[list[str] | None, list[str], float]] = {
-    "eager": (None, [], 1e-3),
-    "line by line": (None, ["--batch-size", "1"], 1e-3),
-    "exported": ([], [], 1e-3),
-    "onnx": (["--format", "onnx"], [], 1e-3),
-    "onnx int8": (["--format", "onnx", "--int8"], [], 0.1),
-    "int8": (None, ["--int8"], 0.1),
-    "compiled": (None, ["--compile"], 1e-3),
+#: Way -> options of ``export``, or None where it translates from the checkpoint; options of ``translate``.
+WAYS: dict[str, tuple[list[str] | None, list[str]]] = {
+    "eager": (None, []),
+    "line by line": (None, ["--batch-size", "1"]),
+    "exported": ([], []),
+    "onnx": (["--format", "onnx"], []),
+    "onnx int8": (["--format", "onnx", "--int8"], []),
+    "int8": (None, ["--int8"]),
+    "compiled": (None, ["--compile"]),
 }
+
+#: Of translations in int8 so many are those of float32 at least, with scores that are not further off.
+SAME_IN_INT8, TOLERANCE_OF_INT8 = 0.7, 0.1
 
 
 def cases() -> list[Any]:
@@ -57,7 +59,7 @@ def test_every_way_translates_alike(
         pytest.skip("there is no C++ compiler here")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(compiled_graphs, "_SETTINGS", QUICK)
-    export, options, tolerance = WAYS[way]
+    export, options = WAYS[way]
     model, data = str(EARLIER / system / "checkpoint_last.pt"), ["--data", str(EARLIER / "data-bin")]
     if export is not None:
         assert cli.main(["export", model, str(tmp_path / "exported"), *data, *export]) == 0
@@ -70,8 +72,13 @@ def test_every_way_translates_alike(
     found = [json.loads(line) for line in captured.out.splitlines()]
     recorded = json.loads((EARLIER / system / "expected.json").read_text(encoding="utf-8"))["hypotheses"]
     expected = [line.split(" ", 1) for line in recorded]
-    assert [line["translation"] for line in found] == [text for _, text in expected]
-    assert [line["score"] for line in found] == pytest.approx([float(score) for score, _ in expected], abs=tolerance)
+    pairs = [((line["translation"], line["score"]), (text, float(score))) for line, (score, text) in zip(
+        found, expected, strict=True)]  # fmt: skip
+    same = [(one[1], other[1]) for one, other in pairs if one[0] == other[0]]
+    assert len(same) >= len(pairs) * (SAME_IN_INT8 if "int8" in way else 1)
+    assert [one for one, _ in same] == pytest.approx(
+        [other for _, other in same], abs=TOLERANCE_OF_INT8 if "int8" in way else 1e-3
+    )
 
 
 @pytest.mark.parametrize("option", ["export", "--int8"])

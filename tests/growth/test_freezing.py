@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from fairseq.trainer import Trainer
-from growing_trainer import train, trainer_of
+from growing_trainer import save, train, trainer_of
 from growth_by_hand import grow, trained
 
-from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise import cli
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.cuda.amp.autocast:FutureWarning")  # fairseq's call
@@ -36,8 +33,7 @@ def layers_of(names: set[str]) -> set[str]:
     ("what", "common", "state"),
     [
         *((what, {}, "reset") for what in FREEZES),
-        *((what, {}, "keep") for what in ("copied", "trained")),
-        ("copied", {"common__bf16": True}, "reset"),
+        ("copied", {}, "keep"),
         ("trained", {"common__bf16": True}, "keep"),
         ("copied", {"common__fp16": True}, "keep"),
         ("trained", {"common__fp16": True}, "reset"),
@@ -70,12 +66,12 @@ def test_what_changes_after_each_growth(
 def test_the_optimizer_knows_nothing_of_what_is_frozen() -> None:
     trainer = trainer_of(task__growth_freeze="copied", task__growth_stages="1:1u,2:")
     train(trainer, 2)
-    frozen = {name for name, value in trainer.get_model().named_parameters() if not value.requires_grad}
-    assert layers_of(frozen) == {"0"}
-    assert frozen == {name for name, _ in trainer.get_model().named_parameters() if name.startswith("encoder.layers.0")}
-    assert not any(value.grad is not None for name, value in trainer.get_model().named_parameters() if name in frozen)
+    parameters = dict(trainer.get_model().named_parameters())
+    frozen = {name for name, value in parameters.items() if not value.requires_grad}
+    assert frozen == {name for name in parameters if name.startswith("encoder.layers.0")}
+    assert all(parameters[name].grad is None for name in frozen)
     held = {id(value) for value in trainer.optimizer.params}
-    assert held == {id(value) for name, value in trainer.get_model().named_parameters() if name not in frozen}
+    assert held == {id(value) for name, value in parameters.items() if name not in frozen}
 
 
 def test_old_layers_are_found_between_new_ones() -> None:
@@ -88,13 +84,9 @@ def test_old_layers_are_found_between_new_ones() -> None:
 
 @pytest.mark.parametrize("sharing", ["gates", "none", "all"])
 def test_what_old_and_new_layers_share_counts_as_old(sharing: str) -> None:
-    options = {"depthwise_sharing": sharing}
-    shallow = trained("depthwise_lstm_transformer", **options)
-    names = set(shallow.state_dict())
-    deep = trained("depthwise_lstm_transformer", **options)
-    grow(deep, "depthwise_lstm_transformer", {"encoder": [0, 1, 2, 2]}, **options)
-    new = [name for name in deep.state_dict() if name not in names]
-    LastGrowth(tuple(new), "copied").freeze(deep)
+    deep = trained("depthwise_lstm_transformer", depthwise_sharing=sharing)
+    growth = grow(deep, "depthwise_lstm_transformer", {"encoder": [0, 1, 2, 2]}, depthwise_sharing=sharing)
+    LastGrowth(tuple(growth.new), "copied").freeze(deep)
     learning = {name for name, value in deep.named_parameters() if value.requires_grad and "encoder.layers" in name}
     assert layers_of(learning) == {"3"}
     assert any("gates" in name for name in learning) == (sharing == "none")
@@ -105,57 +97,18 @@ def test_what_old_and_new_layers_share_counts_as_old(sharing: str) -> None:
 # --- from one run to the next ----------------------------------------------------------------------------------------
 
 
-def save(trainer: Trainer, folder: Path, updates: int) -> Path:
-    trainer.consolidate_optimizer()
-    folder.mkdir(exist_ok=True)
-    path = folder / "checkpoint_last.pt"
-    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1, "iterations_in_epoch": updates}})
-    return path
-
-
-@pytest.mark.parametrize(
-    ("task", "grown"),
-    [
-        ({"growth_freeze": "copied"}, ["--freeze", "copied"]),
-        ({"growth_freeze": "trained", "growth_init": "random"}, ["--freeze", "trained", "--init", "random"]),
-        ({"growth_strategy": "random"}, ["--strategy", "random"]),
-        ({"growth_strategy": "random", "growth_init": "zero"}, ["--strategy", "random", "--init", "zero"]),
-        ({"growth_strategy": "stack"}, ["--strategy", "stack"]),
-    ],
-    ids=str,
-)
-def test_a_file_that_was_grown_goes_on_as_a_run_that_grew(
-    tmp_path: Path, task: dict[str, str], grown: list[str]
-) -> None:
-    changes: dict[str, Any] = {f"task__{name}": value for name, value in task.items()}
-    changes["task__growth_stages"] = "1:2u,2:"
-    whole = trainer_of(**changes)
-    train(whole, 2)
-    path = save(whole, tmp_path, 2)
-    train(whole, 2)
-    (tmp_path / "run").mkdir()
-    deep = tmp_path / "run" / "checkpoint_last.pt"
-    assert cli.main(["grow", str(path), str(deep), "--layers", "2", *grown]) == 0
-    again = trainer_of(**changes, task__save_dir=str(deep.parent))
-    again.load_checkpoint(str(deep))
-    train(again, 2)
-    expected = whole.get_model().state_dict()
-    for name, value in again.get_model().state_dict().items():
-        assert torch.equal(value, expected[name]), name
-
-
 def test_growing_from_a_trained_model_freezes_it_also_after_a_resume(tmp_path: Path) -> None:
     """The paper's Stack-12L: a trained model, fixed, with a copy of its layers on top."""
     first = trainer_of(task__growth_stages="2:")
     train(first, 1)
-    path = save(first, tmp_path / "shallow", 1)
+    path = save(first, tmp_path / "shallow.pt")
     changes = {
         "task__growth_stages": "4:", "task__growth_from": str(path), "task__growth_strategy": "stack",
         "task__growth_freeze": "trained", "optimization__max_update": 8, "model__dropout": 0.1,
     }  # fmt: skip
     trainer = trainer_of(**changes, task__save_dir=str(tmp_path / "none"))
     train(trainer, 2)
-    saved = save(trainer, tmp_path / "deep", 2)
+    saved = save(trainer, tmp_path / "deep" / "checkpoint_last.pt")
     again = trainer_of(**changes, task__save_dir=str(saved.parent))
     again.load_checkpoint(str(saved))
     for one in (trainer, again):
@@ -164,19 +117,3 @@ def test_growing_from_a_trained_model_freezes_it_also_after_a_resume(tmp_path: P
         assert not any(name.startswith("decoder.") for name in changed)
     for name, value in again.get_model().state_dict().items():
         assert torch.equal(value, trainer.get_model().state_dict()[name])
-
-
-def test_another_freezing_than_that_of_the_checkpoint(tmp_path: Path) -> None:
-    trainer = trainer_of(task__growth_stages="1:1u,2:", task__growth_freeze="copied")
-    train(trainer, 2)
-    path = save(trainer, tmp_path, 2)
-    with pytest.raises(UserError, match=rf"--growth-freeze none: {path} has grown with --growth-freeze copied"):
-        trainer_of(task__growth_stages="1:1u,2:", task__save_dir=str(tmp_path))
-    trainer_of(task__growth_stages="2:", task__save_dir=str(tmp_path), task__reset_optimizer=True)
-
-
-def test_a_checkpoint_that_has_not_grown_says_nothing(tmp_path: Path) -> None:
-    trainer = trainer_of(task__growth_freeze="copied")
-    train(trainer, 1)
-    state = checkpoints.load_checkpoint(save(trainer, tmp_path, 1))
-    assert LastGrowth.before(state) == LastGrowth()

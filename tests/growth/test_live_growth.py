@@ -13,7 +13,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
-from growing_trainer import BATCHES, PEAK, WARMUP, configured, train, trainer_of
+from growing_trainer import BATCHES, PEAK, WARMUP, configured, save, train, trainer_of
 from tiny_models import PAD
 from torch import Tensor, nn
 
@@ -219,10 +219,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(options: dict[str, str]
     whole = trainer_of(**changes)
     for update in range(1, 6):
         train(whole, 1)
-        whole.consolidate_optimizer()
-        path = tmp_path / str(update) / "checkpoint_last.pt"
-        path.parent.mkdir()
-        whole.save_checkpoint(str(path), {"train_iterator": {"epoch": 1, "iterations_in_epoch": update}})
+        save(whole, tmp_path / str(update) / "checkpoint_last.pt")
     train(whole, 1)
     for update, depth in ((1, 1), (2, 1), (3, 2), (5, 3)):
         again = trainer_of(**changes, task__save_dir=str(tmp_path / str(update)))
@@ -235,20 +232,16 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(options: dict[str, str]
         assert again.lr_scheduler.state_dict() == whole.lr_scheduler.state_dict()
 
 
-# --- what is refused ---------------------------------------------------------------------
+# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("changes", "option"),
     [
         ({"distributed_training__ddp_backend": "fully_sharded"}, "--ddp-backend fully_sharded"),
-        ({"distributed_training__pipeline_model_parallel": True}, "--pipeline-model-parallel"),
         ({"optimization__use_bmuf": True}, "--use-bmuf"),
-        ({"common__quantization_config_path": "q.yaml"}, "--quantization-config-path"),
-        ({"ema__store_ema": True, "ema__ema_seed_model": "m.pt"}, "--ema-seed-model"),
-        # Moments that no process has, and those of several optimizers.
-        ({"distributed_training__zero_sharding": "os"}, "--zero-sharding os"),
-        ({"optimizer": {"_name": "composite"}}, "--optimizer composite"),
+        ({"distributed_training__zero_sharding": "os"}, "--zero-sharding os .* keep"),
+        ({"optimizer": {"_name": "composite"}}, "--optimizer composite .* keep"),
     ],
     ids=str,
 )
@@ -256,11 +249,8 @@ def test_where_fairseq_keeps_parts_elsewhere(changes: dict[str, Any], option: st
     trainer = SimpleNamespace(cfg=configured(**changes))
     with pytest.raises(UserError, match=option):
         require_growable_trainer(trainer, keep_moments=True)
-    if option.startswith(("--zero", "--optimizer")):
+    if option.endswith("keep"):
         require_growable_trainer(trainer, keep_moments=False)
-    else:
-        with pytest.raises(UserError, match=option):
-            require_growable_trainer(trainer, keep_moments=False)
 
 
 # --- many processes --------------------------------------------------------------------------------------------------
@@ -282,7 +272,6 @@ def test_processes_that_differ_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
         gathered[1].copy_(own + changes[0])
 
     monkeypatch.setattr(torch.distributed, "all_gather", all_gather)
-    require_same_on_all_processes(trainer)
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         model.to(dtype)
         changes[0] = 0
@@ -290,5 +279,3 @@ def test_processes_that_differ_are_found(monkeypatch: pytest.MonkeyPatch) -> Non
         changes[0] = 1
         with pytest.raises(RuntimeError, match="process 1 has other parameters than process 0"):
             require_same_on_all_processes(trainer)
-    trainer.data_parallel_world_size = 1
-    require_same_on_all_processes(trainer)

@@ -210,19 +210,6 @@ def test_adam_goes_on_as_by_hand(way: str) -> None:
 
 
 @every_way
-def test_nothing_to_take_over_before_the_first_step(way: str) -> None:
-    """Nor where the state is reset: an optimizer that has not taken a step."""
-    model = shallow(way)
-    moments = moments_of(optimizer_of(way, model), model)
-    assert all(not known.state for known in moments.values())
-    names = grow_sdt(model)
-    optimizer, hand = optimizer_of(way, model), by_hand(model)
-    give_moments(optimizer, model, moments, names)
-    step(optimizer, model, hand, way, 1)
-    assert_same(optimizer, model, hand, way)
-
-
-@every_way
 def test_what_is_tied_is_known_under_all_its_names(way: str) -> None:
     model = shallow(way)
     optimizer = optimizer_of(way, model)
@@ -260,60 +247,3 @@ def test_shared_gates_have_one_state(way: str, options: dict[str, str]) -> None:
     assert_same(grown, model, hand_of_deep, way)
     step(grown, model, hand_of_deep, way, 3)
     assert_same(grown, model, hand_of_deep, way)
-
-
-def test_any_other_optimizer() -> None:
-    """State that is not of the parameter's shape, and numbers, are carried as they are."""
-
-    class Optimizer(FairseqOptimizer):
-        def __init__(self, params: list[nn.Parameter]) -> None:
-            super().__init__(None)
-            self._optimizer = torch.optim.SGD(params, lr=RATE)
-
-    model = shallow("fp32")
-    optimizer = Optimizer(list(model.parameters()))
-    for number, parameter in enumerate(model.parameters()):
-        optimizer.optimizer.state[parameter] = {
-            "momentum_buffer": torch.full_like(parameter, number),
-            "rows": torch.full((*parameter.shape[:1], 1, 1), float(number)),
-            "step": torch.tensor(float(number)),
-            "count": number,
-        }
-    moments = moments_of(optimizer, model)
-    names = grow_sdt(model)
-    grown = Optimizer(list(model.parameters()))
-    give_moments(grown, model, moments, names)
-    after = moments_of(grown, model)
-    for name, source in names.items():
-        if source is None:
-            assert not after[name].state
-            continue
-        known, expected = after[name].state, moments[source].state
-        assert known["count"] == expected["count"]
-        for key in ("momentum_buffer", "rows", "step"):
-            assert torch.equal(known[key], expected[key])
-    for key in ("momentum_buffer", "rows", "step"):
-        memory = [state[key].data_ptr() for state in grown.optimizer.state.values() if state]
-        assert len(set(memory)) == len(memory)
-
-
-@every_way
-def test_a_state_that_was_carried_is_saved_and_loaded(way: str) -> None:
-    """What a checkpoint after growth holds brings the same optimizer back."""
-    model = shallow(way)
-    optimizer, hand = optimizer_of(way, model), by_hand(model)
-    step(optimizer, model, hand, way, 1)
-    moments = moments_of(optimizer, model)
-    names = grow_sdt(model)
-    grown, hand = optimizer_of(way, model), grow_by_hand(hand, model)
-    give_moments(grown, model, moments, names)
-    step(grown, model, hand, way, 2)
-    saved, values = copy.deepcopy(grown.state_dict()), copy.deepcopy(model.state_dict())
-    other = build_tiny("sdt_transformer", **(SDT | {"encoder_layers": 4})).to(WAYS[way][0])
-    other.load_state_dict(values)
-    loaded = optimizer_of(way, other)
-    loaded.load_state_dict(saved)
-    expected, found = moments_of(grown, model), moments_of(loaded, other)
-    for name, known in expected.items():
-        for key, value in known.state.items():
-            assert torch.equal(torch.as_tensor(value), torch.as_tensor(found[name].state[key])), (name, key)

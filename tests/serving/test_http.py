@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, Transl
 pytestmark = pytest.mark.slow
 
 LIMITS = Limits(max_body=2000, max_lines=5, max_chars=40, queue_lines=6, most_nbest=3)
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -71,28 +74,15 @@ def test_a_stream_has_a_line_as_soon_as_it_is_translated(slow: FakeTranslator) -
     with served(slow, batch_lines=2) as client:
         connection = client.connect()
         connection.request(
-            "POST", "/translate", json.dumps({"lines": ["ab", "cd", "ef"], "stream": True}),
+            "POST", "/translate", json.dumps({"lines": ["ab", "cd", "poison"], "stream": True}),
             {"Content-Type": "application/json"},
         )  # fmt: skip
         answer = connection.getresponse()
         assert answer.getheader("content-type") == "application/x-ndjson"
-        first = [json.loads(answer.readline()) for _ in range(2)]
+        assert [json.loads(answer.readline())["text"] for _ in range(2)] == ["ba", "dc"]
         slow.go.set()
-        assert [found["text"] for found in first] == ["ba", "dc"]
-        assert json.loads(answer.read()) == {"text": "fe", "score": -1.5}
+        assert list(json.loads(answer.read())) == ["error"]
         connection.close()
-
-
-def test_a_stream_that_fails_ends_with_an_error(slow: FakeTranslator) -> None:
-    slow.go.set()
-    with served(slow, batch_lines=2) as client:
-        status, text, _ = client.translate("ab", "cd", "poison", stream=True)
-        assert status == 200
-        assert [list(json.loads(line)) for line in text.splitlines()] == [
-            ["text", "score"],
-            ["text", "score"],
-            ["error"],
-        ]
         assert client.translate("poison", stream=True)[0] == 500
 
 
@@ -106,62 +96,61 @@ def test_health_metrics_and_description(client: Client) -> None:
     assert (after[0] - before[0], after[1] - before[1]) == (3, 1)
     assert client.metric('request_seconds_bucket{le="+Inf"}') == client.metric("request_seconds_count")
     assert client.metric("lines_total") >= 2
-    status, document, _ = client.send(method="GET", path="/openapi.json")
+    assert client.metric("queue_lines_limit") == LIMITS.queue_lines
+    _, document, _ = client.send(method="GET", path="/openapi.json")
     assert document["openapi"].startswith("3.1")
-    schemas = document["components"]["schemas"]
-    assert schemas["TranslateRequest"]["properties"]["lines"]["maxItems"] == LIMITS.max_lines
-    references = set(json.dumps(document).split('"#/components/schemas/')[1:])
-    assert {reference.split('"')[0] for reference in references} <= set(schemas)
+    request = document["components"]["schemas"]["TranslateRequest"]
+    assert request["properties"]["lines"]["maxItems"] == LIMITS.max_lines
+    assert request["properties"]["alignment"]["const"] is False
+    assert set(document["paths"]["/translate"]["post"]["responses"]) == {"200", "4XX", "5XX"}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+def test_page_in_a_browser(client: Client, tmp_path: Path) -> None:
+    """Its script runs under its own policy and asks the server how many translations there are."""
+    picture = tmp_path / "page.png"
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+               "--virtual-time-budget=5000", f"--screenshot={picture}", "--dump-dom"]  # fmt: skip
+    shown = subprocess.run(
+        [*command, f"http://127.0.0.1:{client.port}/"], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert re.search(r'<select[^>]*id="nbest".*?(<option.*?){3}</select>', shown.stdout, re.DOTALL)
+    assert picture.stat().st_size > 5000
 
 
 # What is refused.
 
 WRONG: dict[str, tuple[bytes, int, str]] = {
-    "empty": (b"", 400, "empty"),
-    "blank": (b" \n", 400, "empty"),
-    "not UTF-8": (b'{"lines": ["\xff"]}', 400, "UTF-8 at byte 12"),
-    "not JSON": (b"{lines: 1}", 400, "JSON"),
+    "empty": (b"", 400, "body"),
+    "not UTF-8": (b'{"lines": ["\xff"]}', 400, "body"),
     "half": (b'{"lines": ["a"', 400, "JSON"),
-    "NaN": (b'{"lines": ["a"], "nbest": NaN}', 400, "NaN"),
-    "infinity": (b'{"lines": ["a"], "nbest": 1e999}', 400, "nbest is inf"),
-    "nested": (b"[" * 1900, 400, "nest|JSON"),
-    "a list": (b'["a"]', 400, "a list of 1"),
-    "a number": (b"17", 400, "17"),
-    "no lines": (b'{"nbest": 1}', 400, "lines is missing"),
-    "lines is a string": (b'{"lines": "abc"}', 400, 'lines is "abc"'),
-    "lines is null": (b'{"lines": null}', 400, "lines is null"),
-    "lines is empty": (b'{"lines": []}', 400, "lines is empty"),
-    "a line is a number": (b'{"lines": ["a", 7]}', 400, r"lines\[1\] is 7"),
-    "a line is an object": (b'{"lines": [{}]}', 400, r"lines\[0\] is an object"),
-    "a surrogate": (b'{"lines": ["a\\ud800"]}', 400, r"lines\[0\] .*ud800"),
-    "a line break": (b'{"lines": ["a\\nb"]}', 400, r"lines\[0\] .* character 1"),
-    "too many lines": (json.dumps({"lines": ["a"] * 6}).encode(), 413, "6 lines; at most 5"),
-    "too many characters": (json.dumps({"lines": ["a" * 41]}).encode(), 413, r"lines\[0\] has 41 .* 40"),
-    "too many bytes": (b" " * 2001, 413, "2,000 bytes"),
-    "far too many bytes": (b" " * 500_000, 413, "2,000 bytes"),
-    "unknown key": (b'{"lines": ["a"], "beam": 5}', 400, '"beam"'),
-    "nbest 0": (b'{"lines": ["a"], "nbest": 0}', 400, "nbest is 0.* 1 to 3"),
-    "nbest 4": (b'{"lines": ["a"], "nbest": 4}', 400, "nbest is 4.* 1 to 3"),
-    "nbest true": (b'{"lines": ["a"], "nbest": true}', 400, "nbest is true"),
-    "nbest huge": (b'{"lines": ["a"], "nbest": 1' + b"0" * 400 + b"}", 400, "nbest is 1000"),
-    "stream": (b'{"lines": ["a"], "stream": "yes"}', 400, 'stream is "yes"'),
-    "language": (b'{"lines": ["a"], "target_lang": "zz"}', 400, "target_lang zz .* tgt, xx"),
-    "language is a number": (b'{"lines": ["a"], "source_lang": 3}', 400, "source_lang is 3"),
-    "language is long": (b'{"lines": ["a"], "source_lang": "' + b"s" * 99 + b'"}', 400, "source_lang is"),
-    "alignment": (b'{"lines": ["a"], "alignment": true}', 400, "alignment is true"),
-    "token scores": (b'{"lines": ["a"], "token_scores": true}', 400, "token_scores is true"),
+    "nested": (b"[" * 1900, 400, ""),
+    "a list": (b'["a"]', 400, "body"),
+    "no lines": (b'{"nbest": 1}', 400, "lines"),
+    "lines is a string": (b'{"lines": "abc"}', 400, "lines"),
+    "lines is empty": (b'{"lines": []}', 400, "lines"),
+    "a line is a number": (b'{"lines": ["a", 7]}', 400, r"lines.*1"),
+    "a surrogate": (b'{"lines": ["a\\ud800"]}', 400, "lines"),
+    "a line break": (b'{"lines": ["a\\nb"]}', 400, "lines"),
+    "too many lines": (json.dumps({"lines": ["a"] * 6}).encode(), 413, "lines.* 5 "),
+    "too many characters": (json.dumps({"lines": ["a" * 41]}).encode(), 413, "lines.* 40 "),
+    "unknown key": (b'{"lines": ["a"], "\\ud800": 5}', 400, ""),
+    "nbest 4": (b'{"lines": ["a"], "nbest": 4}', 400, "nbest.* 3"),
+    "nbest true": (b'{"lines": ["a"], "nbest": true}', 400, "nbest"),
+    "nbest NaN": (b'{"lines": ["a"], "nbest": NaN}', 400, "nbest"),
+    "stream": (b'{"lines": ["a"], "stream": "yes"}', 400, "stream"),
+    "language": (b'{"lines": ["a"], "target_lang": "zz"}', 400, "target_lang zz"),
+    "alignment": (b'{"lines": ["a"], "alignment": true}', 400, "alignment"),
     "fails": (b'{"lines": ["poison"]}', 500, "log"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_bodies_are_refused_with_a_sentence(case: str, client: Client) -> None:
+def test_wrong_bodies(case: str, client: Client) -> None:
     body, expected, pattern = WRONG[case]
     status, document, _ = client.send(body)
-    assert status == expected
-    assert list(document) == ["error"]
+    assert (status, list(document)) == (expected, ["error"])
     assert re.search(pattern, document["error"]), document
-    assert "Traceback" not in document["error"]
     assert "secret" not in document["error"]
     assert lives(client)
 
@@ -170,33 +159,29 @@ def test_wrong_bodies_are_refused_with_a_sentence(case: str, client: Client) -> 
     ("method", "path", "headers", "expected"),
     [
         ("GET", "/translate", {}, 405),
-        ("PUT", "/translate", {}, 405),
-        ("POST", "/health", {}, 405),
         ("OPTIONS", "/translate", {"Origin": "http://elsewhere.example"}, 405),
         ("GET", "/translate/", {}, 404),
-        ("GET", "/%2e%2e/setup.py", {}, 404),
-        ("POST", "/translate", {"Content_Type": "text/plain"}, 415),
-        ("POST", "/translate", {"Content_Type": "application/json; charset=latin-1"}, 415),
+        ("POST", "/translate", {"Content_Type": "text/plain"}, 400),
         ("POST", "/translate", {"Host": "elsewhere.example"}, 400),
         ("GET", "/", {"Host": "127.0.0.1.elsewhere.example:80"}, 400),
+        ("GET", "/health", {"Host": "LOCALHOST:80"}, 200),
+        ("GET", "/health", {"Host": "[::1]:80"}, 200),
         ("POST", "/explain", {}, 501),
     ],
 )
-def test_wrong_methods_paths_and_headers(
+def test_methods_paths_and_headers(
     method: str, path: str, headers: dict[str, str], expected: int, client: Client
 ) -> None:
-    status, document, given = client.send(b'{"line": "a"}', method=method, path=path, **headers)
-    assert (status, list(document)) == (expected, ["error"])
+    status, _, given = client.send(b'{"line": "a"}', method=method, path=path, **headers)
+    assert status == expected
     assert "access-control-allow-origin" not in given
     assert given["x-content-type-options"] == "nosniff"
+
+
+def test_too_many_bytes(client: Client) -> None:
+    for size in (2001, 500_000):
+        assert client.send(b" " * size)[0] == 413
     assert lives(client)
-
-
-def test_hosts(client: Client) -> None:
-    for host in ("localhost", "LOCALHOST:80", "127.0.0.1", "[::1]:80"):
-        assert client.send(method="GET", path="/health", Host=host)[0] == 200
-    with served(FakeTranslator(), hosts=None) as other:
-        assert other.send(method="GET", path="/health", Host="elsewhere.example")[0] == 200
 
 
 def test_random_bodies(client: Client) -> None:
@@ -208,32 +193,19 @@ def test_random_bodies(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (b"\x00\xff\r\n\r\n", 400),
-        (b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400),
-        (
-            b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-            400,
-        ),
-        (b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n", 431),
-        (b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{", None),
-    ],
-)
-def test_what_is_no_http_is_answered_and_ends_the_connection(sent: bytes, status: int | None, client: Client) -> None:
-    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection:
+    "sent",
+    [b"\x00\xff\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+     b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"],
+    ids=["bytes", "long header", "half a body"],
+)  # fmt: skip
+def test_what_is_no_request_harms_nobody(sent: bytes, client: Client) -> None:
+    with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection, suppress(OSError):
         connection.sendall(sent)
-        if status is not None:  # else the client leaves
-            answer = b"".join(iter(partial(connection.recv, 65536), b""))
-            assert answer.startswith(b"HTTP/1.1 %d " % status)
-            assert list(json.loads(answer.partition(b"\r\n\r\n")[2])) == ["error"]
     assert lives(client)
 
 
-def test_connections_without_a_request_make_room_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_without_a_request_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 8)
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
     with served(FakeTranslator()) as client, ExitStack() as opened:
         halves = []
         for _ in range(30):
@@ -242,39 +214,64 @@ def test_connections_without_a_request_make_room_and_end(monkeypatch: pytest.Mon
                 half.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-")
             halves.append(half)
         assert lives(client)
-        for half in halves:
+        for half in halves[:20]:
             with suppress(ConnectionError):
                 assert half.recv(1) == b""
 
 
-def test_a_failure_is_logged_once_a_while(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(connections, "BETWEEN_RECORDS", 0.3)
-    with served(FakeTranslator()) as client:
-        end, requests = monotonic() + 0.7, 0
-        while monotonic() < end or requests < 20:
-            with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as connection:
-                connection.sendall(b"\x00\r\n\r\n")
-                connection.recv(9)
-            requests += 1
-        seconds = monotonic() - end + 0.7
-    assert 1 <= len(caplog.records) <= 1 + seconds / 0.3
-
-
 # The queue.
+
+
+def submitted(client: Client, pool: ThreadPoolExecutor, waiting: int, *lines: str, **keys: Any) -> Future[Any]:
+    """Send lines, and return once so many are waiting."""
+    answer = pool.submit(client.translate, *lines, **keys)
+    client.wait_for(lambda: client.metric("queue_lines") == waiting)
+    return answer
+
+
+def texts(answer: Future[Any]) -> list[str]:
+    return [found["text"] for found in answer.result(PATIENCE)[1]["translations"]]
+
+
+def test_what_waits_is_searched_together_and_a_short_request_before_the_rest_of_a_long_one(
+    slow: FakeTranslator,
+) -> None:
+    with served(slow, batch_lines=4) as client, ThreadPoolExecutor(9) as pool:
+        first = pool.submit(client.translate, "a")
+        assert slow.begun.acquire(timeout=PATIENCE)
+        long = submitted(client, pool, 10, *"0123456789")
+        other = submitted(client, pool, 11, "ab", target_lang="xx")
+        slow.go.set()
+        slow.go.clear()
+        assert slow.begun.acquire(timeout=PATIENCE)
+        short = submitted(client, pool, 9, "cd", "ef")
+        slow.go.set()
+        assert (texts(first), texts(long), texts(other), texts(short)) == (
+            ["a"], list("0123456789"), ["ba"], ["dc", "fe"]
+        )  # fmt: skip
+    assert slow.searches == [("a",), tuple("0123"), ("ab",), ("cd", "ef", "4", "5"), tuple("6789")]
+
+
+def test_lines_wait_for_others_and_one_that_fails_fails_its_own_request_only() -> None:
+    translator = FakeTranslator()
+    with served(translator, batch_lines=3, wait=PATIENCE) as client, ThreadPoolExecutor(3) as pool:
+        good = submitted(client, pool, 1, "ab")
+        bad = submitted(client, pool, 2, "poison")
+        last = pool.submit(client.translate, "cd")
+        assert (texts(good), bad.result(PATIENCE)[0], texts(last)) == (["ba"], 500, ["dc"])
+    assert translator.searches == [("ab", "poison", "cd"), ("ab",), ("poison",), ("cd",)]
 
 
 def test_a_full_queue_is_503_and_then_goes_on(slow: FakeTranslator) -> None:
     with served(slow, LIMITS) as client, ThreadPoolExecutor(2) as pool:
         first = pool.submit(client.translate, "a")
         assert slow.begun.acquire(timeout=PATIENCE)
-        second = pool.submit(client.translate, *"bcdef")
-        client.wait_for(lambda: client.metric("queue_lines") == 5)
+        second = submitted(client, pool, 5, *"bcdef")
         status, document, headers = client.translate("g", "h")
-        assert status == 503
+        assert (status, list(document)) == (503, ["error"])
         assert int(headers["retry-after"]) >= 1
-        assert "5 are waiting; at most 6" in document["error"]
         slow.go.set()
-        assert (first.result(PATIENCE)[0], second.result(PATIENCE)[0]) == (200, 200)
+        assert (texts(first), texts(second)) == (["a"], list("bcdef"))
         assert lives(client)
 
 
@@ -296,22 +293,19 @@ def test_lines_of_a_client_that_left_are_not_searched(stream: bool, slow: FakeTr
     assert slow.searches == [("a",), ("abc",)]
 
 
-def test_a_request_that_takes_too_long_is_504(slow: FakeTranslator) -> None:
-    with served(slow, Limits(timeout=0.2)) as client:
-        status, document, _ = client.translate("a")
-        assert status == 504
-        assert "0.2 s" in document["error"]
-        slow.go.set()
-        client.wait_for(lambda: lives(client))
-
-
-def test_a_stream_has_the_time_for_each_of_its_parts(slow: FakeTranslator) -> None:
+def test_a_request_has_its_time_and_a_stream_for_each_part(slow: FakeTranslator) -> None:
     slow.pause = 0.25
     slow.go.set()
     with served(slow, Limits(timeout=0.6), batch_lines=1) as client:
-        assert client.translate(*"abcd")[0] == 504
+        status, document, _ = client.translate(*"abcd")
+        assert (status, list(document)) == (504, ["error"])
+        client.wait_for(lambda: client.metric("queue_lines") == 0)
         status, text, _ = client.translate(*"abcd", stream=True)
         assert (status, [json.loads(line)["text"] for line in text.splitlines()]) == (200, list("abcd"))
+        with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as half:
+            half.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                         b"Content-Length: 99\r\n\r\n{")  # fmt: skip
+            assert half.recv(99).startswith(b"HTTP/1.1 504 ")
 
 
 def test_a_stream_that_is_not_read_is_ended() -> None:
@@ -327,14 +321,12 @@ def test_a_stream_that_is_not_read_is_ended() -> None:
 
 
 def test_a_server_that_is_to_end_finishes_what_it_has_begun(slow: FakeTranslator) -> None:
-    answers: list[Any] = []
-    with served(slow) as client:
-        thread = threading.Thread(target=lambda: answers.append(client.translate("ab")))
-        thread.start()
-        assert slow.begun.acquire(timeout=PATIENCE)
-        threading.Timer(0.3, slow.go.set).start()
-    thread.join(PATIENCE)
-    assert [(status, document["translations"][0]["text"]) for status, document, _ in answers] == [(200, "ba")]
+    with ThreadPoolExecutor(1) as pool:
+        with served(slow) as client:
+            answer = pool.submit(client.translate, "ab")
+            assert slow.begun.acquire(timeout=PATIENCE)
+            threading.Timer(0.3, slow.go.set).start()
+        assert texts(answer) == ["ba"]
 
 
 # A real model.
@@ -386,19 +378,15 @@ def test_explanations(kind: str, part: str | None, data: str, tmp_path: Path) ->
             assert document["units"] == [pytest.approx(layer, abs=1e-3) for layer in coefficients]
         if part == "gates":
             assert all(0 < gates["forget"] < 1 for side in ("encoder", "decoder") for gates in document["gates"][side])
-        for wrong, name in ((b'{"line": " "}', "line"), (b'{"line": "w1", "rank": 3}', "rank"), (b"{}", "line")):
-            status, document, _ = client.send(wrong, path="/explain")
-            assert (status, document["error"].split()[0]) == (400, name)
+        for wrong in (b'{"line": " "}', b'{"line": "w1", "rank": 3}', b"{}"):
+            assert client.send(wrong, path="/explain")[0] == 400
 
 
 def test_languages_of_a_request(tmp_path: Path) -> None:
     path, data = multilingual_checkpoint(tmp_path, "--encoder-langtok", "tgt"), multilingual_data(tmp_path / "bin")
     options = TranslatorOptions(beam=BeamOptions(3, 0.6, 10), nbest=3)
     translator = LoadedTranslator(path, data=data, source_lang="en", target_lang="l0", options=options)
-    with (
-        served(translator, explain=partial(explain, translator)) as client,
-        ThreadPoolExecutor(8) as pool,
-    ):
+    with served(translator, explain=partial(explain, translator)) as client, ThreadPoolExecutor(8) as pool:
         asked = [*3 * ["l0", "l1"], None]
         answers = list(pool.map(lambda language: client.translate("w1 w2 w3", target_lang=language), asked))
         for language, (status, document, _) in zip(asked, answers, strict=True):
@@ -408,9 +396,4 @@ def test_languages_of_a_request(tmp_path: Path) -> None:
         assert answers[0][1] != answers[1][1]
         body = {"line": "w1", "target_lang": "l1"}
         assert client.send(json.dumps(body).encode(), path="/explain")[1]["source"] == ["__l1__", "w1", "</s>"]
-        body["target_lang"] = "zz"
-        for status, document, _ in (
-            client.translate("w1", target_lang="zz"), client.send(json.dumps(body).encode(), path="/explain")
-        ):  # fmt: skip
-            assert status == 400
-            assert document["error"].startswith("target_lang zz ")
+        assert client.translate("w1", target_lang="zz")[0] == 400

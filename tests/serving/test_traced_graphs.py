@@ -20,7 +20,6 @@ pytestmark = pytest.mark.slow
 TRACED: dict[str, dict[str, Any]] = {
     "depth-wise": {
         "decoder_merge": "two-cells",
-        "depthwise_kernel": "compile",
         "depthwise_gate_norm": "joint",
         "depthwise_attention_skip": True,
         "decoder_learned_pos": True,
@@ -31,7 +30,6 @@ TRACED: dict[str, dict[str, Any]] = {
         "name": "mute_transformer",
         "unit_sequential": True,
         "permutation_at_inference": "hard",
-        "adaptive_softmax_cutoff": "5,8",
         "encoder_layers": 1,
         "decoder_layers": 1,
     },

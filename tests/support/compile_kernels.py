@@ -45,24 +45,25 @@ def starts(number: int, turn: int) -> list[tuple[Any, tuple[Any, ...], int, dict
 
     triton_gate_update.start_programs = triton_norm_activation.start_programs = record
     rows, result_width = 3, hidden_width // 2 if activation == "glu" else hidden_width
-    projected, hidden = torch.zeros(rows, 3 * width + hidden_width, dtype=dtype), torch.zeros(rows, width, dtype=dtype)
-    norm, gate_norm = torch.zeros(hidden_width, dtype=state), torch.zeros(3, width, dtype=state)
-    cell = torch.zeros(rows, width, dtype=state)
+
+    def leaf(*size: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(size, dtype=dtype, requires_grad=True)
+
     options: dict[str, Any] = {"scale": 1.1, "eps": 1e-6}
-    options["keep"] = torch.ones(rows, result_width, dtype=torch.bool) if dropout else None
-    arguments = (projected, 3 * width, norm, norm)
-    activated = triton_norm_activation.norm_activation(*arguments, activation=activation, **options)
-    triton_norm_activation.norm_activation_backward(
-        activated, *arguments, activation=activation, **options, grad_projected=projected.clone()
+    keep = torch.ones(rows, result_width, dtype=torch.bool) if dropout else None
+    norm, gate_norm = leaf(hidden_width, dtype=state), leaf(3, width, dtype=state)
+    projected, hidden = leaf(rows, hidden_width, dtype=dtype), leaf(rows, width, dtype=dtype)
+    activated = triton_norm_activation.norm_activation(
+        projected, norm, norm, activation=activation, keep=keep, **options
     )
-    options["keep"] = torch.ones(rows, width, dtype=torch.bool) if dropout else None
-    options |= {"joint": dropout, "skipped": cell if dropout else None}
-    arguments = (projected, gate_norm, gate_norm, hidden, cell)
-    triton_gate_update.gate_update(*arguments, **options)
+    activated.sum().backward()
+    keep = torch.ones(rows, width, dtype=torch.bool) if dropout else None
+    cell, gates = leaf(rows, width, dtype=state), leaf(rows, 3 * width, dtype=dtype)
+    output, above = triton_gate_update.gate_update(
+        gates, gate_norm, gate_norm, hidden, cell, cell if dropout else None, keep=keep, joint=dropout, **options
+    )
     # The top layer's cell state has no gradient.
-    triton_gate_update.gate_update_backward(
-        cell, cell if dropout else None, *arguments, **options, grad_projected=projected.clone()
-    )
+    (output.sum() + above.sum() if dropout else output.sum()).backward()
     return recorded
 
 

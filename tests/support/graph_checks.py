@@ -21,8 +21,6 @@ ALL_VARIANTS: dict[str, dict[str, Any]] = {
     **MUTE_VARIANTS,
     "learned positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
     "no positions": {"no_token_positional_embeddings": True, "no_scale_embedding": True, "max_relative_positions": 2},
-    "product quantization noise": {"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 4},
-    "adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
 }
 
 

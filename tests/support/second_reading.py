@@ -164,15 +164,6 @@ def read_features(model: nn.Module, source: Tensor, target: Tensor, options: dic
     return read_norm(decoder.connection.final_norm, output)
 
 
-def read_log_probabilities(model: nn.Module, features: Tensor, options: dict[str, Any]) -> Tensor:
-    """T x C to T x V, for an adaptive softmax cluster by cluster."""
-    cutoffs = [int(one) for one in options.get("adaptive_softmax_cutoff", "").split(",") if one]
-    if not cutoffs:
-        return F.linear(features, model.decoder.output_projection.weight).log_softmax(-1)
-    softmax = model.decoder.adaptive_softmax
-    head = F.linear(features, softmax.head.weight).log_softmax(-1)
-    parts = [head[:, : cutoffs[0]]]
-    for number, (narrow, _, out) in enumerate(softmax.tail):
-        inside = F.linear(F.linear(features, narrow.weight), out.weight).log_softmax(-1)
-        parts.append(head[:, cutoffs[0] + number, None] + inside)
-    return torch.cat(parts, -1)
+def read_log_probabilities(model: nn.Module, features: Tensor) -> Tensor:
+    """T x C to T x V."""
+    return F.linear(features, model.decoder.output_projection.weight).log_softmax(-1)

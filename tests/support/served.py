@@ -128,7 +128,7 @@ def served(
     translator: Any,
     limits: Limits | None = None,
     *,
-    hosts: frozenset[str] | None = LOCAL_HOSTS,
+    hosts: Sequence[str] = LOCAL_HOSTS,
     **others: Any,
 ) -> Iterator[Client]:
     """Serve on a free port, until the end of the block."""
@@ -142,6 +142,4 @@ def served(
         finally:
             server.should_exit = True
             thread.join(PATIENCE)
-            service.batcher.close(PATIENCE)
     assert not thread.is_alive()
-    assert not service.batcher.alive

@@ -91,7 +91,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "max_relative_positions": 1,
         "relative_position_terms": "key-value",
     },
-    "adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
 }
 
 #: Variants of ``sdt_transformer``, with their family's name for :func:`build_tiny`.
@@ -106,7 +105,6 @@ SDT_VARIANTS: dict[str, dict[str, Any]] = {
         "sdt, absolute": {"max_relative_positions": 0},
         "sdt, relative keys and values": {"relative_position_terms": "key-value"},
         "sdt, gelu, one table": {"activation_fn": "gelu", "share_all_embeddings": True},
-        "sdt, adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
         **{
             f"sdt, {name}": {"encoder_block_size": 0, "encoder_connection": name, "decoder_connection": name}
             for name in ("average", "attention", "hyper", "value-residual")
@@ -142,7 +140,6 @@ MUTE_VARIANTS: dict[str, dict[str, Any]] = {
         "mute, absolute": {"max_relative_positions": 0},
         "mute, relative keys": {"relative_position_terms": "key"},
         "mute, gelu, one table": {"activation_fn": "gelu", "share_all_embeddings": True},
-        "mute, adaptive softmax": {"adaptive_softmax_cutoff": "5,8"},
     }.items()
 }
 

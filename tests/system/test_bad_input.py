@@ -11,10 +11,11 @@ from subprocess import CompletedProcess
 
 import pytest
 import torch
+from filelock import FileLock
 
 import fairseq_depthwise
 from fairseq_compat import checkpoints
-from fairseq_compat.folder_lock import locked_folder
+from fairseq_compat.patches.training import LOCK
 
 RunCommand = Callable[..., CompletedProcess[str]]
 
@@ -36,7 +37,6 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("fairseq-depthwise train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere"),
         ("fairseq-train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere"),
         ("fairseq-depthwise generate {data} --path {folder}/nowhere.pt", "{folder}/nowhere.pt"),
-        ("fairseq-generate {data} --path {trained} --cpu", "--user-dir"),
         ("OURS --dropout 1.5", "--dropout 1.5"),
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
     ],
@@ -95,10 +95,9 @@ def test_folder_of_another_training(
     command: list[object], refusal: Callable[..., str], training: list[object], tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
-    with locked_folder(str(tmp_path / "run"), "--save-dir"):
-        before = os.listdir(tmp_path / "run")
+    with FileLock(tmp_path / "run" / LOCK):
         sentence = refusal(*command, *training[2:])
-        assert os.listdir(tmp_path / "run") == before
+        assert os.listdir(tmp_path / "run") == [LOCK]
     assert f"--save-dir {tmp_path}/run" in sentence
 
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import fairseq_depthwise
-from fairseq_compat import checkpoints
-from fairseq_compat.patches.checkpoints import belonging
+from fairseq_compat import belonging, checkpoints
 
 RunCommand = Callable[..., CompletedProcess[str]]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from fairseq.tasks.translation import TranslationTask
-from growing_trainer import PEAK, WARMUP, train, trainer_of
+from growing_trainer import PEAK, WARMUP, save, train, trainer_of
 
 from fairseq_compat import UserError
 
@@ -35,52 +34,26 @@ def test_training_ends_with_the_last_stage(stages: str, given: dict[str, int], l
     assert (optimization.max_update, optimization.max_epoch) == limits
 
 
-def test_training_that_would_not_end() -> None:
-    with pytest.raises(UserError, match="the last stage has no end; give it a length, or --max-epoch, --max-update"):
-        trainer_of(task__growth_stages="1:2,2:", optimization__max_update=0)
-
-
-def test_stages_that_are_not_reached(caplog: pytest.LogCaptureFixture) -> None:
-    trainer_of(task__growth_stages="1:4u,2:4u,3:", optimization__max_update=8)
-    assert "training ends with 2 layers: --max-update 8 is over before the later stages" in caplog.text
-    caplog.clear()
-    trainer_of(task__growth_stages="1:4u,2:4u,3:", optimization__max_update=9)
-    assert "training ends with" not in caplog.text
-
-
-def test_the_stages_set_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of(task__growth_stages="1:1@50x2,2:2@70x3,3:", optimization__max_epoch=9, common__fp16=False)
-    assert list(trainer.cfg.optimization.update_freq) == [2, 3, 3, 1]
-    given = []
-    monkeypatch.setattr(
-        TranslationTask, "get_batch_iterator", lambda self, dataset, **options: given.append(options["max_tokens"])
-    )
-    trainer.task.datasets = {"train": (dataset := object()), "valid": (other := object())}
-    for epoch in range(1, 6):
-        trainer.task.get_batch_iterator(dataset, max_tokens=99, epoch=epoch)
-    trainer.task.get_batch_iterator(other, max_tokens=99, epoch=1)
-    assert given == [50, 70, 70, 99, 99, 99]
-
-
 # --- what can grow ---------------------------------------------------------------------------------------------------
 
 
-def refusal(build: Callable[[], object]) -> str:
-    with pytest.raises(UserError) as error:
-        build()
-    return str(error.value)
-
-
-def test_models_that_cannot_grow() -> None:
-    assert refusal(lambda: trainer_of(task__growth_stages="")).startswith("--task translation_layer_growth needs")
-    assert refusal(lambda: trainer_of(model___name="transformer")).startswith("--arch transformer cannot be grown")
-    assert refusal(lambda: trainer_of(model__encoder_layers=4)).startswith(
-        "--encoder-layers 4 contradicts --growth-stages 1:2u,2:2u,3:, which decides the depth"
-    )
-    scaled = {"model__norm_scaling": True, "task__growth_init": "zero", "task__growth_stages": "2:2u,4:2u,6:"}
-    trainer_of(**scaled)
-    assert "--norm-scaling" in refusal(lambda: trainer_of(**scaled, task__growth_strategy="middle"))
-    assert refusal(lambda: trainer_of(task__growth_strategy="all")).startswith("--growth-strategy all is not a choice")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task__growth_stages": ""}, "needs --growth-stages"),
+        ({"task__growth_stages": "1:2,2:", "optimization__max_update": 0}, "the last stage has no end"),
+        ({"task__growth_strategy": "all"}, "--growth-strategy all is not a choice"),
+        (
+            {"model__norm_scaling": True, "task__growth_init": "zero", "task__growth_strategy": "middle"}
+            | {"task__growth_stages": "2:2u,4:2u,6:"},
+            "--norm-scaling",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_grow(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        trainer_of(**changes)
 
 
 @pytest.mark.parametrize("layers", [1, 3, 6, 24])
@@ -100,8 +73,7 @@ def test_a_start_from_a_trained_model(tmp_path: Path, updates: int, step: int) -
     stages = "1:2u,2:"
     first = trainer_of(task__growth_stages=stages)
     train(first, updates)
-    first.consolidate_optimizer()
-    first.save_checkpoint(str(tmp_path / "trained.pt"), {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1}})
+    save(first, tmp_path / "trained.pt")
     depth = 1 if updates == 1 else 2
     second = trainer_of(
         task__growth_stages=f"{depth + 1}:3u,{depth + 2}:",
@@ -124,15 +96,10 @@ def test_a_start_from_a_trained_model(tmp_path: Path, updates: int, step: int) -
 def test_a_resumed_run_does_not_start_from_the_trained_model_again(tmp_path: Path) -> None:
     first = trainer_of(task__growth_stages="1:9u,2:")
     train(first, 1)
-    first.consolidate_optimizer()
-    iterator = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1}}
-    first.save_checkpoint(str(tmp_path / "checkpoint_last.pt"), iterator)
+    save(first, tmp_path / "checkpoint_last.pt")
     again = trainer_of(
         task__growth_stages="1:9u,2:", task__save_dir=str(tmp_path), task__growth_from=str(tmp_path / "none.pt")
     )
     again.load_checkpoint(str(tmp_path / "checkpoint_last.pt"))
     again.begin_epoch(1)
     assert again.get_lr() == first.get_lr() == PEAK / 2
-    assert refusal(lambda: trainer_of(task__growth_from=str(tmp_path / "none.pt"))) == (
-        f"--growth-from {tmp_path / 'none.pt'} does not exist; give the path of a checkpoint"
-    )

@@ -1,20 +1,16 @@
-"""The growth task for many languages: its options, the batches of its stages, growth on its data, going on."""
+"""The growth task for many languages: the batches of its stages."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from fairseq import tasks
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
-from growing_trainer import PEAK
 from many_languages import configured, make_data
 
-from fairseq_compat import UserError
-from fairseq_depthwise.tasks.translation_layer_growth import TranslationLayerGrowthTask
 from fairseq_depthwise.tasks.translation_multi_simple_epoch_layer_growth import (
     TranslationMultiSimpleEpochLayerGrowthTask as ManyLanguages,
 )
@@ -56,21 +52,6 @@ def epoch(trainer: Trainer, number: int) -> list[tuple[int, int]]:
     return found
 
 
-def test_both_tasks_grow_in_the_same_way() -> None:
-    """One mechanism: what is a task's own is where its options are."""
-    for name in ("build_model", "set_trainer", "begin_epoch", "train_step", "get_batch_iterator"):
-        assert getattr(ManyLanguages, name) is getattr(TranslationLayerGrowthTask, name)
-
-
-def test_the_options_of_the_stages(data: Path) -> None:
-    task = trainer_of(data, "--growth-stages", "1:2u,2:2u,3:1u").task
-    options = task.growth_options
-    assert (options.growth_side, options.growth_strategy, options.growth_optimizer_state) == (
-        "encoder", "top-most", "reset",
-    )  # fmt: skip
-    assert (options.growth_from, options.save_dir, options.train_subset) == (None, "nowhere", "train")
-
-
 @pytest.mark.parametrize("sampling", ["temperature", "RoundRobin"])
 def test_stages_in_epochs_set_their_batches(data: Path, sampling: str) -> None:
     """RoundRobin keeps its batches from epoch to epoch, the others make them anew."""
@@ -83,42 +64,3 @@ def test_stages_in_epochs_set_their_batches(data: Path, sampling: str) -> None:
     longest = [max(tokens for _, tokens in updates) for updates in found]
     for tokens, (above, limit) in zip(longest, [(30, 90), (0, 30), (0, 30), (90, 200)], strict=True):
         assert above < tokens <= limit
-
-
-def test_stages_in_updates_grow_within_an_epoch(data: Path) -> None:
-    trainer = trainer_of(data, "--growth-stages", "1:3u,2:2u,3:9u")
-    depths = [depth for depth, _ in epoch(trainer, 1)]
-    assert depths[:7] == [1, 1, 1, 2, 2, 3, 3]
-
-
-def test_a_run_goes_on_at_the_depth_it_had(data: Path, tmp_path: Path) -> None:
-    stages = ["--growth-stages", "1:3u,2:90u,3:", "--save-dir", tmp_path, "--max-update", 99]
-    first = trainer_of(data, *stages)
-    epoch(first, 1)
-    first.consolidate_optimizer()
-    position = {"train_iterator": {"epoch": 2, "iterations_in_epoch": 0}}
-    first.save_checkpoint(str(tmp_path / "checkpoint_last.pt"), position)
-    again = trainer_of(data, *stages)
-    assert len(again.get_model().encoder.layers) == 2
-    again.load_checkpoint(str(tmp_path / "checkpoint_last.pt"))
-    assert again.get_num_updates() == first.get_num_updates() > 3
-    assert again.get_lr() == first.get_lr() < PEAK
-    deeper = trainer_of(data, "--growth-stages", "4:9u", "--growth-from", tmp_path / "checkpoint_last.pt")
-    trained = first.get_model().state_dict()
-    for name, value in deeper.get_model().encoder.layers[3].state_dict().items():
-        assert torch.equal(value, trained[f"encoder.layers.1.{name}"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "--task translation_multi_simple_epoch_layer_growth needs --growth-stages"),
-        (["--growth-stages", "1:2u,2:", "--growth-side", "left"], "--growth-side left is not a choice"),
-        (["--growth-stages", "1:2,2:"], "the last stage has no end"),
-        (["--growth-stages", "1:2u,2:2u", "--encoder-layers", 5], "--encoder-layers 5 contradicts --growth-stages"),
-        (["--growth-stages", "1:2u,2:2u", "--use-bmuf"], "--use-bmuf cannot be used with --growth-stages"),
-    ],
-)
-def test_refusals(data: Path, options: list[Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        trainer_of(data, *options)

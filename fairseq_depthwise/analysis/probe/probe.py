@@ -6,180 +6,247 @@ Sections 4 and 5.5, Tables 6 and 7.
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
+from fairseq import utils
+from fairseq.models import BaseFairseqModel
+from torch import Tensor
+from tqdm import tqdm
+
 from fairseq_compat import UserError
-from fairseq_compat.patches.checkpoints.belonging import file_digest
-from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_trained
-from fairseq_depthwise.analysis.probe.fit import ModelMoments, choose_batches, fits_of, merge_moments
+from fairseq_compat.belonging import file_digest
+from fairseq_compat.files import atomic_write
+from fairseq_depthwise.analysis.analysis import Analysis
+from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
+from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments
 from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow
-from fairseq_depthwise.analysis.probe.workers import ProbeOptions, Run, running_workers
+from fairseq_depthwise.analysis.probe.report import ProbedModel, as_text, write_figure_of
+from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.models.linearized.model import SIDES, depths_of, layers_named, passes_pairs, width_of
+from fairseq_depthwise.figures import require_matplotlib, titles_of
+from fairseq_depthwise.models.linearized.model import (
+    ARCHITECTURE,
+    SIDES,
+    LinearizedTransformer,
+    depths_of,
+    layers_named,
+    passes_pairs,
+    width_of,
+)
+from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.text_codec import post_process_for
 
 #: Options that finished rows depend on. More layers or states may be requested later.
-_SETTINGS = (
-    *("train_subset", "max_tokens_used", "subset", "beam", "length_penalty", "post_process", "metric", "tokenize"),
-)
-
-#: The data is cut into at least so many shares, after each of which progress is reported.
-_SHARES = 10
+_SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric", "tokenize")
 
 
-@dataclass(frozen=True)
-class ProbedModel:
-    """The results of a probe.
+class Probe:
+    """A model and what is finished of its probe in a folder; all is checked before hours of work."""
 
-    Attributes:
-        checkpoint: the file.
-        architecture: as given in training.
-        depths: number of layers of each side.
-        rows: the first without a replaced layer; then each layer, for each state.
-    """
-
-    checkpoint: str
-    architecture: str
-    depths: dict[str, int]
-    rows: tuple[ProbeRow, ...]
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """The states of the rows: "" for models whose layers have one output."""
-        return tuple(dict.fromkeys(row.state for row in self.rows[1:]))
-
-    def change(self, row: ProbeRow) -> float | None:
-        """Return the change of the score relative to the intact model, in per cent; negative for a loss."""
-        intact = self.rows[0].score
-        return 100 * (row.score - intact) / intact if intact else None
-
-
-@dataclass(frozen=True)
-class PreparedProbe:
-    """A model and its data, checked before hours of work.
-
-    Attributes:
-        checkpoint: the file.
-        options: how to probe, with ``post_process``.
-        loaded: the model with the data.
-        depths: number of layers of each side.
-        layers: names of the layers to replace.
-        states: which of their states to replace, each in rows of its own.
-        metric: how to score.
-        references: of the sentences to translate.
-    """
-
-    checkpoint: str
-    options: ProbeOptions
-    loaded: LoadedModel
-    depths: dict[str, int]
-    layers: tuple[str, ...]
-    states: tuple[str, ...]
-    metric: TranslationMetric
-    references: list[str]
-
-    def open(self, folder: str, *, force: bool = False) -> ProbeRecord:
-        """Begin in a folder, or continue in that of an earlier call; with ``force`` remove its results.
-
-        Raises:
-            UserError: the folder cannot be used.
-        """
-        settings = {
-            "checkpoint": os.path.basename(self.checkpoint),
-            "checksum": file_digest(self.checkpoint),
-            "data": os.path.abspath(self.options.data),
-            **{name: getattr(self.options, name) for name in _SETTINGS},
-        }
-        return ProbeRecord.open(folder, settings, force=force)
-
-
-def prepare(checkpoint: str, options: ProbeOptions) -> PreparedProbe:
-    """Load a model and its data, and check everything that can be checked.
-
-    Raises:
-        UserError: the checkpoint or the data cannot be used, or a layer does not exist.
-    """
-    loaded = load_trained(checkpoint, options.data)
-    depths = depths_of(loaded.model)
-    layers = layers_named(options.layers, depths, f"--layers {options.layers}", checkpoint)
-    try:
+    def __init__(self, checkpoint: str, folder: str, options: argparse.Namespace) -> None:
+        self.options = options
+        self.loaded = loaded = load_model(checkpoint, options.data)
+        if loaded.architecture == ARCHITECTURE:
+            raise UserError(f"{checkpoint} holds a linearized model; give the trained model that it was made from")
+        self.layers = layers_named(options.layers, depths_of(loaded.model), f"--layers {options.layers}", checkpoint)
+        states = ("pair", "output") if options.probe_state == "both" else (options.probe_state,)
+        self.states = states if passes_pairs(loaded.model) else ("",)
+        self.metric = TranslationMetric(options.metric, tokenize=options.tokenize)
+        self.post_process = options.post_process or post_process_for(loaded.task.target_dictionary)
+        self.references = _references(loaded, options.subset, self.post_process)
+        self.device = torch.device("cuda" if torch.cuda.is_available() and not options.cpu else "cpu")
         loaded.sentences(options.train_subset)
-    except UserError as error:
-        raise UserError(str(error).replace("--subset", "--train-subset", 1)) from error
-    post_process = options.post_process or post_process_for(loaded.task.target_dictionary)
-    return PreparedProbe(
-        checkpoint=checkpoint,
-        options=replace(options, post_process=post_process),
-        loaded=loaded,
-        depths=depths,
-        layers=tuple(layers),
-        states=options.states if passes_pairs(loaded.model) else ("",),
-        metric=TranslationMetric(options.metric, tokenize=options.tokenize),
-        references=_references(loaded, options.subset, post_process),
-    )
+        settings = {
+            "checkpoint": os.path.basename(checkpoint),
+            "checksum": file_digest(checkpoint),
+            "data": os.path.abspath(options.data),
+            "post_process": self.post_process,
+            "length_penalty": options.lenpen,
+            **{name: getattr(options, name) for name in _SETTINGS},
+        }
+        self.record = ProbeRecord(folder, settings, force=options.force)
 
-
-def probe(ready: PreparedProbe, record: ProbeRecord, say: Callable[[str], None] = lambda line: None) -> ProbedModel:
-    """Probe a model, without repeating what an earlier call finished in the folder.
-
-    Args:
-        ready: the model.
-        record: of its folder.
-        say: called with a line about each finished step.
-
-    Raises:
-        UserError: the model computes values that are not finite, or a process died.
-    """
-    keys = [(NONE, ""), *((layer, state) for state in ready.states for layer in ready.layers)]
-    with running_workers(ready.loaded, ready.layers, ready.options) as run:
+    def run(self) -> ProbedModel:
+        """Probe the model, without repeating what an earlier call finished."""
+        loaded, record, options = self.loaded, self.record, self.options
+        print(f"reading {loaded.path}", file=sys.stderr)
+        record.write()
+        model = LinearizedTransformer(loaded.model, self.layers).to(self.device)
         fits = record.fits()
-        if not {layer for layer, _ in fits}.issuperset(ready.layers):
-            fits = _fit(ready, run, say) | fits  # finished rows have the earlier fits
+        if not {layer for layer, _ in fits}.issuperset(self.layers):
+            batches = loaded.batches(
+                options.train_subset, max_tokens_used=options.max_tokens_used, max_tokens=options.max_tokens
+            )
+            shown = tqdm(batches, f"fitting {len(self.layers)} layers", unit=" batches", disable=None)
+            widths = {side: width_of(loaded.model, side) for side in SIDES}
+            fits = fit_layers(model, shown, widths, self.device) | fits  # finished rows have the earlier fits
             record.write_fits(fits)
-        if ready.options.checkpoints:
-            folder = record.write_checkpoints(ready.checkpoint, {key: fits[key] for key in keys[1:]})
-            say(f"checkpoints with one layer replaced are in {folder}")
-        missing = [key for key in keys if record.row(*key) is None]
-        translated = run("translate", [(*key, fits.get(key)) for key in missing])
-        for (layer, state), hypotheses in zip(missing, translated, strict=True):
-            score = ready.metric.score(hypotheses, [ready.references])
+        replaced = [(layer, state) for state in self.states for layer in self.layers]
+        if not options.no_checkpoints:
+            record.write_checkpoints(loaded.path, {key: fits[key] for key in replaced})
+        keys = [(NONE, ""), *replaced]
+        for layer, state in keys:
+            if (layer, state) in record.rows:
+                continue
+            fit = fits.get((layer, state))
+            if fit is not None:
+                model.take_map(layer, fit.weight, fit.bias, state or "pair")
+            model.replace_only(None if fit is None else layer)
+            hypotheses = translate_subset(loaded, model, options, self.post_process, self.device)
+            score = self.metric.score(hypotheses, [self.references])
             row = ProbeRow(layer, state, score.score, score.name, score.signature)
-            if (fit := fits.get((layer, state))) is not None:
+            if fit is not None:
                 row = replace(row, error=fit.error, unexplained=fit.unexplained, positions=fit.positions)
             record.add(row, hypotheses)
-            say(f"{layer}{f', {state}' if state else ''}: {score.name} {score.score:.2f}")
-    rows = {(row.layer, row.state): row for row in record.rows}
-    return ProbedModel(ready.checkpoint, ready.loaded.architecture, ready.depths, tuple(map(rows.__getitem__, keys)))
+            print(f"{layer}{f', {state}' if state else ''}: {score.name} {score.score:.2f}", file=sys.stderr)
+        return ProbedModel(loaded.path, loaded.architecture, tuple(map(record.rows.__getitem__, keys)))
 
 
-def _fit(ready: PreparedProbe, run: Run, say: Callable[[str], None]) -> Fits:
-    """Fit linear layers in one pass over the data."""
-    options, loaded = ready.options, ready.loaded
-    batches = choose_batches(
-        loaded, options.train_subset, max_tokens_used=options.max_tokens_used, max_tokens=options.max_tokens
-    )
-    count = options.processes * -(-_SHARES // options.processes)
-    shares = [share for number in range(count) if (share := batches[number::count])]
-    sizes: Any = loaded.sentences(options.train_subset).tgt_sizes
-    tokens = [int(sum(sizes[number] for batch in share for number in batch)) for share in shares]
-    say(f"fitting {len(ready.layers)} layers on {sum(tokens):,} target tokens of {options.train_subset}")
-    moments: ModelMoments = {}
-    for number, part in enumerate(run("collect", [(share,) for share in shares]), start=1):
-        merge_moments(moments, part)
-        say(f"  {sum(tokens[:number]):,} of {sum(tokens):,} tokens")
-    return fits_of(moments, {side: width_of(loaded.model, side) for side in SIDES}, loaded.path)
+def fit_layers(
+    model: LinearizedTransformer, batches: Iterable[dict[str, Any]], widths: Mapping[str, int], device: torch.device
+) -> Fits:
+    """Run the intact model over batches once, and return (layer, state) -> linear layer.
+
+    The states are "pair" and "output" for layers with two outputs, else "". ``widths`` has d of each side.
+    """
+    moments = collect_moments(model, batches, device)
+    fits: Fits = {}
+    for layer, whole in moments.items():
+        width = widths[layer.partition(".")[0]]
+        parts = {"": whole} if whole.width == width else {"pair": whole, "output": whole.of_first(width)}
+        fits |= {(layer, state): part.fit() for state, part in parts.items()}
+    return fits
+
+
+def collect_moments(
+    model: LinearizedTransformer, batches: Iterable[dict[str, Any]], device: torch.device
+) -> dict[str, LayerMoments]:
+    """Run the intact model over batches, and return the moments of its layers by name."""
+    # GPUs are slow in float64, which only the sums need.
+    precision = torch.float64 if device.type == "cpu" else torch.float32
+    moments: dict[str, LayerMoments] = {}
+
+    def add(name: str, below: Tensor, above: Tensor) -> None:
+        if name not in moments:
+            moments[name] = LayerMoments(below.size(1), precision=precision, device=device)
+        moments[name].add(below, above)
+
+    for batch in batches:
+        inputs = (utils.move_to_cuda(batch, device) if device.type == "cuda" else batch)["net_input"]
+        model.observe(inputs["src_tokens"], inputs["src_lengths"], inputs["prev_output_tokens"], add)
+    return moments
+
+
+def translate_subset(
+    loaded: LoadedModel,
+    model: BaseFairseqModel,
+    options: argparse.Namespace,
+    post_process: str | None,
+    device: torch.device,
+) -> list[str]:
+    """Translate a part of the data, in its order; sentences that are too long for the model stay empty."""
+    batches = loaded.batches(options.subset, max_tokens=options.max_tokens)
+    search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.lenpen), device)
+    translations = [""] * len(loaded.sentences(options.subset))
+    for batch in tqdm(batches, unit=" batches", leave=False, disable=None):
+        for index, hypotheses in zip(batch["id"].tolist(), search.hypotheses(batch), strict=True):
+            translations[index] = search.text(hypotheses[0]["tokens"], post_process)
+    return translations
 
 
 def _references(loaded: LoadedModel, subset: str, post_process: str | None) -> list[str]:
     """Return the target side of a part of the data as words; unknown ones are ``<<unk>>``, which no translation has."""
     dataset: Any = loaded.sentences(subset)
-    if getattr(dataset, "tgt", None) is None:
-        raise UserError(f"--subset {subset} of {loaded.data} has no references, so nothing can be scored")
     dictionary = loaded.task.target_dictionary
     return [
         dictionary.string(dataset[index]["target"].int(), post_process, escape_unk=True)
         for index in range(len(dataset))
     ]
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="a checkpoint of this plugin's families, or of fairseq's transformer"
+    )
+    parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
+    parser.add_argument(
+        "--output", required=True, metavar="DIR",
+        help="folder for table, figure, linear layers, translations and checkpoints; repeat the command to continue",
+    )  # fmt: skip
+    parser.add_argument("--compare", metavar="OTHER", help="checkpoint of another model of the same data")
+    parser.add_argument(
+        "--layers", default="all", metavar="LIST", help="layers to replace, as encoder.1,decoder.6 (default: all)"
+    )
+    parser.add_argument(
+        "--probe-state", choices=("both", "pair", "output"), default="both",
+        help="what a depth-wise LSTM layer's replacement computes: the pair of output and cell, or the output, with "
+        "the cell passed on (default: both, one after the other)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-tokens-used", type=int, default=1_000_000, metavar="N",
+        help="target tokens to fit on, chosen at random; 0 for all (default: 1000000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--train-subset", default="train", metavar="NAME", help="part of the data to fit on (default: train)"
+    )
+    parser.add_argument(
+        "--subset", default="test", metavar="NAME", help="part of the data to translate (default: test)"
+    )
+    parser.add_argument("--beam", type=int, default=4, metavar="N", help="beam size (default: 4)")
+    parser.add_argument("--lenpen", type=float, default=0.6, metavar="X", help="length penalty (default: 0.6)")
+    parser.add_argument("--max-tokens", type=int, default=4096, metavar="N", help="tokens in a batch (default: 4096)")
+    parser.add_argument(
+        "--post-process", choices=("subword_nmt", "sentencepiece"),
+        help="conversion of subwords to words (default: guessed from the dictionary)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metric", choices=("tokenized", "tokenized-lc", "compound-split", "sacrebleu", "chrf"), default="tokenized",
+        help="as in `fairseq-depthwise score`; sacrebleu for data that was not tokenized (default: tokenized)",
+    )  # fmt: skip
+    parser.add_argument("--tokenize", default="13a", metavar="NAME", help="sacreBLEU's tokenizer (default: 13a)")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument("--no-checkpoints", action="store_true", help="do not write a checkpoint for each row")
+    parser.add_argument("--force", action="store_true", help="start again where DIR holds a probe with other settings")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _run(options: argparse.Namespace) -> None:
+    require_matplotlib("probe")
+    checkpoints = [options.checkpoint, *([options.compare] if options.compare else [])]
+    folders = (options.output, os.path.join(options.output, "compared"))
+    with fairseq_warnings_only():
+        probes = [Probe(path, folder, options) for path, folder in zip(checkpoints, folders, strict=False)]
+        models = [probe.run() for probe in probes]
+    _write(options, models, titles_of(checkpoints))
+
+
+def _write(options: argparse.Namespace, models: Sequence[ProbedModel], titles: Sequence[str]) -> None:
+    """Write table and figure, and print the table."""
+    document = {"data": options.data, "models": [model.document() for model in models]}
+    forms = {"table.txt": as_text(models), "table.json": json.dumps(document, indent=2) + "\n"}
+    for name, text in forms.items():
+        with atomic_write(os.path.join(options.output, name)) as file:
+            file.write(text.encode())
+    for form in ("svg", "pdf", "png"):
+        write_figure_of(os.path.join(options.output, f"figure.{form}"), models, titles)
+    print(forms["table.json" if options.json else "table.txt"], end="")
+    print(f"table and figure are in {options.output}", file=sys.stderr)
+
+
+ANALYSIS = Analysis(
+    help="replace each layer of a trained model by a linear layer, and measure the loss in BLEU",
+    example="fairseq-depthwise probe checkpoints/checkpoint_best.pt --data data-bin --output probe\n"
+    "  fairseq-depthwise probe depthwise.pt --data data-bin --output probe --compare transformer.pt",
+    add_options=_add_options,
+    run=_run,
+)

@@ -10,33 +10,19 @@ import glob
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.files import atomic_write
-from fairseq_compat.outputs import begin_folder
-from fairseq_compat.patches.checkpoints import belonging
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
-from fairseq_depthwise.models.linearized.model import ARCHITECTURE, SIDES, plain_options
+from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
 
 #: Name of the row in which no layer is replaced.
 NONE = "none"
-
-#: Kind of the folder, for its marker.
-PROBE_KIND = "probe"
-
-_RECORD, _FITS, _HYPOTHESES, _CHECKPOINTS = "probe.json", "maps.pt", "hypotheses", "checkpoints"
-
-#: Files that ``--force`` removes, the record before what it lists; others in the folder stay.
-_RESULTS = (
-    *(_RECORD, _FITS, f"{_HYPOTHESES}/none.txt"),
-    *(f"{_HYPOTHESES}/{side}.[0-9]*.txt" for side in SIDES),
-    *(f"{_CHECKPOINTS}/{side}.[0-9]*.pt" for side in SIDES),
-)
 
 #: (layer, state) -> linear layer.
 Fits = dict[tuple[str, str], LinearFit]
@@ -44,17 +30,9 @@ Fits = dict[tuple[str, str], LinearFit]
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """The score of a model with one layer replaced.
+    """The score of a model with one layer replaced, ``encoder.1`` or ``none``, and the fit of its linear layer.
 
-    Attributes:
-        layer: as ``encoder.1``, or ``none``.
-        state: which part of a pair (Out, Cell) was replaced, "pair" or "output"; empty for layers with one output.
-        score: from 0 to 100.
-        metric: name of the score.
-        signature: sacreBLEU's, of the score.
-        error: mean squared error of the linear layer.
-        unexplained: the same as a share of the outputs' variance.
-        positions: number of positions that it was fitted on.
+    ``state`` says which part of a pair (Out, Cell) was replaced, "pair" or "output"; empty for layers with one output.
     """
 
     layer: str
@@ -67,97 +45,87 @@ class ProbeRow:
     positions: int | None = None
 
 
-@dataclass
 class ProbeRecord:
-    """A folder with the results of a probe.
+    """A folder with the results of a probe: a new one, an empty one, or that of an earlier call with the same settings.
 
-    Attributes:
-        folder: that everything is written to.
-        settings: everything that the results depend on, in types of JSON.
-        rows: finished ones, in the order in which they were finished.
+    ``settings`` are all that results depend on; ``force`` removes the results of an earlier call.
     """
 
-    folder: str
-    settings: Mapping[str, Any]
-    rows: list[ProbeRow] = field(default_factory=list)
+    def __init__(self, folder: str, settings: Mapping[str, Any], *, force: bool = False) -> None:
+        self.folder = folder
+        self.settings = settings
+        #: Finished rows.
+        self.rows: dict[tuple[str, str], ProbeRow] = {}
+        if os.path.exists(self._path("probe.json")):
+            if force:
+                self._remove()
+            else:
+                self._read()
+        elif os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
+            raise UserError(f"--output {folder} exists and is no probe; give another name")
 
-    @classmethod
-    def open(cls, folder: str, settings: Mapping[str, Any], *, force: bool = False) -> ProbeRecord:
-        """Begin in a folder, or continue in that of an earlier call; with ``force`` remove its results.
+    def _path(self, *names: str) -> str:
+        return os.path.join(self.folder, *names)
 
-        Raises:
-            UserError: the folder has other content, or a probe with other settings.
-        """
-        folder = begin_folder("--output", folder, PROBE_KIND)
-        record = cls(folder, settings)
-        path = os.path.join(folder, _RECORD)
-        if os.path.isfile(path) and not force:
-            record.rows = _read_rows(path, settings, folder)
-        else:
-            for pattern in _RESULTS:
-                for name in glob.glob(pattern, root_dir=folder):
-                    os.remove(os.path.join(folder, name))
-            record._write()
-        for name in (_HYPOTHESES, _CHECKPOINTS):
-            os.makedirs(os.path.join(folder, name), exist_ok=True)
-        return record
+    def _read(self) -> None:
+        with open(self._path("probe.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        for name, value in self.settings.items():
+            if record["settings"].get(name) != value:
+                raise UserError(
+                    f"--output {self.folder} holds a probe with another {name.replace('_', ' ')}: "
+                    f"{record['settings'].get(name)} there and {value} here; give another folder, or --force to start "
+                    "again"
+                )
+        self.rows = {(row["layer"], row["state"]): ProbeRow(**row) for row in record["rows"]}
 
-    def row(self, layer: str, state: str) -> ProbeRow | None:
-        """Return a row if it is finished."""
-        return next((row for row in self.rows if (row.layer, row.state) == (layer, state)), None)
+    def _remove(self) -> None:
+        """Remove the results, the record before what it lists; other files stay."""
+        results = ("probe.json", "maps.pt", "hypotheses/none.txt", "hypotheses/*coder.[0-9]*.txt")
+        for pattern in (*results, "checkpoints/*coder.[0-9]*.pt"):
+            for name in sorted(glob.glob(pattern, root_dir=self.folder)):
+                os.remove(self._path(name))
+
+    def write(self) -> None:
+        """Write settings and finished rows."""
+        text = json.dumps({"settings": self.settings, "rows": list(map(asdict, self.rows.values()))}, indent=2)
+        for name in ("hypotheses", "checkpoints"):
+            os.makedirs(self._path(name), exist_ok=True)
+        with atomic_write(self._path("probe.json")) as file:
+            file.write(f"{text}\n".encode())
 
     def add(self, row: ProbeRow, hypotheses: list[str]) -> None:
         """Write a finished row and its translations."""
-        with atomic_write(self._path(_HYPOTHESES, row.layer, row.state, "txt")) as file:
+        with atomic_write(self._path("hypotheses", _name(row.layer, row.state, "txt"))) as file:
             file.write("".join(f"{sentence}\n" for sentence in hypotheses).encode())
-        self.rows.append(row)
-        self._write()
+        self.rows[row.layer, row.state] = row
+        self.write()
 
     def fits(self) -> Fits:
         """Read the linear layers that have been fitted so far."""
-        path = os.path.join(self.folder, _FITS)
+        path = self._path("maps.pt")
         if not os.path.exists(path):
             return {}
-        try:
-            return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(path).items()}
-        except (AttributeError, TypeError) as error:
-            raise UserError(f"{path} holds no linear layers of a probe; give another --output, or --force") from error
+        return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(path).items()}
 
     def write_fits(self, fits: Fits) -> None:
         """Write the linear layers."""
-        checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, os.path.join(self.folder, _FITS))
+        checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, self._path("maps.pt"))
 
-    def write_checkpoints(self, trained: str, fits: Fits) -> str:
-        """Write the checkpoints of rows that have none, for the checkpoint of a trained model; return their folder."""
+    def write_checkpoints(self, trained: str, fits: Fits) -> None:
+        """Write the checkpoints of rows that have none, for the checkpoint of a trained model."""
         for (layer, state), fit in fits.items():
-            path = self._path(_CHECKPOINTS, layer, state, "pt")
+            path = self._path("checkpoints", _name(layer, state, "pt"))
             if not os.path.exists(path):
                 write_linearized(trained, path, layer, state, fit)
-        return os.path.join(self.folder, _CHECKPOINTS)
 
-    def _path(self, kind: str, layer: str, state: str, suffix: str) -> str:
-        name = f"{layer}.output" if state == "output" else layer
-        return os.path.join(self.folder, kind, f"{name}.{suffix}")
 
-    def _write(self) -> None:
-        text = json.dumps({"settings": self.settings, "rows": [asdict(row) for row in self.rows]}, indent=2)
-        with atomic_write(os.path.join(self.folder, _RECORD)) as file:
-            file.write(f"{text}\n".encode())
+def _name(layer: str, state: str, suffix: str) -> str:
+    return f"{layer}.output.{suffix}" if state == "output" else f"{layer}.{suffix}"
 
 
 def write_linearized(path: str, output: str, layer: str, state: str, fit: LinearFit) -> None:
-    """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it.
-
-    Args:
-        path: checkpoint of the trained model.
-        output: the file to write.
-        layer: as ``encoder.1``.
-        state: which part of a pair is replaced, of ``linearized.layer.STATES``; empty for layers with one output.
-        fit: the linear layer.
-
-    Raises:
-        UserError: a file cannot be read or written.
-    """
+    """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
     trained = checkpoints.load_checkpoint(path, mapped=True)
     values = trained["model"]
     side, number = layer.split(".")
@@ -189,19 +157,3 @@ def write_linearized(path: str, output: str, layer: str, state: str, fit: Linear
         },
         output,
     )
-
-
-def _read_rows(path: str, settings: Mapping[str, Any], folder: str) -> list[ProbeRow]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
-        recorded, rows = dict(record["settings"]), [ProbeRow(**row) for row in record["rows"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no record of a probe, or is damaged; give another --output, or --force") from error
-    for name, value in settings.items():
-        if recorded.get(name) != value:
-            raise UserError(
-                f"--output {folder} holds a probe with another {name.replace('_', ' ')}: {recorded.get(name)} there "
-                f"and {value} here; give another folder, or --force to start again"
-            )
-    return rows

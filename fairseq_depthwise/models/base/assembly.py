@@ -2,64 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from fairseq.tasks import FairseqTask
 from torch import nn
 
-from fairseq_compat import UserError
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.models.base.decoder import StackDecoder
 from fairseq_depthwise.models.base.encoder import StackEncoder
-from fairseq_depthwise.models.base.vocabulary import build_adaptive_softmax, build_embeddings
+from fairseq_depthwise.models.base.vocabulary import build_embeddings
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.quantization_noise import add_block_noise
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 from fairseq_depthwise.modules.stack import Connection
 
 
-class Stacks(Protocol):
+class Stacks:
     """What a family adds: its layers, first to last, and what connects them."""
 
-    def encoder_layers(self) -> list[nn.Module]: ...
+    connection: type[Connection] = Connection
 
-    def decoder_layers(self) -> list[nn.Module]: ...
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.width: int = config.encoder_embed_dim
 
-    def encoder_connection(self) -> Connection: ...
+    def encoder_layers(self) -> list[nn.Module]:
+        raise NotImplementedError
 
-    def decoder_connection(self) -> Connection: ...
+    def decoder_layers(self) -> list[nn.Module]:
+        raise NotImplementedError
+
+    def encoder_connection(self) -> Connection:
+        return self.connection(embed_dim=self.width)
+
+    def decoder_connection(self) -> Connection:
+        return self.connection(embed_dim=self.width)
 
 
 def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) -> tuple[StackEncoder, StackDecoder]:
-    """Build encoder and decoder for a task's dictionaries.
-
-    Raises:
-        UserError: the dictionaries, or the widths of the layers, contradict an option.
-    """
+    """Build encoder and decoder for a task's dictionaries; raise UserError where these contradict an option."""
     source, target = task.source_dictionary, task.target_dictionary
     source_embedding, target_embedding = build_embeddings(config, source, target)
-    encoder = StackEncoder(
-        dictionary=source,
-        embedding=source_embedding,
-        layers=stacks.encoder_layers(),
-        connection=stacks.encoder_connection(),
-        max_positions=config.max_source_positions,
-        layerdrop=config.encoder_layerdrop,
-        checkpoint_activations=config.checkpoint_activations,
-    )
-    decoder = StackDecoder(
-        dictionary=target,
-        embedding=target_embedding,
-        layers=stacks.decoder_layers(),
-        connection=stacks.decoder_connection(),
-        share_embedding=config.share_decoder_input_output_embed or config.share_all_embeddings,
-        max_positions=config.max_target_positions,
-        layerdrop=config.decoder_layerdrop,
-        adaptive_softmax=build_adaptive_softmax(config, target),
-        checkpoint_activations=config.checkpoint_activations,
-        cuda_graphs=config.cuda_graphs,
-    )
-    _add_quantization_noise(config, encoder.layers, decoder.layers)
+    encoder = StackEncoder(config, source, source_embedding, stacks.encoder_layers(), stacks.encoder_connection())
+    decoder = StackDecoder(config, target, target_embedding, stacks.decoder_layers(), stacks.decoder_connection())
     return encoder, decoder
 
 
@@ -91,22 +75,3 @@ def build_relative_positions(
         one_table=one_table,
         units=units,
     )
-
-
-def _add_quantization_noise(config: EncoderDecoderConfig, *stacks: nn.ModuleList) -> None:
-    """Add the noise of ``--quant-noise-pq`` to the linear layers, for product quantization after training.
-
-    Raises:
-        UserError: the block size does not divide the input width of one of them.
-    """
-    if not config.quant_noise_pq:
-        return
-    block = config.quant_noise_pq_block_size
-    for linear in (module for stack in stacks for module in stack.modules()):
-        if isinstance(linear, nn.Linear) and linear.in_features % block:
-            raise UserError(
-                f"--quant-noise-pq-block-size {block} does not divide {linear.in_features}, the input width of one of "
-                "the linear layers"
-            )
-    for stack in stacks:
-        add_block_noise(stack, config.quant_noise_pq, block)

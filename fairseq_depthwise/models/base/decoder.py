@@ -11,12 +11,10 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqIncrementalDecoder
-from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
 
-from fairseq_compat import UserError
-from fairseq_depthwise.modules.decoding.cache import DecodingCache, sentence_beams
-from fairseq_depthwise.modules.decoding.static_search import StaticSearch, StaticSteps
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
+from fairseq_depthwise.modules.decoding.cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.linear.prepacked import prepack
 from fairseq_depthwise.modules.stack import Connection, layers_to_run, run_layer
@@ -26,51 +24,26 @@ _CACHE = "fairseq_depthwise"
 
 
 class StackDecoder(FairseqIncrementalDecoder):
-    """Token embedding, a stack of decoder layers, and the projection to the vocabulary.
-
-    Args:
-        dictionary: target dictionary.
-        embedding: tokens to the stack's input.
-        layers: decoder layers, first to last.
-        connection: makes the first state and the output.
-        share_embedding: the output projection is the embedding table.
-        max_positions: longest target sentence.
-        layerdrop: probability of leaving out a layer in training.
-        adaptive_softmax: computes the output probabilities instead of an output projection.
-        checkpoint_activations: recompute each layer in the backward pass.
-        cuda_graphs: replay the steps of a beam search on a GPU as CUDA graphs.
-    """
+    """Token embedding, a stack of decoder layers, and the projection to the vocabulary, which may be the embedding."""
 
     def __init__(
         self,
-        *,
+        config: EncoderDecoderConfig,
         dictionary: Dictionary,
         embedding: TokenEmbedding,
         layers: list[nn.Module],
         connection: Connection,
-        share_embedding: bool,
-        max_positions: int,
-        layerdrop: float = 0.0,
-        adaptive_softmax: AdaptiveSoftmax | None = None,
-        checkpoint_activations: bool = False,
-        cuda_graphs: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.layerdrop = layerdrop
+        self.layerdrop = config.decoder_layerdrop
         self.connection = connection
-        self.longest = max_positions
-        self.checkpoint_activations = checkpoint_activations
-        self.cuda_graphs = cuda_graphs
-        self._static_steps = StaticSteps(self)
-        #: Read by fairseq's ``get_normalized_probs`` and by the criterion ``adaptive_loss``.
-        self.adaptive_softmax = adaptive_softmax
-        if adaptive_softmax is not None:
-            return
+        self.longest = config.max_target_positions
+        self.checkpoint_activations = config.checkpoint_activations
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
-        if share_embedding:
+        if config.share_decoder_input_output_embed or config.share_all_embeddings:
             self.output_projection.weight = table
         else:
             nn.init.normal_(self.output_projection.weight, mean=0, std=table.size(1) ** -0.5)
@@ -94,22 +67,15 @@ class StackDecoder(FairseqIncrementalDecoder):
             prev_output_tokens: B x T, shifted by one as fairseq does it.
             encoder_out: what :class:`StackEncoder` returns.
             incremental_state: fairseq's decoding state; only the last position is computed then, and T is 1.
-            features_only: leave the output projection out.
             full_context_alignment: no causal mask, for the alignment of a finished sentence.
             alignment_layer: whose cross-attention is returned, counted from 0. Unless given: the last layer's when a
                 whole sentence is evaluated, none in training and in incremental decoding, where nobody reads it.
             alignment_heads: average over the first so many heads; over all unless given.
-            src_lengths: not used.
-            return_all_hiddens: not used; the layers' outputs are always in ``inner_states``.
             scored: B x T, True at M positions: only these are projected, and the scores are M x V.
 
         Returns:
             the scores, and ``{"attn": [B x T x S or None], "inner_states": [L + 1 times T x B x C]}``.
         """
-        if incremental_state is not None and alignment_layer is None and not features_only:
-            search = self._static_search(incremental_state, encoder_out, prev_output_tokens)
-            if search is not None:
-                return search.step(prev_output_tokens[:, -1]), {"attn": [None], "inner_states": []}
         features, extra = self.extract_features(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
@@ -152,15 +118,9 @@ class StackDecoder(FairseqIncrementalDecoder):
     def run_layers(
         self, embedded: Tensor, alignment_layer: int | None = None, **attend: Any
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Return the stack's output, what the embedding and each layer gave, and attention weights.
+        """Return the stack's output (T x B x C), what the embedding and each layer gave, and attention weights.
 
-        Args:
-            embedded: T x B x C.
-            alignment_layer: whose cross-attention is returned, counted from 0; None for no layer's.
-            attend: what the layers take besides, such as the encoder's output.
-
-        Returns:
-            T x B x C, L + 1 times the same, and heads x B x T x S or None.
+        The weights (heads x B x T x S or None) are those of ``alignment_layer``; layers take ``attend`` besides.
         """
         state = self.connection.initial_state(embedded)
         inner_states = [embedded]
@@ -179,21 +139,8 @@ class StackDecoder(FairseqIncrementalDecoder):
         return self.connection.output(state), inner_states, weights
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Project features (B x T x C) to scores (B x T x V); return them unchanged with an adaptive softmax."""
-        return features if self.adaptive_softmax is not None else self.output_projection(features)
-
-    def get_normalized_probs(
-        self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Any] | None = None
-    ) -> Tensor:
-        """Return (log-)probabilities (B x T x V) of what :meth:`forward` returns.
-
-        Raises:
-            UserError: a criterion that does not know the adaptive softmax trains with it.
-        """
-        if self.adaptive_softmax is not None and self.training:
-            raise UserError("--adaptive-softmax-cutoff trains with --criterion adaptive_loss only")
-        probabilities: Tensor = super().get_normalized_probs(net_output, log_probs, sample)
-        return probabilities
+        """Project features (B x T x C) to scores (B x T x V)."""
+        return self.output_projection(features)
 
     def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Follow the beam search: row n goes on from the old row ``new_order[n]``.
@@ -205,8 +152,7 @@ class StackDecoder(FairseqIncrementalDecoder):
 
     def make_generation_fast_(self, **_: Any) -> None:
         """Pack the weights once, before generation (fairseq's hook)."""
-        if self.adaptive_softmax is None:
-            prepack(self, "output_projection")
+        prepack(self, "output_projection")
 
     def max_positions(self) -> int:
         return self.longest
@@ -229,21 +175,6 @@ class StackDecoder(FairseqIncrementalDecoder):
             incremental_state[_CACHE] = DecodingCache(output, padding if padding.any() else None, order)
         cache: DecodingCache = incremental_state[_CACHE]
         return cache
-
-    def _static_search(
-        self, incremental_state: dict[str, Any], encoder_out: dict[str, list[Tensor]], tokens: Tensor
-    ) -> StaticSearch | None:
-        """Return the search that is under way, or a new one; None where steps are not to be replayed."""
-        if _CACHE not in incremental_state:
-            if not (self.cuda_graphs and tokens.is_cuda and encoder_out["rows"]) or torch.is_grad_enabled():
-                return None
-            output, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
-            beams = sentence_beams(output.size(1), encoder_out["rows"][0])
-            if beams is None:
-                return None
-            incremental_state[_CACHE] = StaticSearch(self._static_steps, output, padding, beams)
-        search = incremental_state[_CACHE]
-        return search if isinstance(search, StaticSearch) else None
 
 
 def _by_row(encoder_out: dict[str, list[Tensor]]) -> tuple[Tensor, Tensor | None]:

@@ -1,4 +1,4 @@
-"""What a model has for each word of its dictionaries: embeddings and output probabilities."""
+"""What a model has for each word of its dictionaries: embeddings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 
 from fairseq import utils
 from fairseq.data import Dictionary
-from fairseq.modules import AdaptiveSoftmax
 from torch import nn
 
 from fairseq_compat import UserError
@@ -17,11 +16,7 @@ from fairseq_depthwise.modules.embedding import TokenEmbedding
 def build_embeddings(
     config: EncoderDecoderConfig, source: Dictionary, target: Dictionary
 ) -> tuple[TokenEmbedding, TokenEmbedding]:
-    """Build source and target embedding, sharing one table with ``--share-all-embeddings``.
-
-    Raises:
-        UserError: one table is wanted for two different dictionaries.
-    """
+    """Build source and target embedding, sharing one table, of one dictionary, with ``--share-all-embeddings``."""
     source_table = _embedding_table(source, config.encoder_embed_dim, config.encoder_embed_path)
     if config.share_all_embeddings:
         if source != target:
@@ -66,36 +61,3 @@ def placeholder_dictionary(words: int) -> Dictionary:
     for number in range(words - len(dictionary)):
         dictionary.add_symbol(f"word{number}")
     return dictionary
-
-
-def build_adaptive_softmax(config: EncoderDecoderConfig, target: Dictionary) -> AdaptiveSoftmax | None:
-    """Build fairseq's adaptive softmax over the target dictionary; None without ``--adaptive-softmax-cutoff``.
-
-    Raises:
-        UserError: the cutoffs are not growing numbers below the dictionary's size, or leave no width for a tail.
-    """
-    text = config.adaptive_softmax_cutoff
-    if not text:
-        return None
-    try:
-        cutoffs = [int(cutoff) for cutoff in text.split(",")]
-    except ValueError:
-        cutoffs = []
-    if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= len(target):
-        raise UserError(
-            f"--adaptive-softmax-cutoff {text} must be growing numbers between 1 and {len(target) - 1}, one less than "
-            "the size of the target dictionary, with commas between them"
-        )
-    narrowest = int(config.decoder_embed_dim // config.adaptive_softmax_factor ** len(cutoffs))
-    if narrowest < 1:
-        raise UserError(
-            f"--adaptive-softmax-factor {config.adaptive_softmax_factor:g} leaves no width for the last of the "
-            f"{len(cutoffs)} tails of --adaptive-softmax-cutoff {text}; give a lower factor or fewer cutoffs"
-        )
-    return AdaptiveSoftmax(
-        len(target),
-        config.decoder_embed_dim,
-        cutoffs,
-        config.adaptive_softmax_dropout,
-        factor=config.adaptive_softmax_factor,
-    )

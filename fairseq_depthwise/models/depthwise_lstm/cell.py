@@ -5,8 +5,7 @@ Source: "Rewiring the Transformer with Depth-Wise LSTMs", Section 2.1. The equat
 net. The cell has no state over time: its recurrence runs over layers, at every position by itself, so decoding caches
 nothing of it.
 
-The modules' ``forward`` is the readable reference. ``kernels/fused_cell.py`` computes the same faster, from the same
-parameters.
+The modules' ``forward`` is the readable reference. The kernels in ``kernels/`` compute parts of it faster on a GPU.
 """
 
 from __future__ import annotations
@@ -18,16 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.depthwise_lstm.kernels.fused_cell import choose_kernel, finish_fused, run_fused
+from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS
+from fairseq_depthwise.models.depthwise_lstm.kernels.choice import CellKind, use_triton
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, packable, prepack
+from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, prepack
 
 #: Epsilon of the layer norms inside the cell.
 NORM_EPS = 1e-6
-
-#: What may follow the hidden net's norm, functions of :mod:`torch.nn.functional`. The GLU halves the width. Those that
-#: ``fused_cell.TRITON_ACTIVATIONS`` lacks are computed without Triton.
-HIDDEN_ACTIVATIONS = ("glu", "gelu", "relu")
 
 
 class DepthwiseState(NamedTuple):
@@ -47,14 +43,8 @@ CellObserver = Callable[[GateValues, DepthwiseState], None]
 class Gates(nn.Module):
     """Input, forget and output gate (Eqs 2-4): ``sigmoid(LN(W c))`` each, without linear biases.
 
-    The three products are one; each gate has its own layer norm with its own statistics over d.
-
-    Args:
-        input_dim: width of c (2d, or 3d where a decoder layer concatenates its two attentions).
-        embed_dim: d.
-        forget_bias: start value of the bias of the forget gate's norm; not in the paper.
-        gain: start value of the norms' weights; 1 in the paper.
-        joint: normalize the three gates over all 3d values together; not in the paper.
+    The three products are one; each gate has its own layer norm with its own statistics over d. Not in the paper: start
+    values of the forget gate's bias and the norms' weights, and ``joint``, one norm over all 3d values.
     """
 
     def __init__(
@@ -92,15 +82,7 @@ class Gates(nn.Module):
 class HiddenNet(nn.Module):
     """The net that computes the new hidden value, without biases.
 
-    Two layers (Eq 6): ``h = W_h2 GLU(LN(W_h1 c))``; one layer (Eq 5): ``h = GELU(LN(W_h c))``.
-
-    Args:
-        input_dim: width of c.
-        embed_dim: d.
-        hidden_dim: H, the width before the GLU halves it; None for one layer.
-        activation: a name in ``HIDDEN_ACTIVATIONS``; one layer has nothing to halve, so it takes gelu or relu.
-        dropout: dropout of the net's output.
-        activation_dropout: dropout after the activation of the first of two layers.
+    Two layers (Eq 6): ``h = W_h2 GLU(LN(W_h1 c))``; one layer (Eq 5), without ``hidden_dim``: ``h = GELU(LN(W_h c))``.
     """
 
     def __init__(
@@ -114,17 +96,13 @@ class HiddenNet(nn.Module):
         activation_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if hidden_dim is None and activation == "glu":
-            raise ValueError("a hidden net of one layer cannot have a glu: it would halve the width d")
-        if hidden_dim is not None and hidden_dim % 2 and activation == "glu":
-            raise ValueError(f"hidden_dim {hidden_dim} is odd; the GLU halves it")
         width = embed_dim if hidden_dim is None else hidden_dim
         self.activation = activation
         self.first = nn.Linear(input_dim, width, bias=False)  # W_h1, or W_h
         self.norm = nn.LayerNorm(width, eps=NORM_EPS)
         self.second: nn.Linear | None = None  # W_h2
         if hidden_dim is not None:
-            self.second = nn.Linear(width // 2 if activation == "glu" else width, embed_dim, bias=False)
+            self.second = nn.Linear(HIDDEN_ACTIVATIONS[activation].width(width), embed_dim, bias=False)
         self.dropout = Dropout(dropout)
         self.activation_dropout = Dropout(activation_dropout)
 
@@ -138,7 +116,7 @@ class HiddenNet(nn.Module):
 
     def finish(self, projected: Tensor) -> Tensor:
         """Compute h from the first projection, T x B x H."""
-        activated = getattr(F, self.activation)(self.norm(projected))
+        activated = HIDDEN_ACTIVATIONS[self.activation].function(self.norm(projected))
         if self.second is not None:
             activated = self.second(self.activation_dropout(activated))
         return self.dropout(activated)
@@ -151,7 +129,7 @@ class DepthwiseLSTMCell(nn.Module):
         gates: the gates, one object given to every layer that shares them.
         hidden_net: computes h from c.
         attention_skip: add the attention's output to h; not in the paper.
-        kernel: how it is computed, one of ``fused_cell.KERNELS``.
+        kernel: one of ``choice.KERNELS``.
         observer: is shown every training forward.
     """
 
@@ -176,48 +154,73 @@ class DepthwiseLSTMCell(nn.Module):
         """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
         skipped = _sum_of_attentions(attended, state) if self.attention_skip else None
-        kernel = choose_kernel(
-            self.kernel, joined.device, fusible=self._fusible, gates=self.gates, net=self.hidden_net,
-            skip=self.attention_skip,
-        )  # fmt: skip
+        net = self.hidden_net
         if self._joined is not None and not torch.is_grad_enabled():
-            return self._joined_step(kernel, self._joined(joined), skipped, state)
-        gates: GateValues | None = None
-        if kernel != "eager":
-            above = DepthwiseState(
-                *run_fused(kernel, joined, skipped, state.cell, self.gates, self.hidden_net, NORM_EPS)
-            )
+            widths = [3 * self.gates.embed_dim, net.first.out_features]
+            for_gates, for_hidden = self._joined(joined).split(widths, dim=-1)
         else:
-            gates = self.gates(joined)  # Eqs 2-4
-            above = _update(gates, self.hidden_net(joined), skipped, state)  # Eqs 5-8
+            for_gates, for_hidden = self.gates.projection(joined), net.first(joined)
+        gates: GateValues | None = None
+        if use_triton(self.kernel, joined.device, self._kind(for_hidden, state)):
+            above = self._triton_step(for_gates, for_hidden, skipped, state.cell)
+        else:
+            gates = self.gates.activate(for_gates)  # Eqs 2-4
+            above = _update(gates, net.finish(for_hidden), skipped, state)  # Eqs 5-8
         if self.observer is not None and self.training:
             with torch.no_grad():
-                self.observer(gates or self.gates(joined), above)
+                self.observer(gates or self.gates.activate(for_gates), above)
         return above
 
     def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
         """Return the gates that :meth:`forward` has for the same arguments, whichever way it computes them."""
         return self.gates(torch.cat([state.output, attended], dim=-1))
 
-    @property
-    def _fusible(self) -> bool:
-        """Quantized linear layers and quantization noise act in the modules' own calls."""
-        net = self.hidden_net
-        return packable(self.gates.projection, net.first, *([] if net.second is None else [net.second]))
-
     def make_generation_fast_(self, **_: Any) -> None:
         """Pack the weights once, before generation (fairseq's hook)."""
         self._joined = join(self.gates.projection, self.hidden_net.first)
 
-    def _joined_step(
-        self, kernel: str, projected: Tensor, skipped: Tensor | None, state: DepthwiseState
+    def _kind(self, projected: Tensor, state: DepthwiseState) -> CellKind:
+        """Return what kernels are compiled for; ``projected``: what the hidden net's norm gets."""
+        net = self.hidden_net
+        return CellKind(
+            width=self.gates.embed_dim,
+            hidden_width=projected.size(-1),
+            activation=net.activation,
+            dropout=net.dropout.active or net.activation_dropout.active,
+            joint=self.gates.joint,
+            skip=self.attention_skip,
+            dtype=projected.dtype,
+            state=state.cell.dtype,
+            norms=net.norm.weight.dtype,
+        )
+
+    def _triton_step(
+        self, for_gates: Tensor, for_hidden: Tensor, skipped: Tensor | None, below: Tensor
     ) -> DepthwiseState:
-        """Compute the same from what c is projected to (T x B x (3d + H)), at inference."""
-        if kernel == "triton":
-            return DepthwiseState(*finish_fused(projected, skipped, state.cell, self.gates, self.hidden_net, NORM_EPS))
-        width = 3 * self.gates.embed_dim
-        gates = self.gates.activate(projected[..., :width])
-        return _update(gates, self.hidden_net.finish(projected[..., width:]), skipped, state)
+        """Compute Eqs 2-8 from the two projections of c with Triton's kernels; dropout is drawn in the same order."""
+        from fairseq_depthwise.models.depthwise_lstm.kernels.triton_gate_update import gate_update
+        from fairseq_depthwise.models.depthwise_lstm.kernels.triton_norm_activation import norm_activation
+
+        net, inner, outer = self.hidden_net, self.hidden_net.activation_dropout, self.hidden_net.dropout
+        keep = None
+        if net.second is not None:
+            keep = inner.mask(torch.Size((*below.shape[:-1], net.second.in_features)), below.device)
+        hidden = norm_activation(
+            for_hidden, net.norm.weight, net.norm.bias, activation=net.activation, keep=keep, scale=inner.scale,
+            eps=NORM_EPS,
+        )  # fmt: skip
+        if net.second is not None:
+            hidden = net.second(hidden)
+        norm_weight, norm_bias, keep = (
+            self.gates.norm_weight,
+            self.gates.norm_bias,
+            outer.mask(below.shape, below.device),
+        )
+        output, cell = gate_update(
+            for_gates, norm_weight, norm_bias, hidden, below, skipped, keep=keep, scale=outer.scale, eps=NORM_EPS,
+            joint=self.gates.joint,
+        )  # fmt: skip
+        return DepthwiseState(output=output, cell=cell)
 
 
 def _sum_of_attentions(attended: Tensor, state: DepthwiseState) -> Tensor:

@@ -7,7 +7,7 @@ decoder's two attentions merged by addition. Where the paper is silent: ``docs/d
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.logging import metrics
@@ -16,11 +16,11 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.base.assembly import assemble, build_attention
+from fairseq_depthwise.models.base.assembly import Stacks, assemble, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, register_presets
 from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS, WITHOUT_HALVING
 from fairseq_depthwise.models.depthwise_lstm.cell import (
-    HIDDEN_ACTIVATIONS,
     DepthwiseLSTMCell,
     DepthwiseRNNCell,
     DepthwiseState,
@@ -28,7 +28,7 @@ from fairseq_depthwise.models.depthwise_lstm.cell import (
     GateValues,
     HiddenNet,
 )
-from fairseq_depthwise.models.depthwise_lstm.kernels.fused_cell import KERNELS
+from fairseq_depthwise.models.depthwise_lstm.kernels.choice import KERNELS
 from fairseq_depthwise.models.depthwise_lstm.layers import (
     DECODER_MERGES,
     DepthwiseCell,
@@ -59,10 +59,10 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     )
     depthwise_hidden_layers: int = option(2, "layers of the cell's hidden net: Eq 6, or Eq 5", one_of=(2, 1))
     depthwise_hidden_dim: int = option(
-        2048, "width H of the hidden net's first of two layers, before the GLU halves it", at_least=2
+        2048, "width H of the hidden net's first of two layers, before the GLU halves it", at_least=2, at_most=2**20
     )
     depthwise_hidden_activation: str = option(
-        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=HIDDEN_ACTIVATIONS
+        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=tuple(HIDDEN_ACTIVATIONS)
     )
     depthwise_sharing: str = option(
         "gates", "what the cells of a stack share: the gates, nothing, or all", one_of=("gates", "none", "all")
@@ -84,42 +84,36 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         "add", "how self- and cross-attention reach the decoder's cell", one_of=tuple(DECODER_MERGES)
     )
     attention_bias: bool = option(False, "give the attention projections biases")
-    depthwise_kernel: str = option("auto", "kernel that computes the cell", one_of=KERNELS, changes_parameters=False)
+    depthwise_kernel: str = option(
+        "auto", "kernel that computes the cell", one_of=KERNELS, earlier={"compile": "auto"}, changes_parameters=False
+    )
     log_gates: bool = option(
         False, "log mean and deviation of the gates, and the norm of the cell, in training", changes_parameters=False
     )
 
     def check(self) -> None:
         super().check()
-        if (
-            self.depthwise_hidden_layers == 2
-            and self.depthwise_hidden_activation == "glu"
-            and self.depthwise_hidden_dim % 2
-        ):
+        if HIDDEN_ACTIVATIONS[self.activation].halves and self.depthwise_hidden_dim % 2:
             raise UserError(
-                f"--depthwise-hidden-dim {self.depthwise_hidden_dim} is odd; the GLU halves it, so give an even number"
+                f"--depthwise-hidden-dim {self.depthwise_hidden_dim} is odd; the {self.activation} halves it, so give "
+                "an even number"
             )
-        if self.depthwise_gate_scope == "model":
-            self._check_gates_of_the_model()
+        if self.depthwise_gate_scope == "model" and self.depthwise_sharing == "none":
+            raise UserError("--depthwise-gate-scope model contradicts --depthwise-sharing none, which shares nothing")
+        if self.depthwise_gate_scope == "model" and DECODER_MERGES[self.decoder_merge].width != 1:
+            raise UserError(
+                f"--depthwise-gate-scope model is impossible with --decoder-merge {self.decoder_merge}: the gates of "
+                "encoder and decoder read different widths; leave it at stack"
+            )
         if self.depthwise_cell == "rnn":
-            defaults = {option_field.name: option_field.default for option_field in fields(self)}
-            for name in _OF_THE_LSTM:
-                if (value := getattr(self, name)) != defaults[name]:
-                    given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-                    raise UserError(f"{given} belongs to the gates of the LSTM, and --depthwise-cell is rnn")
+            self.require_defaults(_OF_THE_LSTM, "belongs to the gates of the LSTM, and --depthwise-cell is rnn")
 
-    def _check_gates_of_the_model(self) -> None:
-        if self.depthwise_sharing == "none":
-            raise UserError(
-                "--depthwise-gate-scope model contradicts --depthwise-sharing none; one shares gates across the model, "
-                "the other shares nothing"
-            )
-        if (merged := DECODER_MERGES[self.decoder_merge].width) != 1:
-            width = self.encoder_embed_dim
-            raise UserError(
-                f"--depthwise-gate-scope model is impossible with --decoder-merge {self.decoder_merge}: the encoder's "
-                f"gates read {2 * width} values and the decoder's {(1 + merged) * width}; leave it at stack"
-            )
+    @property
+    def activation(self) -> str:
+        """The activation of the hidden net; one layer has no width to halve (Eq 5)."""
+        chosen = self.depthwise_hidden_activation
+        one_layer = self.depthwise_hidden_layers == 1
+        return WITHOUT_HALVING if one_layer and HIDDEN_ACTIVATIONS[chosen].halves else chosen
 
 
 @register_model("depthwise_lstm_transformer", dataclass=DepthwiseLSTMTransformerConfig)
@@ -140,16 +134,16 @@ register_presets("depthwise_lstm_transformer", PRESETS)
 _OF_LAYERS = 100_000
 
 
-class DepthwiseStacks:
+class DepthwiseStacks(Stacks):
     """Builds both stacks' layers.
 
-    A shared part is one module object in every layer that shares it, so that it is one parameter to the optimizer and
-    one storage in a checkpoint.
+    A shared part is one module object, so that it is one parameter to the optimizer and one storage in a checkpoint.
     """
 
+    connection = DepthwiseConnection
+
     def __init__(self, config: DepthwiseLSTMTransformerConfig) -> None:
-        self.config = config
-        self.width = config.encoder_embed_dim
+        super().__init__(config)
         self._gates_of_the_model = None
         if config.depthwise_gate_scope == "model":
             self._gates_of_the_model = self._new_gates(2 * self.width)
@@ -195,14 +189,11 @@ class DepthwiseStacks:
         numbers = itertools.count(1)
 
         def new_net() -> HiddenNet:
-            activation = config.depthwise_hidden_activation
-            two_layers = config.depthwise_hidden_layers == 2
             return HiddenNet(
                 input_dim=input_dim,
                 embed_dim=self.width,
-                hidden_dim=config.depthwise_hidden_dim if two_layers else None,
-                # Eq 5: one layer has no width to halve.
-                activation="gelu" if activation == "glu" and not two_layers else activation,
+                hidden_dim=config.depthwise_hidden_dim if config.depthwise_hidden_layers == 2 else None,
+                activation=config.activation,
                 dropout=config.dropout,
                 activation_dropout=config.activation_dropout,
             )
@@ -231,12 +222,6 @@ class DepthwiseStacks:
             joint=config.depthwise_gate_norm == "joint",
         )
 
-    def encoder_connection(self) -> DepthwiseConnection:
-        return DepthwiseConnection(embed_dim=self.width)
-
-    def decoder_connection(self) -> DepthwiseConnection:
-        return DepthwiseConnection(embed_dim=self.width)
-
     def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
         return build_attention(self.config, heads=heads, bias=self.config.attention_bias, attend_encoder=attend_encoder)
 
@@ -248,13 +233,9 @@ class DepthwiseStacks:
 class _GateMetrics:
     """``--log-gates``: what a cell does, as training metrics.
 
-    Mean and standard deviation of each gate over all its values, and the mean length of the cell state over positions:
-    ``encoder_forget_gate_layer2``, ``encoder_forget_gate_deviation_layer2``, ``encoder_cell_norm_layer2`` and so on.
-    Without the layer in its name, a metric is the mean of the stack's cells.
-
-    Args:
-        side: "encoder" or "decoder".
-        layer: the number of the cell's layer, followed by "a" or "b" where that has two cells.
+    Mean and deviation of each gate, and the mean length of the cell state: ``encoder_forget_gate_layer2``,
+    ``encoder_forget_gate_deviation_layer2``, ``encoder_cell_norm_layer2`` and so on, and their means over the stack.
+    ``layer``: its number, followed by "a" or "b" where it has two cells.
     """
 
     def __init__(self, side: str, layer: str) -> None:

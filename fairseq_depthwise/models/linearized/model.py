@@ -15,14 +15,13 @@ from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, build_model, register_model
+from fairseq.models import FairseqEncoderDecoderModel, build_model, register_model
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from fairseq_compat import UserError, checkpoints
-from fairseq_compat.patches.checkpoints import belonging
+from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
@@ -56,11 +55,7 @@ class LinearizedTransformerConfig(FairseqDataclass):
 
 @register_model(ARCHITECTURE, dataclass=LinearizedTransformerConfig)
 class LinearizedTransformer(FairseqEncoderDecoderModel):
-    """The encoder and decoder of a trained model, with a ``LinearizedLayer`` in each chosen place.
-
-    Raises:
-        UserError: the model is of another kind.
-    """
+    """The encoder and decoder of a trained model, with a ``LinearizedLayer`` in each chosen place."""
 
     def __init__(self, model: nn.Module, names: Iterable[str], which: str = "pair") -> None:
         depths_of(model)  # refuses other kinds
@@ -82,14 +77,10 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: LinearizedTransformerConfig, task: FairseqTask) -> "LinearizedTransformer":
-        """Build the trained model from ``--probe-path``; or, from a checkpoint, as one to be filled from there.
-
-        Raises:
-            UserError: an option is missing or wrong, or the checkpoint does not go with the data.
-        """
+        """Build the trained model from ``--probe-path``; or, from a checkpoint, as one to be filled from there."""
         check_values(LinearizedTransformerConfig, cfg)
         if cfg.probe_model:
-            model, name = build_inner(_recorded(cfg.probe_model), task), "the checkpoint"
+            model, name = build_inner(json.loads(cfg.probe_model), task), "the checkpoint"
         else:
             model, options = _read_trained(cfg.probe_path, task)
             _record(cfg, json.dumps(options))
@@ -109,16 +100,10 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         distill: bool = False,
         **options: Any,
     ) -> tuple[Optional[Tensor], dict[str, Any]]:  # noqa: UP045  # as above
-        """Encode and decode through the linear layers; or compare each of them with its layer.
+        """Encode and decode through the linear layers; ``options``: those of the decoder.
 
-        Args:
-            src_tokens: B x S.
-            src_lengths: B.
-            prev_output_tokens: B x T.
-            distill: return no scores, but in the dictionary ``distilled``: name of a layer -> what its linear layer
-                gives and what the layer gives (positions without padding x width each), all layers fed by the intact
-                model.
-            options: those of the decoder.
+        With ``distill`` there are no scores, but in the dictionary ``distilled``: name of a layer -> what its linear
+        layer gives and what the layer gives (positions without padding x width each), all fed by the intact model.
         """
         if not distill:
             encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
@@ -144,11 +129,9 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
         prev_output_tokens: Tensor,
         take: Callable[[str, Tensor, Tensor], None],
     ) -> None:
-        """Run the intact model, and hand over what goes into each chosen layer and what comes out.
+        """Run the intact model on a batch (B x S, B, B x T), and show ``take`` what each chosen layer does.
 
-        Args:
-            src_tokens, src_lengths, prev_output_tokens: a batch, B x S, B and B x T.
-            take: called with the name of a layer, its input and its output, positions without padding x width each.
+        It is called with a layer's name, its input and its output, positions without padding x width each.
         """
         names = list(self.linearized)
         real = {
@@ -166,13 +149,7 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
                 self.decoder(prev_output_tokens, encoder_out=encoder_out, features_only=True, src_lengths=src_lengths)
 
     def take_map(self, name: str, weight: Tensor, bias: Tensor, which: str = "pair") -> None:
-        """Set a layer's linear layer, W (width x width) and b (width), in the model's precision and on its device.
-
-        Args:
-            name: of the layer.
-            weight, bias: of the linear layer.
-            which: what of a pair it reads and gives, of ``STATES``.
-        """
+        """Set a layer's linear layer, W (width x width) and b (width); ``which``: of ``STATES``."""
         layer = self.linearized[name]
         old = layer.linear.weight
         layer.which = which
@@ -201,14 +178,7 @@ def plain_options(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
-    """Build a trained model's architecture from its options, without its parameters.
-
-    Raises:
-        UserError: the architecture is not known, or an option is wrong.
-    """
-    architecture = options.get("_name")
-    if architecture not in ARCH_MODEL_REGISTRY:
-        raise UserError(f"the trained model's architecture, {architecture}, is not known here")
+    """Build a trained model's architecture from its options, without its parameters."""
     completed = {**options, "encoder_embed_path": None, "decoder_embed_path": None, "checkpoint_activations": False}
     grouped = any(isinstance(value, Mapping) for value in completed.values())  # by side, as in a hydra file
     cfg = OmegaConf.create(completed) if grouped else Namespace(**completed)
@@ -217,11 +187,7 @@ def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
 
 
 def depths_of(model: nn.Module) -> dict[str, int]:
-    """Return side -> number of layers.
-
-    Raises:
-        UserError: the model is of no kind that is known here.
-    """
+    """Return side -> number of layers; raise UserError for models of a kind that is not known here."""
     if not isinstance(model, StackModel | TransformerModelBase):
         raise UserError(
             f"a {type(model).__name__} cannot be linearized; only models of this plugin's families and fairseq's own "
@@ -231,21 +197,14 @@ def depths_of(model: nn.Module) -> dict[str, int]:
 
 
 def layers_named(text: str, depths: Mapping[str, int], option_text: str, name: str) -> list[str]:
-    """Return the names in ``encoder.1,decoder.6`` in the model's order, or all of them for ``all``.
-
-    Raises:
-        UserError: there is none, or one that the model has not got.
-    """
+    """Return the names in ``encoder.1,decoder.6`` in the model's order; raise UserError for one that it has not got."""
     known = [f"{side}.{number}" for side in SIDES for number in range(1, depths[side] + 1)]
     if text.strip() == "all":
         return known
     given = [name.strip() for name in text.split(",") if name.strip()]
-    there = f"encoder.1 to encoder.{depths['encoder']} and decoder.1 to decoder.{depths['decoder']}"
-    if not given:
-        raise UserError(f"{option_text.strip()} names no layer; {name} has {there}")
-    for layer in given:
-        if layer not in known:
-            raise UserError(f"{option_text}: there is no layer {layer}; {name} has {there}")
+    if not given or not set(given) <= set(known):
+        there = f"encoder.1 to encoder.{depths['encoder']} and decoder.1 to decoder.{depths['decoder']}"
+        raise UserError(f"{option_text}: give some of the layers of {name}, {there}")
     return [layer for layer in known if layer in given]
 
 
@@ -269,36 +228,14 @@ def _read_trained(path: str | None, task: FairseqTask) -> tuple[nn.Module, dict[
     if not path:
         raise UserError("--arch linearized_transformer needs --probe-path, the checkpoint of the trained model")
     if not os.path.isfile(path):
-        raise UserError(f"--probe-path {path}: there is no such file; give the path of a checkpoint")
+        raise UserError(f"--probe-path {path}: there is no such file")
     state = checkpoints.load_checkpoint(path)
     found = belonging.of_dictionaries(task)
     belonging.require_same(f"--probe-path {path}", belonging.recorded_in(state), found, belonging.data_of(task))
     options = plain_options(state)
-    if options["_name"] == ARCHITECTURE:
-        raise UserError(f"--probe-path {path} holds a linearized model; give the trained model itself")
-    try:
-        model = build_inner(options, task)
-    except UserError as error:
-        raise UserError(f"--probe-path {path}: {error}") from error
-    try:
-        model.load_state_dict(state["model"], strict=True)
-    except RuntimeError as error:
-        detail = " ".join(line.strip() for line in str(error).splitlines()[1:2]).rstrip(".")
-        raise UserError(
-            f"--probe-path {path} does not go with the data: {detail}; give the data it was trained with"
-        ) from error
+    model = build_inner(options, task)
+    model.load_state_dict(state["model"], strict=True)
     return model, options
-
-
-def _recorded(text: str) -> dict[str, Any]:
-    """Return the trained model's options in a checkpoint's ``probe_model``."""
-    try:
-        options = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"--probe-model {text[:60]!r} is no JSON ({error}); give a whole checkpoint") from error
-    if not isinstance(options, dict) or not isinstance(options.get("_name"), str):
-        raise UserError(f"--probe-model {text[:60]!r} names no architecture; give a whole checkpoint")
-    return options
 
 
 def _is_plain(value: Any) -> bool:

@@ -4,8 +4,6 @@ Source: "Multi-Unit Transformers for Neural Machine Translation". The layer is i
 decoder is the ordinary one with relative positions. See ``docs/mute.md``.
 """
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -16,13 +14,13 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble, build_relative_positions
-from fairseq_depthwise.models.base.config import option, probability, register_presets
+from fairseq_depthwise.models.base.config import distance, option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.mute.attention import UnitAttention
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer, UnitFeedForward
 from fairseq_depthwise.models.mute.noise import NOISES, UnitInputs
-from fairseq_depthwise.models.mute.order import UnitOrder, penalty, project, require_scipy
+from fairseq_depthwise.models.mute.order import UnitOrder, penalty, project
 from fairseq_depthwise.models.mute.presets import PRESETS
 
 #: The weight of the penalty for each target token: the 1.0 of the authors' program, which is added on each of four GPUs
@@ -37,26 +35,25 @@ class MuteTransformerConfig(ResidualConfig):
 
     dropout: float = probability(0.2, "dropout of embeddings and sub-layer outputs")
     activation_dropout: float = probability(0.2, "dropout inside the feed-forward nets")
-    max_relative_positions: int = option(
-        16, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
-    )
+    max_relative_positions: int = distance(16)
     relative_position_terms: str = option(
         "key-value",
         "what relative positions act on: keys, or keys and values, which have one table here",
         one_of=("key-value", "key"),
     )
-    encoder_units: int = option(4, "parallel units of each encoder layer", at_least=1, below=9)
+    encoder_units: int = option(4, "parallel units of each encoder layer", at_least=1, at_most=8)
     unit_inputs: str = option(
         "identity",
         f"noise of each unit's input in training, separated by commas: {', '.join(NOISES)}; a single name holds for "
         "all units",
         changes_parameters=False,
     )
-    unit_mask_rate: float = probability(
-        0.0, "0 masks one position of each sentence; otherwise each position with this probability"
-    )
+    unit_mask_rate: float = option(
+        0.0, "0 masks one position of each sentence; otherwise each position with this probability", at_least=0,
+        at_most=1, changes_parameters=False,
+    )  # fmt: skip
     unit_noise_rate: float = option(
-        0.85, "probability that a layer's noise is on in a training forward, up to 1", at_least=0,
+        0.85, "probability that a layer's noise is on in a training forward", at_least=0, at_most=1,
         changes_parameters=False,
     )  # fmt: skip
     unit_sharing: str = option(
@@ -68,6 +65,7 @@ class MuteTransformerConfig(ResidualConfig):
         None,
         f"with --unit-sequential: weight of the penalty that makes the order a permutation, {PENALTY:g} unless given; "
         "needs --criterion label_smoothed_cross_entropy_with_auxiliary",
+        at_least=0,
         changes_parameters=False,
     )
     permutation_at_inference: str = option(
@@ -77,63 +75,22 @@ class MuteTransformerConfig(ResidualConfig):
 
     def check(self) -> None:
         super().check()
-        units = self.encoder_units
-        if not 0 <= self.unit_noise_rate <= 1:
-            raise UserError(f"--unit-noise-rate {self.unit_noise_rate:g} is out of range; a probability is at most 1")
-        if "mask" not in self.noises() and self.unit_mask_rate:
-            raise UserError(
-                f"--unit-mask-rate {self.unit_mask_rate:g} is given, but no unit of --unit-inputs {self.unit_inputs} "
-                "is masked; add mask there, or leave the rate out"
-            )
-        if units == 1 and self.unit_sharing != "none":
-            raise UserError(
-                f"--unit-sharing {self.unit_sharing} needs units that share; --encoder-units is 1, give 2 to 8"
-            )
-        if units == 1 and self.unit_sequential:
-            raise UserError("--unit-sequential needs units to put in order; --encoder-units is 1, give 2 to 8")
-        if self.permutation_penalty is not None:
-            if not self.unit_sequential:
-                raise UserError(
-                    f"--permutation-penalty {self.permutation_penalty:g} is given without --unit-sequential; there is "
-                    "no order to penalize, so leave it out"
-                )
-            if not 0 <= self.permutation_penalty < math.inf:
-                raise UserError(
-                    f"--permutation-penalty {self.permutation_penalty:g} is out of range; it must be a number of at "
-                    "least 0"
-                )
-        for name, noise in (("pq", self.quant_noise_pq), ("scalar", self.quant_noise_scalar)):
-            if noise:
-                raise UserError(
-                    f"--quant-noise-{name} {noise:g} would leave out the units, whose linear layers are batched; "
-                    "mute_transformer cannot be trained for quantization"
-                )
-        if self.permutation_at_inference == "hard" and self.unit_sequential:
-            require_scipy()
-        if self.permutation_at_inference == "hard" and not self.unit_sequential:
-            raise UserError(
-                "--permutation-at-inference hard is given without --unit-sequential; there is no order to harden"
-            )
+        if "mask" not in self.noises():
+            self.require_defaults(("unit_mask_rate",), "goes with --unit-inputs mask")
+        if self.encoder_units == 1:
+            self.require_defaults(("unit_sharing", "unit_sequential"), "goes with --encoder-units of 2 to 8")
+        if not self.unit_sequential:
+            names = ("permutation_penalty", "permutation_at_inference")
+            self.require_defaults(names, "goes with --unit-sequential")
 
     def noises(self) -> list[str]:
-        """Return the noise of each unit.
-
-        Raises:
-            UserError: a name is unknown, or there are not as many as units.
-        """
+        """Return the noise of each unit; raise UserError where a name is unknown, or their number is not the units'."""
         names = [name.strip() for name in self.unit_inputs.split(",")]
-        for name in names:
-            if name not in NOISES:
-                raise UserError(
-                    f"--unit-inputs {self.unit_inputs} has {name!r}, which is no noise; the choices are "
-                    f"{', '.join(NOISES)}"
-                )
-        if len(names) == 1:
-            return names * self.encoder_units
-        if len(names) != self.encoder_units:
+        names = names * self.encoder_units if len(names) == 1 else names
+        if len(names) != self.encoder_units or not set(names) <= set(NOISES):
             raise UserError(
-                f"--unit-inputs {self.unit_inputs} has {len(names)} names for --encoder-units {self.encoder_units}; "
-                "give one name for each unit, or one for all"
+                f"--unit-inputs {self.unit_inputs} with --encoder-units {self.encoder_units}: give one name for all "
+                f"units, or one for each, of {', '.join(NOISES)}"
             )
         return names
 
@@ -160,21 +117,6 @@ class MuteTransformer(StackModel):
         model.penalty_weight = config.penalty_weight
         return model
 
-    def load_state_dict(self, state_dict: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-        """Load parameters as any module.
-
-        Raises:
-            UserError: the parameters are those of a model with other units.
-        """
-        own = unit_options(self.state_dict())
-        for name, value in unit_options(state_dict).items():
-            if value != own[name]:
-                raise UserError(
-                    f"the checkpoint's model has {name} {value}, and this one {own[name]}; give the checkpoint's "
-                    "value, or train from the start in another --save-dir"
-                )
-        return super().load_state_dict(state_dict, *args, **kwargs)
-
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
         """Return the penalty of each layer's matrix (Equations 19 and 20), where it has a weight."""
         if not self.penalty_weight:
@@ -186,23 +128,6 @@ class MuteTransformer(StackModel):
         }
 
 
-def unit_options(state: Mapping[str, Tensor]) -> dict[str, object]:
-    """Return option -> its value in the model that a state dict is of; empty for other families."""
-    layer = "encoder.layers.0."
-    if f"{layer}unit_weights" not in state or f"{layer}feed_forward.first.bias" not in state:
-        return {}
-    units, attentions, nets = (
-        len(state[layer + name])
-        for name in ("unit_weights", "self_attention.query_projection.bias", "feed_forward.first.bias")
-    )
-    return {
-        "--encoder-units": units,
-        "--unit-sharing": "attention" if attentions < units else "ffn" if nets < units else "none",
-        "--unit-sequential": "on" if f"{layer}order.raw" in state else "off",
-        "mask in --unit-inputs": "on" if f"{layer}inputs.mask_vector" in state else "off",
-    }
-
-
 class UnitStacks(ResidualStacks):
     """An encoder of multi-unit layers, and the residual decoder."""
 
@@ -210,41 +135,40 @@ class UnitStacks(ResidualStacks):
     input_gain = 1.0
     one_position_table = True
 
-    def __init__(self, config: MuteTransformerConfig) -> None:
-        super().__init__(config)
-        self.noises = config.noises()
-        self.noise_rate, self.mask_rate = config.unit_noise_rate, config.unit_mask_rate
-        self.attentions = 1 if config.unit_sharing == "attention" else config.encoder_units
-        self.nets = 1 if config.unit_sharing == "ffn" else config.encoder_units
-        self.sequential, self.at_inference = config.unit_sequential, config.permutation_at_inference
-
     def encoder_layers(self) -> list[nn.Module]:
         return [self._encoder_layer() for _ in range(self.config.encoder_layers)]
 
     def _encoder_layer(self) -> MultiUnitEncoderLayer:
-        config, units = self.config, len(self.noises)
-        heads = config.encoder_attention_heads
+        config, heads = self.config, self.config.encoder_attention_heads
+        noises = config.noises()
+        attentions, nets = (1 if config.unit_sharing == part else len(noises) for part in ("attention", "ffn"))
+        positions = build_relative_positions(config, heads=heads, one_table=True, units=attentions)
         return MultiUnitEncoderLayer(
-            units=units,
+            units=len(noises),
             embed_dim=self.width,
             self_attention=UnitAttention(
-                units=self.attentions,
+                units=attentions,
                 embed_dim=self.width,
                 heads=heads,
                 dropout=config.attention_dropout,
-                relative_positions=build_relative_positions(config, heads=heads, one_table=True, units=self.attentions),
+                relative_positions=positions,
             ),
             feed_forward=UnitFeedForward(
-                units=self.nets,
+                units=nets,
                 embed_dim=self.width,
                 hidden_dim=config.encoder_ffn_embed_dim,
                 activation=config.activation_fn,
                 activation_dropout=config.activation_dropout,
             ),
             inputs=UnitInputs(
-                noises=self.noises, embed_dim=self.width, noise_rate=self.noise_rate, mask_rate=self.mask_rate
+                noises=noises,
+                embed_dim=self.width,
+                noise_rate=config.unit_noise_rate,
+                mask_rate=config.unit_mask_rate,
             ),
-            order=UnitOrder(units=units, at_inference=self.at_inference) if self.sequential else None,
+            order=UnitOrder(units=len(noises), at_inference=config.permutation_at_inference)
+            if config.unit_sequential
+            else None,
             dropout=config.dropout,
         )
 

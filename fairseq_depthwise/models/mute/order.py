@@ -75,22 +75,12 @@ def penalty(matrix: Tensor) -> Tensor:
     return of_rows + of_columns
 
 
-def require_scipy() -> None:
-    """Raise :class:`UserError` where scipy is not installed."""
+def nearest_permutation(matrix: Tensor) -> Tensor:
+    """Return the permutation matrix at the least Frobenius distance; raise UserError where scipy is not installed."""
     try:
-        import scipy.optimize  # noqa: F401  # only whether it is there
+        from scipy.optimize import linear_sum_assignment
     except ImportError:
         raise UserError("the learned order needs scipy; pip install 'fairseq-depthwise[analysis]'") from None
-
-
-def nearest_permutation(matrix: Tensor) -> Tensor:
-    """Return the permutation matrix at the least Frobenius distance, by the Hungarian algorithm.
-
-    Raises:
-        UserError: scipy is not installed.
-    """
-    require_scipy()
-    from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(matrix.detach().cpu().numpy(), maximize=True)
     result = torch.zeros_like(matrix)
@@ -99,12 +89,7 @@ def nearest_permutation(matrix: Tensor) -> Tensor:
 
 
 class UnitOrder(nn.Module):
-    """The matrix M of a layer.
-
-    Args:
-        units: I.
-        at_inference: ``soft`` uses M in evaluation too, ``hard`` the nearest permutation.
-    """
+    """The matrix M of a layer; ``at_inference`` soft uses M in evaluation too, hard the nearest permutation."""
 
     identity_on_top = "--unit-sequential"  # sums to 1 but nearly, which only the layer norm on top does not see
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import assemble
-from fairseq_depthwise.models.base.config import option, probability, register_presets
+from fairseq_depthwise.models.base.config import distance, option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.sdt.presets import PRESETS
@@ -38,9 +38,7 @@ class SDTTransformerConfig(ResidualConfig):
     norm_scaling: bool = option(False, "divide what the layer norms of layer l give by sqrt(l)")
     hyper_streams: int = option(4, "residual streams of the connection hyper", at_least=1)
     hyper_manifold: bool = option(False, "mix these streams by doubly stochastic matrices")
-    max_relative_positions: int = option(
-        8, "relative positions in every self-attention up to this distance; 0 = none", at_least=0, addable=True
-    )
+    max_relative_positions: int = distance(8)
     inter_similarity_weight: float = option(
         0.0,
         "weight of the penalty on representations that differ from their sentence's mean; needs --criterion "

@@ -15,7 +15,7 @@ in 16 bits, though they read half as much.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,85 +31,87 @@ class KeysValues(NamedTuple):
     values: Tensor
 
 
-class StepCache(Protocol):
-    """What an attention asks for in a step; :class:`DecodingCache` says what each of these is."""
+class StepCache:
+    """What an attention asks for in a step of a search; the two kinds add where keys and values are kept.
 
+    Attributes:
+        sentences: B.
+        beams: k.
+        dtype: of keys, values and masks.
+        products: whether attention is faster in plain products than in PyTorch's fused kernel.
+        source_mask: additive, B x 1 x 1 x S; None without padding.
+        ancestor_mask: additive, B x 1 x k x keys: shows each beam its ancestors; None where everything may be seen.
+        newest: the newest position, counted from 0; a tensor of one number.
+        positions: the position of each key of :meth:`append`.
+    """
+
+    sentences: int
     beams: int
+    dtype: torch.dtype
     products: bool
     source_mask: Tensor | None
     ancestor_mask: Tensor | None
+    newest: Tensor
+    positions: Tensor
 
-    @property
-    def newest(self) -> Tensor: ...
+    def __init__(self) -> None:
+        self._shared: dict[tuple[str, int], Tensor] = {}
 
-    @property
-    def positions(self) -> Tensor: ...
+    def group(self, projected: Tensor, heads: int) -> Tensor:
+        """Reshape 1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
+        split = projected.view(self.sentences, self.beams, heads, projected.size(2) // heads)
+        return split.transpose(1, 2).to(self.dtype)
 
-    def group(self, projected: Tensor, heads: int) -> Tensor: ...
+    def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
+        """Return what is the same in all layers, computed by the first that asks in this step."""
+        if name not in self._shared:
+            self._shared[name] = compute()
+        return self._shared[name]
 
-    def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor: ...
+    def append(self, attention: nn.Module, newest: KeysValues) -> Sequence[KeysValues]:
+        """Add the newest position of every row (B x heads x k x head_dim) and return all, in parts."""
+        raise NotImplementedError
 
-    def append(self, attention: nn.Module, newest: KeysValues) -> Sequence[KeysValues]: ...
+    def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
+        """Return keys and values of the encoder's output, which ``compute`` makes of it (S x B x C)."""
+        raise NotImplementedError
 
-    def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues: ...
 
-
-class DecodingCache:
+class DecodingCache(StepCache):
     """Keys and values of every attention of a decoder, for one beam search.
 
-    Args:
-        source: S x B x C, the encoder's output, once per sentence.
-        padding: B x S, True at padding of ``source``; None where there is none.
-        rows: N, the sentence that each row of the search belongs to.
+    It begins with the encoder's output (S x B x C, once per sentence), its padding (B x S, True at padding) or None,
+    and the sentence that each row of the search belongs to (N).
     """
 
     def __init__(self, source: Tensor, padding: Tensor | None, rows: Tensor) -> None:
-        beams = sentence_beams(source.size(1), rows)
-        if beams is None:
+        super().__init__()
+        beams = rows.size(0) // max(source.size(1), 1)
+        in_order = torch.arange(source.size(1), device=rows.device).repeat_interleave(beams)
+        if not torch.equal(rows, in_order):
             # Not k neighboring rows for each sentence: every row becomes a sentence of its own.
             source, beams = source.index_select(1, rows), 1
             padding = None if padding is None else padding.index_select(0, rows)
-        self.beams = beams
+        self.sentences, self.beams = source.size(1), beams
         self.source = source
-        #: Of keys, values and masks.
-        self.dtype = torch.promote_types(source.dtype, torch.float32) if source.device.type == "cpu" else source.dtype
+        on_cpu = source.device.type == "cpu"
+        self.dtype = torch.promote_types(source.dtype, torch.float32) if on_cpu else source.dtype
         self.source_mask = None if padding is None else additive_mask(padding, self.dtype)[:, None, None, :]
         #: The number of target positions so far, the newest included.
         self.steps = 0
         #: N x steps: which beam of its sentence held row n's hypothesis at each step.
         self.ancestors = torch.empty(rows.size(0), 0, dtype=torch.long, device=source.device)
-        #: Additive, B x 1 x k x (steps * k): shows each beam its ancestors; None where everything may be seen.
-        self.ancestor_mask: Tensor | None = None
+        self.ancestor_mask = None
         self._own: dict[nn.Module, KeysValues] = {}
         self._encoder: dict[nn.Module, KeysValues] = {}
-        self._shared: dict[tuple[str, int], Tensor] = {}
-
-    @property
-    def sentences(self) -> int:
-        """B."""
-        return self.source.size(1)
-
-    @property
-    def products(self) -> bool:
-        """Whether attention is faster in plain products.
-
-        PyTorch's fused kernel for a CPU works on blocks of 32 queries and more, and the beams of a sentence are fewer:
-        for several sentences products take a third to two thirds of its time.
-        """
-        return self.source.device.type == "cpu" and self.sentences > 1
-
-    @property
-    def newest(self) -> Tensor:
-        """The newest position, counted from 0; a tensor of one number."""
-        return torch.arange(self.steps - 1, self.steps, device=self.source.device)
-
-    @property
-    def positions(self) -> Tensor:
-        """The position of each key of :meth:`append`."""
-        return torch.arange(self.steps, device=self.source.device).repeat_interleave(self.beams)
 
     def begin_step(self) -> None:
         """Extend the buffers by the next target position of every row."""
+        # The fused kernel for a CPU works on blocks of 32 queries and more, and the beams of a sentence are fewer: for
+        # several sentences products take a third to two thirds of its time.
+        self.products = self.source.device.type == "cpu" and self.sentences > 1
+        steps = torch.arange(self.steps + 1, device=self.source.device)
+        self.newest, self.positions = steps[-1:], steps.repeat_interleave(self.beams)
         beam = torch.arange(self.beams, device=self.ancestors.device).repeat(self.sentences)
         self.ancestors = torch.cat([self.ancestors, beam[:, None]], dim=1)
         self.steps += 1
@@ -120,26 +122,8 @@ class DecodingCache:
             hidden = hidden.view(self.sentences, 1, self.beams, self.steps * self.beams)
             self.ancestor_mask = additive_mask(hidden, self.dtype)
 
-    def group(self, projected: Tensor, heads: int) -> Tensor:
-        """Reshape 1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
-        return split_beams(projected, self.sentences, self.beams, heads).to(self.dtype)
-
-    def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
-        """Return what is the same in all layers, computed by the first that asks in this step."""
-        if name not in self._shared:
-            self._shared[name] = compute()
-        return self._shared[name]
-
     def append(self, attention: nn.Module, newest: KeysValues) -> Sequence[KeysValues]:
-        """Add the newest position of every row and return all, in the order step by step, in each beam by beam.
-
-        Args:
-            attention: whose keys and values.
-            newest: B x heads x k x head_dim each, from :meth:`group`.
-
-        Returns:
-            B x heads x (steps * k) x head_dim each, in one part.
-        """
+        """Return one part, B x heads x (steps * k) x head_dim each: step by step, and in each beam by beam."""
         start, end = (self.steps - 1) * self.beams, self.steps * self.beams
         stored = self._own.get(attention)
         if stored is None or stored.keys.size(2) < end:
@@ -156,65 +140,38 @@ class DecodingCache:
         return buffer
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
-        """Return keys and values of the encoder's output, computed from it (S x B x C) at the first step."""
         if attention not in self._encoder:
             self._encoder[attention] = KeysValues(*(tensor.to(self.dtype) for tensor in compute(self.source)))
         return self._encoder[attention]
 
     def reorder(self, new_order: Tensor) -> None:
-        """Follow the search: row n goes on from the old row ``new_order[n]`` (N', on the cache's device)."""
-        count = self.ancestors.size(0)
-        sentence_of = torch.div(new_order, self.beams, rounding_mode="floor")
+        """Follow the search: row n goes on from the old row ``new_order[n]`` (N', on the cache's device).
+
+        Every row must stay with its sentence, as in all of fairseq's searches.
+        """
+        by_sentence = torch.div(new_order, self.beams, rounding_mode="floor").view(-1, self.beams)
+        if not bool((by_sentence == by_sentence[:, :1]).all()):
+            raise ValueError("a hypothesis goes on from one of another sentence")
         self.ancestors = self.ancestors.index_select(0, new_order)
-        in_order = torch.arange(count, device=new_order.device) // self.beams
-        if new_order.size(0) == count and torch.equal(sentence_of, in_order):
-            return
-        by_sentence = sentence_of.view(-1, self.beams) if new_order.size(0) % self.beams == 0 else None
-        if by_sentence is not None and bool((by_sentence == by_sentence[:, :1]).all()):
-            self._select(by_sentence[:, 0])
-        else:
-            self._separate(sentence_of)
+        kept = by_sentence[:, 0]
+        if not torch.equal(kept, torch.arange(self.sentences, device=kept.device)):
+            self._select(kept)
 
     def _select(self, sentences: Tensor) -> None:
         """Keep these sentences: some are finished."""
-        self.source = self.source.index_select(1, sentences)
+        self.source, self.sentences = self.source.index_select(1, sentences), sentences.size(0)
         if self.source_mask is not None:
             self.source_mask = self.source_mask.index_select(0, sentences)
         for stored in (self._own, self._encoder):
             for attention, pair in stored.items():
                 stored[attention] = KeysValues(*(tensor.index_select(0, sentences) for tensor in pair))
 
-    def _separate(self, sentence_of: Tensor) -> None:
-        """Make each row, which left its sentence and continues one of ``sentence_of``, a sentence of its own."""
-        steps, beams = self.steps, self.beams
-        position = torch.arange(steps, device=sentence_of.device) * beams + self.ancestors  # N x steps
-        self._select(sentence_of)
-        for attention, pair in self._own.items():
-            index = position[:, None, :, None].expand(-1, pair.keys.size(1), -1, pair.keys.size(3))
-            self._own[attention] = KeysValues(*(tensor.gather(2, index) for tensor in pair))
-        self.beams = 1
-        self.ancestors = torch.zeros_like(self.ancestors)
-        self.ancestor_mask = None
-
-
-def sentence_beams(sentences: int, rows: Tensor) -> int | None:
-    """Return k if ``rows`` (N, the sentence that each belongs to) are k neighbors for each sentence, else None."""
-    beams = rows.size(0) // max(sentences, 1)
-    in_order = torch.arange(sentences, device=rows.device).repeat_interleave(beams)
-    return beams if in_order.size(0) == rows.size(0) and torch.equal(rows, in_order) else None
-
-
-def split_beams(projected: Tensor, sentences: int, beams: int, heads: int) -> Tensor:
-    """Reshape 1 x N x C to B x heads x k x head_dim."""
-    return projected.view(sentences, beams, heads, projected.size(2) // heads).transpose(1, 2)
-
 
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where ``hidden`` is False, half the lowest finite number where it is True.
+    """Return 0 where ``hidden`` is False, half the lowest finite number where it is True, to be added to scores.
 
-    Added to scores, because boolean masks are slow in several of PyTorch's kernels. A finite number, because a row of
-    -inf only, which a sentence padded on the left has, would become NaN; half of it, so that a negative score can be
-    added in 16 bits.
+    Boolean masks are slow in several of PyTorch's kernels. A row of -inf only, which a sentence padded on the left has,
+    would become NaN; of half the lowest number, a negative score can be added in 16 bits.
     """
     lowest = torch.finfo(dtype).min / 2
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, lowest)

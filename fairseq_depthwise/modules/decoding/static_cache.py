@@ -1,4 +1,4 @@
-"""What a decoder keeps between steps in tensors of fixed shape: for steps that are compiled, exported or replayed.
+"""What a decoder keeps between steps in tensors of fixed shape: for steps that are compiled or exported.
 
 :class:`~fairseq_depthwise.modules.decoding.cache.DecodingCache` grows with every step and belongs to a search. Here a
 cache is made of tensors anew in every step, has a capacity of T target positions, and hides those that no
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.decoding.cache import KeysValues, additive_mask, split_beams
+from fairseq_depthwise.modules.decoding.cache import KeysValues, StepCache, additive_mask
 
 #: What :attr:`SearchState.ancestors` has at positions that are not written yet.
 UNWRITTEN = -1
@@ -22,12 +22,8 @@ UNWRITTEN = -1
 class LayerState(NamedTuple):
     """The keys and values of one decoder layer.
 
-    Attributes:
-        own_keys: of the self-attention, B x heads x T x k x head_dim; zeros where nothing is written yet, since what a
-            mask hides is multiplied by 0 and must be finite.
-        own_values: the same.
-        cross_keys: of the cross-attention, B x heads x S x head_dim.
-        cross_values: the same.
+    Of the self-attention B x heads x T x k x head_dim; zeros where nothing is written yet, since what a mask hides is
+    multiplied by 0 and must be finite. Of the cross-attention B x heads x S x head_dim.
     """
 
     own_keys: Tensor
@@ -36,20 +32,13 @@ class LayerState(NamedTuple):
     cross_values: Tensor
 
 
-class StaticCache:
+class StaticCache(StepCache):
     """The cache of one step.
 
     Layers are told apart by their order, first to last, in each the self-attention first: while a graph is traced, a
-    module is not always the same object.
-
-    Args:
-        states: keys and values of each layer.
-        ancestors: B x k x T, which beam of its sentence held the hypothesis at each position before the newest;
-            ``UNWRITTEN`` at the others.
-        newest: the newest position, counted from 0; a tensor of one number.
-        padding: B x S, True at the source's padding.
-        in_place: write the newest keys and values into ``states``. Otherwise they are a part of their own, which
-            copies nothing, and :attr:`written` has them.
+    module is not always the same object. ``ancestors``, B x k x T, are the beams of its sentence that held a hypothesis
+    at each position before the newest, and ``UNWRITTEN`` at the others; ``padding`` is B x S. The newest keys and
+    values are written into the states, or without ``in_place`` a part of their own: :attr:`written`.
     """
 
     def __init__(
@@ -61,6 +50,7 @@ class StaticCache:
         *,
         in_place: bool,
     ) -> None:
+        super().__init__()
         self.sentences, self.beams, capacity = ancestors.shape
         self.newest = newest
         self.dtype = states[0].own_keys.dtype
@@ -68,37 +58,21 @@ class StaticCache:
         #: Of each layer so far, the newest keys and values, B x heads x k x head_dim each.
         self.written: list[KeysValues] = []
         self._states, self._in_place = states, in_place
-        self._shared: dict[tuple[str, int], Tensor] = {}
         beam = torch.arange(self.beams, device=ancestors.device)
         positions = torch.arange(capacity, device=ancestors.device)
         hidden = ancestors[..., None].ne(beam)  # B x k x T x k
         is_other = beam[:, None].ne(beam)  # of the newest position, a beam sees its own
-        #: The position of each key of :meth:`append`.
         self.positions = positions[:, None].expand(capacity, self.beams).flatten()
         if in_place:
             hidden = torch.where(positions.eq(newest)[:, None], is_other[:, None, :], hidden).flatten(2)
         else:
             hidden = torch.cat([hidden.flatten(2), is_other.expand(self.sentences, self.beams, self.beams)], dim=2)
             self.positions = torch.cat([self.positions, newest.expand(self.beams)])
-        self.ancestor_mask: Tensor | None = additive_mask(hidden, self.dtype)[:, None]
-        self.source_mask: Tensor | None = additive_mask(padding, self.dtype)[:, None, None, :]
-
-    def group(self, projected: Tensor, heads: int) -> Tensor:
-        """Reshape 1 x N x C to B x heads x k x head_dim: the beams of a sentence become its positions."""
-        return split_beams(projected, self.sentences, self.beams, heads).to(self.dtype)
-
-    def shared(self, name: tuple[str, int], compute: Callable[[], Tensor]) -> Tensor:
-        """Return what is the same in all layers, computed by the first that asks."""
-        if name not in self._shared:
-            self._shared[name] = compute()
-        return self._shared[name]
+        self.ancestor_mask = additive_mask(hidden, self.dtype)[:, None]
+        self.source_mask = additive_mask(padding, self.dtype)[:, None, None, :]
 
     def append(self, attention: nn.Module, newest: KeysValues) -> Sequence[KeysValues]:
-        """Add the newest position of every row (B x heads x k x head_dim).
-
-        Returns:
-            all positions, B x heads x (T k) x head_dim each; if nothing is written in place, and the newest.
-        """
+        """Return all positions, B x heads x (T k) x head_dim each; if nothing is written in place, and the newest."""
         state = self._states[len(self.written)]
         self.written.append(newest)
         if self._in_place:
@@ -108,6 +82,5 @@ class StaticCache:
         return (before,) if self._in_place else (before, newest)
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
-        """Return keys and values of the encoder's output, B x heads x S x head_dim each."""
         state = self._states[len(self.written) - 1]
         return KeysValues(state.cross_keys, state.cross_values)

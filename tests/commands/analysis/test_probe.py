@@ -1,11 +1,8 @@
-"""``fairseq-depthwise probe``: three forms of one table, a figure, and what is refused."""
+"""``fairseq-depthwise probe``: table, figure and checkpoints, going on after being stopped, and what is refused."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -13,16 +10,19 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
-from probe_checkpoints import TASK, checkpoint_of
-from tiny_models import task_of
+from probe_checkpoints import checkpoint_of
 
+from fairseq_compat import checkpoints
 from fairseq_depthwise import cli
-from fairseq_depthwise.analysis.probe.probe import ProbedModel
+from fairseq_depthwise.analysis.loaded_model import load_model
+from fairseq_depthwise.analysis.probe import probe
+from fairseq_depthwise.analysis.probe.probe import translate_subset
 from fairseq_depthwise.analysis.probe.record import ProbeRow
-from fairseq_depthwise.analysis.probe.report import as_text, write_probe
+from fairseq_depthwise.analysis.probe.report import ProbedModel, as_text, write_figure_of
 
 DEPTHWISE = "depthwise_lstm_transformer"
+
+Key = tuple[str, str]
 
 
 def trained(folder: Path, kind: str, name: str = "model.pt", **options: Any) -> str:
@@ -35,15 +35,26 @@ def quick(path: str, data: str, output: Path) -> list[object]:
     return ["probe", path, "--data", data, "--output", output, "--beam", 1, "--metric", "chrf", "--cpu"]
 
 
+@pytest.fixture
+def translated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Something for each row that is translated."""
+    calls: list[int] = []
+
+    def translate(*arguments: Any) -> list[str]:
+        calls.append(1)
+        return translate_subset(*arguments)
+
+    monkeypatch.setattr(probe, "translate_subset", translate)
+    return calls
+
+
 def test_forms_agree(tmp_path: Path, data: str, printed: Callable[..., str], document: Callable[..., Any]) -> None:
     path, folder = trained(tmp_path, DEPTHWISE), tmp_path / "probe"
     command = [*quick(path, data, folder), "--layers", "encoder.1,decoder.3"]
     found = document(*command)
-    lines = list(csv.DictReader(io.StringIO(printed(*command, "--csv"))))
     text = printed(*command)
     assert (folder / "table.txt").read_text() == text
     assert json.loads((folder / "table.json").read_text()) == found
-    assert list(csv.DictReader((folder / "table.csv").read_text().splitlines())) == lines
 
     (model,) = found["models"]
     assert (model["checkpoint"], model["architecture"], model["metric"]) == (path, DEPTHWISE, "chrF2")
@@ -52,9 +63,6 @@ def test_forms_agree(tmp_path: Path, data: str, printed: Callable[..., str], doc
         ("none", ""), ("encoder.1", "pair"), ("decoder.3", "pair"), ("encoder.1", "output"), ("decoder.3", "output"),
     ]  # fmt: skip
     assert (rows[0]["change"], rows[0]["error"], model["score"]) == (0, None, rows[0]["score"])
-    for row, line in zip(rows, lines, strict=True):
-        assert {name: "" if value is None else str(value) for name, value in row.items()} | {"checkpoint": path} == line
-        assert row["change"] == pytest.approx(100 * (row["score"] / model["score"] - 1))
     for part, state in zip(text.split("\n\n"), ("pair", "output"), strict=True):
         none, first, third = (line.split() for line in part.strip().splitlines()[-3:])
         score = f"{model['score']:.2f}"
@@ -66,11 +74,70 @@ def test_forms_agree(tmp_path: Path, data: str, printed: Callable[..., str], doc
         )
         assert first == ["1", *encoder, "-", "-", "-"]
         assert third == ["3", "-", "-", "-", *decoder]
+    for row in rows:
+        assert row["change"] == pytest.approx(100 * (row["score"] / model["score"] - 1))
 
 
-def test_two_models_of_one_name(
-    tmp_path: Path, data: str, document: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", [DEPTHWISE, "transformer"])
+def test_checkpoints_translate_as_the_rows_did(
+    kind: str, tmp_path: Path, data: str, document: Callable[..., Any]
 ) -> None:
+    path = trained(tmp_path, kind)
+    before = Path(path).read_bytes()
+    (found,) = document(*quick(path, data, tmp_path / "probe"), "--layers", "encoder.1,decoder.2")["models"]
+    assert Path(path).read_bytes() == before
+    files = sorted((tmp_path / "probe/checkpoints").iterdir())
+    assert len(files) == len(found["rows"]) - 1 == (4 if kind == DEPTHWISE else 2)
+    texts: set[str] = set()
+    options = Namespace(subset="test", max_tokens=4096, beam=1, lenpen=0.6)
+    for file in files:
+        loaded = load_model(str(file), data)
+        text = (tmp_path / "probe/hypotheses" / f"{file.stem}.txt").read_text()
+        assert translate_subset(loaded, loaded.model, options, None, torch.device("cpu")) == text.splitlines()
+        texts.add(text)
+    assert len(texts) > 1
+
+
+def test_finished_rows_are_not_done_again(
+    tmp_path: Path, data: str, document: Callable[..., Any], translated: list[int]
+) -> None:
+    command = [*quick(trained(tmp_path, DEPTHWISE), data, tmp_path / "probe"), "--layers"]
+    first = document(*command, "encoder.1", "--probe-state", "pair")
+    assert len(translated) == 2
+    maps = checkpoints.load(tmp_path / "probe/maps.pt")
+    assert document(*command, "encoder.1", "--probe-state", "pair") == first
+    assert len(translated) == 2
+    more = document(*command, "encoder.1,decoder.3")
+    assert len(translated) == 5
+    assert more["models"][0]["rows"][:2] == first["models"][0]["rows"]
+    again = checkpoints.load(tmp_path / "probe/maps.pt")
+    assert torch.equal(again["encoder.1 pair"]["weight"], maps["encoder.1 pair"]["weight"])
+    assert len(list((tmp_path / "probe/checkpoints").iterdir())) == 4
+
+
+def test_stopped_between_rows(
+    tmp_path: Path, data: str, document: Callable[..., Any], translated: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, layers = trained(tmp_path, "transformer"), ["--layers", "encoder.1,encoder.2"]
+    expected = document(*quick(path, data, tmp_path / "whole"), *layers)
+
+    def stop(*arguments: Any) -> list[str]:
+        if (tmp_path / "stopped/hypotheses/none.txt").exists():
+            raise KeyboardInterrupt
+        return translate_subset(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(probe, "translate_subset", stop)
+        assert cli.main(list(map(str, [*quick(path, data, tmp_path / "stopped"), *layers]))) == 130
+    translated.clear()
+    assert document(*quick(path, data, tmp_path / "stopped"), *layers) == expected
+    assert len(translated) == 2
+    names = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+             for folder in (tmp_path / "whole", tmp_path / "stopped")]  # fmt: skip
+    assert names[0] == names[1]
+
+
+def test_two_models_of_one_name(tmp_path: Path, data: str, document: Callable[..., Any]) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     path, other = trained(tmp_path / "a", DEPTHWISE), trained(tmp_path / "b", "transformer")
@@ -85,42 +152,15 @@ def test_two_models_of_one_name(
     for label in ("a/model.pt, Out linear, Cell passed on", "b/model.pt", "change of chrF2 (%)"):
         assert f">{label}<" in text, label
     assert [(tmp_path / f"probe/figure.{form}").read_bytes()[:4] for form in ("pdf", "png")] == [b"%PDF", b"\x89PNG"]
-    assert not list(tmp_path.rglob("*.fairseq-unfinished"))
-
-    # Checkpoints can be asked for later; what is there is not done again.
-    assert cli.main(list(map(str, [*command, "--compare", other]))) == 0
-    messages = capsys.readouterr().err
-    assert "fitting" not in messages
-    assert "chrF2 " not in messages
-    assert (tmp_path / "probe/checkpoints/encoder.2.output.pt").is_file()
-    assert (tmp_path / "probe/compared/checkpoints/encoder.2.pt").is_file()
 
 
 def test_a_score_of_nothing_has_no_change(tmp_path: Path) -> None:
     rows = tuple(ProbeRow(layer, "", 0.0, "BLEU", "signature") for layer in ("none", "encoder.1", "encoder.2"))
-    model = ProbedModel("model.pt", "transformer", {"encoder": 2, "decoder": 2}, rows)
+    model = ProbedModel("model.pt", "transformer", rows)
     assert model.change(rows[1]) is None
     assert as_text([model]).splitlines()[-1].split() == ["2", "0.00", "-", "-", "-", "-", "-"]
-    write_probe(str(tmp_path / "figure.svg"), [model], ["model.pt"])
-    text = (tmp_path / "figure.svg").read_text()
-    assert ">encoder<" in text
-    assert ">decoder<" not in text
-
-
-def fconv(folder: Path) -> str:
-    """A checkpoint of a convolutional model."""
-    args = Namespace(
-        _name="fconv", arch="fconv", encoder_embed_dim=8, decoder_embed_dim=8, decoder_out_embed_dim=8,
-        encoder_layers="[(8, 3)]", decoder_layers="[(8, 3)]", max_source_positions=32, max_target_positions=32,
-    )  # fmt: skip
-    ARCH_CONFIG_REGISTRY["fconv"](args)
-    model = MODEL_REGISTRY["fconv"].build_model(args, task_of())
-    state: dict[str, Any] = {
-        "args": None, "cfg": {"model": vars(args), "task": TASK}, "model": model.state_dict(), "extra_state": {},
-        "optimizer_history": [{"num_updates": 7, "lr_scheduler_state": {}}], "last_optimizer_state": None,
-    }  # fmt: skip
-    torch.save(state, folder / "fconv.pt")
-    return str(folder / "fconv.pt")
+    write_figure_of(str(tmp_path / "figure.svg"), [model], ["model.pt"])
+    assert ">decoder<" not in (tmp_path / "figure.svg").read_text()
 
 
 @pytest.mark.parametrize(
@@ -128,54 +168,46 @@ def fconv(folder: Path) -> str:
     [
         ("{folder}/none.pt", "{folder}/none.pt"),
         ("{model} --compare {folder}/none.pt", "{folder}/none.pt"),
-        ("{model} --compare {model}", "--compare {model}"),
-        ("{fconv}", "a FConvModel"),
         ("{model} --layers encoder.4", "--layers encoder.4"),
-        ("{model} --layers ,", "--layers , names no layer"),
-        ("{model} --subset test2", "--subset test2: {data}"),
-        ("{model} --subset empty", "--subset empty of {data}"),
-        ("{model} --train-subset train2", "--train-subset train2: {data}"),
-        ("{model} --data {folder}/none", "--data {folder}/none"),
-        ("{model} --data {folder}", "{folder}/dict.src.txt"),
+        ("{model} --subset test2", "test2"),
+        ("{model} --train-subset train2", "train2"),
         ("{model} --output {folder}", "--output {folder} exists"),
-        ("{model} --output {model}", "--output {model} is a file"),
-        ("{model} --metric sacrebleu --tokenize no", "--tokenize no"),
+        ("{model} --output {model}", "--output {model} exists"),
     ],
 )
 def test_refused_before_anything_is_begun(
     words: str, named: str, tmp_path: Path, data: str, refusal: Callable[..., str]
 ) -> None:
-    known = {"folder": tmp_path, "data": data, "model": trained(tmp_path, DEPTHWISE)}
-    known["fconv"] = fconv(tmp_path) if "{fconv}" in words else ""
+    known = {"folder": tmp_path, "model": trained(tmp_path, DEPTHWISE)}
     path, *options = words.format(**known).split()
-    assert refusal(*quick(path, data, tmp_path / "probe"), *options).startswith(named.format(**known))
+    assert named.format(**known) in refusal(*quick(path, data, tmp_path / "probe"), *options)
     assert not (tmp_path / "probe").exists()
 
 
-def test_a_linearized_model_and_another_comparison_are_refused(
-    tmp_path: Path, data: str, printed: Callable[..., str], refusal: Callable[..., str]
+def test_other_settings_are_refused_and_force(
+    tmp_path: Path, data: str, document: Callable[..., Any], refusal: Callable[..., str]
 ) -> None:
-    path = trained(tmp_path, "transformer")
-    other = trained(tmp_path, "transformer", "other.pt", encoder_ffn_embed_dim=28)
-    third = trained(tmp_path, "transformer", "third.pt", encoder_ffn_embed_dim=32)
-    command = quick(path, data, tmp_path / "probe")
-    printed(*command, "--layers", "encoder.1", "--compare", other)
-    written = tmp_path / "probe/checkpoints/encoder.1.pt"
-    assert f"{written} holds a linearized model" in refusal(*quick(str(written), data, tmp_path / "again"))
-    # The folder of the compared model is looked at before the work, too.
-    sentence = refusal(*command, "--layers", "encoder.1,encoder.2", "--compare", third)
-    assert "other.pt" in sentence
-    assert "third.pt" in sentence
+    path, folder = trained(tmp_path, "transformer"), tmp_path / "probe"
+    command = [*quick(path, data, folder), "--layers"]
+    document(*command, "encoder.1,encoder.2")
+    (folder / "hypotheses/mine.txt").write_text("kept")
+    for option, name in (("--beam", "beam"), ("--max-tokens-used", "max tokens used"), ("--lenpen", "length penalty")):
+        assert f"another {name}" in refusal(*command, "encoder.1", option, 50)
+    linearized = folder / "checkpoints/encoder.1.pt"
+    assert f"{linearized} holds a linearized model" in refusal(*quick(str(linearized), data, tmp_path / "again"))
+
+    trained(tmp_path, "transformer", encoder_ffn_embed_dim=28)
+    assert "another checksum" in refusal(*command, "encoder.1")
+    (model,) = document(*command, "encoder.1", "--force")["models"]
+    assert len(model["rows"]) == 2
+    assert sorted(path.name for path in folder.glob("*/*")) == ["encoder.1.pt", "encoder.1.txt", "mine.txt", "none.txt"]
+    assert load_model(str(linearized), data).model.encoder.layers[0].intact.fc1.out_features == 28
 
 
-def test_without_matplotlib(
-    tmp_path: Path, data: str, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "matplotlib" in refusal(*quick("none.pt", data, tmp_path / "probe"))
-
-
-@pytest.mark.parametrize("option", ["--max-tokens-used -1", "--processes 0", "--probe-state cell"])
-def test_wrong_values(option: str, tmp_path: Path, assert_usage_error: Callable[..., None]) -> None:
-    name, value = option.split()
-    assert_usage_error(*quick("model.pt", "data", tmp_path / "probe"), name, value, option=name)
+def test_a_model_whose_layer_overflows(tmp_path: Path, data: str, refusal: Callable[..., str]) -> None:
+    path = trained(tmp_path, DEPTHWISE)
+    state = checkpoints.load_checkpoint(path)
+    next(value for name, value in state["model"].items() if name.startswith("encoder.layers.1."))[:] = 3e38
+    torch.save(state, path)
+    sentence = refusal(*quick(path, data, tmp_path / "probe"), "--layers", "encoder.2")
+    assert "not finite" in sentence

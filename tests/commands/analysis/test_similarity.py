@@ -1,21 +1,14 @@
-"""``fairseq-depthwise similarity``: three forms of one result, and a model that has no such layers."""
+"""``fairseq-depthwise similarity``: both forms of one result, the figure, and what is refused."""
 
 from __future__ import annotations
 
-import csv
-import io
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from fairseq.models.lstm import LSTMModel, base_architecture
+from figure_files import figure_in
 from probe_checkpoints import checkpoint_of
-from tiny_models import task_of
-
-from fairseq_compat import checkpoints
 
 MEASURES = ("emb_similarity", "adjacent_similarity", "inter_similarity")
 
@@ -33,19 +26,15 @@ def test_forms_agree(
 ) -> None:
     command = ["similarity", *models.values(), "--data", data, "--side", "both"]
     documents = document(*command)["checkpoints"]
-    lines = list(csv.DictReader(io.StringIO(printed(*command, "--csv"))))
     texts = printed(*command).split("\n\n")
     for (kind, path), found, text in zip(models.items(), documents, texts, strict=True):
         assert (found["checkpoint"], found["architecture"]) == (path, kind)
         assert (found["subset"], found["sentences"]) == ("valid", 6)
         rows = [line.split() for line in text.splitlines() if line.split()[0].isdigit()]
-        of_this = [line for line in lines if line["checkpoint"] == path]
-        sides = [(side, layer) for side in ("encoder", "decoder") for layer in found[side]["layers"]]
-        for (side, layer), line, row in zip(sides, of_this, rows, strict=True):
+        layers = [layer for side in ("encoder", "decoder") for layer in found[side]["layers"]]
+        for layer, row in zip(layers, rows, strict=True):
             values = [layer[measure] for measure in MEASURES]
-            assert (line["side"], layer["layer"]) == (side, int(line["layer"]))
-            assert [line[measure] for measure in MEASURES] == ["" if one is None else str(one) for one in values]
-            assert row == [line["layer"], *("-" if one is None else f"{one:.3f}" for one in values)]
+            assert row == [str(layer["layer"]), *("-" if one is None else f"{one:.3f}" for one in values)]
             assert all(value is None or -1 <= value <= 1 + 1e-9 for value in values)
         for side in ("encoder", "decoder"):
             first, second, *_ = found[side]["layers"]
@@ -69,18 +58,35 @@ def test_sides_batches_subset_and_limit(models: dict[str, str], data: str, docum
     assert few["encoder"]["tokens"] < default["encoder"]["tokens"]
 
 
-def test_a_model_that_is_no_transformer_is_refused(
-    models: dict[str, str], tmp_path: Path, data: str, refusal: Callable[..., str]
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_figure(
+    suffix: str, models: dict[str, str], tmp_path: Path, data: str, printed: Callable[..., str],
+    refusal: Callable[..., str],
+) -> None:  # fmt: skip
+    figure = tmp_path / f"figure.{suffix}"
+    command = ["similarity", *models.values(), "--data", data, "--side", "both", "--output", figure]
+    printed(*command)
+    content = figure_in(figure)
+    if suffix == "svg":
+        for text in ("mute_transformer.pt", "cosine similarity", "to the embedding", "decoder layer"):
+            assert f">{text}<" in content.decode()
+    assert str(figure) in refusal(*command)
+    printed(*command, "--force")
+    assert figure.read_bytes() == content or suffix != "svg"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("{folder}/none.pt --data {data}", "{folder}/none.pt"),
+        ("{model} --data {folder}/none", "--data {folder}/none"),
+        ("{model} --data {data} --subset none", "none"),
+        ("{model} --data {data} --output {folder}/figure.bmp", "--output {folder}/figure.bmp"),
+        ("{model} --data {data} --output {model} --force", "{model}"),
+    ],
+)
+def test_refused(
+    words: str, named: str, models: dict[str, str], tmp_path: Path, data: str, refusal: Callable[..., str]
 ) -> None:
-    """fairseq's recurrent model, in a checkpoint that is otherwise like another."""
-    args = Namespace(
-        encoder_embed_dim=8, encoder_hidden_size=8, decoder_embed_dim=8, decoder_hidden_size=8,
-        decoder_out_embed_dim=8, arch="lstm", _name="lstm", criterion="cross_entropy",
-    )  # fmt: skip
-    base_architecture(args)
-    state = checkpoints.load_checkpoint(models["transformer"])
-    state["cfg"]["model"], state["model"] = vars(args), LSTMModel.build_model(args, task_of()).state_dict()
-    torch.save(state, tmp_path / "recurrent.pt")
-    sentence = refusal("similarity", tmp_path / "recurrent.pt", "--data", data)
-    assert sentence.startswith(f"{tmp_path}/recurrent.pt ")
-    assert " lstm" in sentence
+    known = {"folder": tmp_path, "data": data, "model": models["transformer"]}
+    assert named.format(**known) in refusal("similarity", *words.format(**known).split())

@@ -1,10 +1,7 @@
-"""``fairseq-depthwise units``: three forms of one result, figures, and what is refused."""
+"""``fairseq-depthwise units``: both forms of one result, figures, and what is refused."""
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 from figure_files import figure_in
-from tiny_checkpoints import tiny_checkpoint
+from probe_checkpoints import checkpoint_of
 from unit_checkpoints import SENTENCES, unit_checkpoint, unit_data, unit_model
 
-from fairseq_compat import checkpoints
 from fairseq_depthwise.models.mute.order import penalty
 
 DIVERSITIES = ("attention_positions", "attention_outputs", "feed_forward_outputs")
@@ -46,19 +42,15 @@ def test_forms_agree(
 ) -> None:
     command = ["units", mute, shared, "--data", data]
     documents = document(*command)["checkpoints"]
-    lines = list(csv.DictReader(io.StringIO(printed(*command, "--csv"))))
     texts = printed(*command).split("\n\n")
     for path, found, text in zip((mute, shared), documents, texts, strict=True):
         assert (found["checkpoint"], found["units"], found["subset"]) == (path, 4, "valid")
         assert found["sentences"] == len(SENTENCES)
-        of_this = [line for line in lines if line["checkpoint"] == path]
         rows = [line.split() for line in text.splitlines()[3:]]
-        for layer, line, row in zip([*found["layers"], found["mean"]], of_this, rows, strict=True):
-            values = [layer[name] for name in DIVERSITIES]
-            assert [line[name] for name in DIVERSITIES] == ["" if value is None else str(value) for value in values]
-            assert row[:4] == [line["layer"], *("-" if value is None else f"{value:.3f}" for value in values)]
+        for layer, row in zip([*found["layers"], found["mean"]], rows, strict=True):
+            values = ["-" if layer[name] is None else f"{layer[name]:.3f}" for name in DIVERSITIES]
+            assert row[:4] == [str(layer.get("layer", "mean")), *values]
             if "weights" in layer:
-                assert [float(line[f"weight_{unit}"]) for unit in range(1, 5)] == layer["weights"]
                 assert row[4:] == [f"{weight:.3f}" for weight in layer["weights"]]
                 assert layer["coefficients"] == layer["weights"]
                 assert (layer["order"], layer["distance"], layer["penalty"]) == (None, None, None)
@@ -112,15 +104,6 @@ def test_learned_order(
     row = printed("units", path, "--data", data).splitlines()[3].split()
     assert row[4:12] == [f"{weight:.3f}" for weight in (*first["weights"], *first["coefficients"])]
     assert row[12:] == [*map(str, first["order"]), f"{first['distance']:.3f}", f"{first['penalty']:.3f}"]
-    line = next(csv.DictReader(io.StringIO(printed("units", path, "--data", data, "--csv"))))
-    assert (line["order"], line["penalty"]) == (" ".join(map(str, first["order"])), str(first["penalty"]))
-
-
-def test_learned_order_without_scipy(
-    tmp_path: Path, data: str, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    assert "scipy" in refusal("units", unit_checkpoint(tmp_path, unit_sequential=True), "--data", data)
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
@@ -142,59 +125,14 @@ def test_figures(suffix: str, mute: str, shared: str, tmp_path: Path, data: str,
     assert set(tmp_path.iterdir()) == {weights, attention}
 
 
-def test_figures_of_a_learned_order_and_of_odd_names(tmp_path: Path, data: str, printed: Callable[..., str]) -> None:
-    folder = tmp_path / "$a$"
-    folder.mkdir()
-    paths = [unit_checkpoint(tmp_path, encoder_units=2), unit_checkpoint(folder, unit_sequential=True)]
-    weights, attention = tmp_path / "weights.svg", tmp_path / "attention.svg"
-    sentence = ["--sentence", "w1 w2 $x$", "--layer", 1, "--attention-output", attention]
-    printed("units", *paths, "--data", data, "--output", weights, *sentence)
-    for text in (">mute.pt<", ">$a$/mute.pt<", ">place<"):
-        assert text in weights.read_text()
-    for text in ("$a$/mute.pt, layer 1", "&lt;unk&gt;"):
-        assert text in attention.read_text()
-
-
-def test_figures_without_matplotlib(
-    mute: str, tmp_path: Path, data: str, printed: Callable[..., str], refusal: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    sentence = refusal("units", mute, "--data", data, "--output", tmp_path / "weights.png")
-    assert "--output" in sentence
-    assert "matplotlib" in sentence
-    assert printed("units", mute, "--data", data)
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("{mute} --data {folder}", "{folder}/dict.src.txt"),
         ("{other} --data {data}", "{other} holds a model of the architecture sdt_transformer"),
-        ("{mute} {single} --data {data}", "{single} has one unit"),
-        ("{mute} --data {larger}", "{mute} does not fit its own options or --data {larger}"),
-        ("{mute} --data {data} --layer 1", "--layer is for --attention-output"),
-        ("{mute} --data {data} --sentence a", "--sentence is for --attention-output"),
-        ("{drawn} --sentence LONG", "--sentence has 302 tokens"),
         ("{mute} --data {data} --attention-output a.png", "--attention-output a.png"),
-        ("{mute} --data {data} --output {folder}/figure.bmp", "--output {folder}/figure.bmp"),
-        ("{drawn} --sentence-index 7", "--sentence-index 7 is out of range; --subset valid of {data}"),
-        ("{drawn} --sentence-index -1", "--sentence-index -1"),
-        ("{drawn} --sentence SPACE", "--sentence is empty"),
-        ("{drawn} --sentence w1 --layer 3", "--layer 3 is out of range; the encoder of {mute} has 2"),
-        ("{drawn} --sentence w1 --output {figure}", "--output and --attention-output are both {figure}"),
+        ("{mute} --data {data} --sentence w1 --layer 3 --attention-output {folder}/a.png", "--layer 3"),
     ],
 )
 def test_refused(words: str, named: str, mute: str, tmp_path: Path, data: str, refusal: Callable[..., str]) -> None:
-    checkpoints.save(tiny_checkpoint()[0], tmp_path / "other.pt")
-    figure = tmp_path / "attention.png"
-    known = {
-        "folder": tmp_path, "data": data, "mute": mute, "other": tmp_path / "other.pt", "figure": figure,
-        "larger": unit_data(tmp_path / "larger", entries=14),
-        "single": unit_checkpoint(tmp_path, "single.pt", encoder_units=1),
-        "drawn": f"{mute} --data {data} --attention-output {figure}",
-    }  # fmt: skip
-    texts = {"SPACE": " ", "LONG": " ".join(["w1"] * 301)}
-    given = [texts.get(word, word) for word in words.format(**known).split()]
-    assert refusal("units", *given).startswith(named.format(**known))
-    assert not figure.exists()
+    known = {"folder": tmp_path, "data": data, "mute": mute, "other": checkpoint_of(tmp_path, "sdt_transformer")}
+    assert refusal("units", *words.format(**known).split()).startswith(named.format(**known))

@@ -69,20 +69,6 @@ def test_beams_are_exchanged_and_finished_sentences_leave(relative: str) -> None
             search.reorder(1, 0, 3, 3)
 
 
-def test_rows_may_leave_their_sentences() -> None:
-    """fairseq's search does not do this; whoever does gets what was asked for."""
-    search = Search(beams=2)
-    with torch.no_grad():
-        search.step(3)
-        search.reorder(1, 0, 2, 3, 5, 4)
-        search.step(4)
-        search.reorder(5, 0, 3)
-        assert (search.cache.sentences, search.cache.beams) == (3, 1)
-        search.step(5)
-        search.reorder(2, 2, 0, 1)
-        search.step(6)
-
-
 def test_nothing_is_copied_while_beams_are_exchanged() -> None:
     search = Search(beams=2)
     with torch.no_grad():

@@ -10,14 +10,17 @@ the number of rows (positions), d the width of a gate.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fairseq_depthwise.models.depthwise_lstm.kernels.triton_rows import (
     as_bytes,
-    check_rows,
+    as_rows,
     drop,
     load_columns,
     program_limit,
@@ -174,90 +177,63 @@ def gate_update(
     bias: Tensor,
     hidden: Tensor,
     cell: Tensor,
+    skipped: Tensor | None = None,
     *,
     keep: Tensor | None,
     scale: float,
     eps: float,
-    skipped: Tensor | None = None,
     joint: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the gates (Eqs 2-4) from the first 3d columns of ``projected``, then cell and output (Eqs 7, 8).
+    """Compute the gates (Eqs 2-4) from their projections, then cell and output (Eqs 7, 8).
 
     Args:
-        projected: R x (3d + H), rows contiguous; gates in the order input, forget, output.
-        weight: 3 x d; ``bias`` likewise.
-        hidden: R x d, the hidden net's output before dropout.
-        cell: R x d, the cell below.
-        keep: None, or what dropout keeps of ``hidden``, boolean or bytes, R x d; multiplied by ``scale``.
-        skipped: R x d, added to ``hidden`` after dropout, or None.
+        projected: ... x 3d; gates in the order input, forget, output.
+        weight, bias: 3 x d.
+        hidden: ... x d, the hidden net's output before dropout.
+        cell: ... x d, the cell below.
+        skipped: ... x d, added to ``hidden`` after dropout, or None.
+        keep: None, or what dropout keeps of ``hidden``, boolean, ... x d; multiplied by ``scale``.
         joint: normalize the gates over all 3d values.
 
     Returns:
-        (output, new cell), R x d each, in the type of ``cell``, which autocast leaves in float32. The output comes
-        from the new cell before that is rounded to its type.
+        (output, new cell), ... x d each, in the type of ``cell``, which autocast leaves in float32.
     """
-    check_rows(projected)
-    rows, width = hidden.shape
-    output, new_cell = cell.new_empty(2, rows, width)
-    tensors = (output, new_cell, projected, weight.contiguous(), bias.contiguous())
-    state = (hidden.contiguous(), cell.contiguous(), as_bytes(keep), None if skipped is None else skipped.contiguous())
-    numbers = (projected.stride(0), float(scale), float(eps))
-    block = triton.next_power_of_2(width)
-    constants = {"columns": 3 * block, "width": width, "block": block, "joint": joint}
-    start_programs(_gate_update_kernel, rows, *tensors, *state, *numbers, **constants)
-    return output, new_cell
+    rows = (None if one is None else as_rows(one).contiguous() for one in (hidden, cell, skipped, keep))
+    output, above = _GateUpdate.apply(as_rows(projected), weight, bias, *rows, (scale, eps), joint)
+    return output.view(cell.shape), above.view(cell.shape)
 
 
-def gate_update_backward(
-    grad_output: Tensor | None,
-    grad_cell: Tensor | None,
-    projected: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    *,
-    keep: Tensor | None,
-    scale: float,
-    eps: float,
-    grad_projected: Tensor,
-    skipped: Tensor | None = None,
-    joint: bool = False,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
-    """Compute the gradient of :func:`gate_update`.
+class _GateUpdate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        *tensors, numbers, joint = given
+        projected, weight, bias, hidden, cell, skipped, keep = tensors
+        rows, width = hidden.shape
+        block = triton.next_power_of_2(width)
+        ctx.numbers, ctx.constants = numbers, {"columns": 3 * block, "width": width, "block": block, "joint": joint}
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        output, above = cell.new_empty(2, rows, width)
+        start_programs(
+            _gate_update_kernel, rows, output, above, projected, weight, bias, hidden, cell, as_bytes(keep), skipped,
+            projected.stride(0), *numbers, **ctx.constants,
+        )  # fmt: skip
+        return output, above
 
-    Args:
-        grad_output: R x d, or None for zero; ``grad_cell``, the new cell's, likewise.
-        grad_projected: as ``projected``; the first 3d columns are written, the others stay as they are.
-
-    Returns:
-        Gradients of ``hidden``, ``cell`` and ``skipped`` (or None), R x d each, and of ``weight`` and ``bias``, 3 x d
-        each.
-    """
-    check_rows(projected, grad_projected)
-    rows, width = hidden.shape
-    block = triton.next_power_of_2(width)
-    programs = min(rows, program_limit(projected.device, 3 * block))
-    partial = projected.new_empty(programs, 2, 3, width, dtype=torch.float32)
-    grad_hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format)
-    grad_below = torch.empty_like(cell, memory_format=torch.contiguous_format)
-    skipped = None if skipped is None else skipped.contiguous()
-    grad_skipped = None if skipped is None else torch.empty_like(skipped)
-    results = (partial, grad_projected, grad_hidden, grad_below, grad_skipped)
-    grads = (grad if grad is None else grad.contiguous() for grad in (grad_output, grad_cell))
-    inputs = (projected, weight.contiguous(), bias.contiguous(), hidden.contiguous(), cell.contiguous())
-    numbers = (rows, grad_projected.stride(0), projected.stride(0), float(scale), float(eps))
-    constants = {"width": width, "block": block, "columns": 3 * block, "joint": joint}
-    start_programs(
-        _gate_update_backward_kernel,
-        programs,
-        *results,
-        *grads,
-        *inputs,
-        as_bytes(keep),
-        skipped,
-        *numbers,
-        **constants,
-    )
-    grad_weight, grad_bias = partial.sum(dim=0)
-    return grad_hidden, grad_below, grad_skipped, grad_weight.to(weight.dtype), grad_bias.to(bias.dtype)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor | None, grad_cell: Tensor | None) -> Any:
+        projected, weight, bias, hidden, cell, skipped, keep = ctx.saved_tensors
+        rows = hidden.size(0)
+        programs = min(rows, program_limit(projected.device, ctx.constants["columns"]))
+        partial = projected.new_empty(programs, 2, *weight.shape, dtype=torch.float32)
+        results = [torch.empty_like(one, memory_format=torch.contiguous_format) for one in (projected, hidden, cell)]
+        grad_skipped = None if skipped is None else torch.empty_like(skipped)
+        grads = (grad if grad is None else grad.contiguous() for grad in (grad_output, grad_cell))
+        start_programs(
+            _gate_update_backward_kernel, programs, partial, *results, grad_skipped, *grads, projected, weight, bias,
+            hidden, cell, as_bytes(keep), skipped, rows, results[0].stride(0), projected.stride(0), *ctx.numbers,
+            **ctx.constants,
+        )  # fmt: skip
+        grad_weight, grad_bias = partial.sum(dim=0).to(weight.dtype)
+        return results[0], grad_weight, grad_bias, *results[1:], grad_skipped, None, None, None

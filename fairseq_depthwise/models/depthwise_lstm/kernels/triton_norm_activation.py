@@ -9,15 +9,18 @@ number of rows (positions), H the width of the hidden net before its activation.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from fairseq_depthwise.models.depthwise_lstm.kernels.fused_cell import TRITON_ACTIVATIONS
+from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS
 from fairseq_depthwise.models.depthwise_lstm.kernels.triton_rows import (
     as_bytes,
-    check_rows,
+    as_rows,
     drop,
     load_columns,
     program_limit,
@@ -51,11 +54,11 @@ def _activate(value, activation: tl.constexpr):
 @triton.jit
 def _norm_activation_kernel(
     activated, projected, weight, bias, keep, projected_stride, scale, eps, width: tl.constexpr, block: tl.constexpr,
-    activation: tl.constexpr,
+    activation: tl.constexpr, halves: tl.constexpr,
 ):  # fmt: skip
     # A row is two blocks whatever the activation, so that the GLU's partners stand at the same place of each.
     half: tl.constexpr = (width + 1) // 2
-    result_width: tl.constexpr = half if activation == "glu" else width
+    result_width: tl.constexpr = half if halves else width
     left = tl.arange(0, block)
     right = half + left
     left_mask = left < half
@@ -70,7 +73,7 @@ def _norm_activation_kernel(
     left_scaled = left_normal * load_columns(weight, left, left_mask) + load_columns(bias, left, left_mask)
     right_scaled = right_normal * load_columns(weight, right, right_mask) + load_columns(bias, right, right_mask)
 
-    if activation == "glu":
+    if halves:  # the GLU
         left_result = left_scaled * tl.sigmoid(right_scaled)
     else:
         left_result, _ = _activate(left_scaled, activation)
@@ -88,9 +91,10 @@ def _norm_activation_kernel(
 def _norm_activation_backward_kernel(
     partial, grad_projected, grad_activated, projected, weight, bias, keep, rows, grad_projected_stride,
     projected_stride, scale, eps, width: tl.constexpr, block: tl.constexpr, activation: tl.constexpr,
+    halves: tl.constexpr,
 ):  # fmt: skip
     half: tl.constexpr = (width + 1) // 2
-    result_width: tl.constexpr = half if activation == "glu" else width
+    result_width: tl.constexpr = half if halves else width
     left = tl.arange(0, block)
     right = half + left
     left_mask = left < half
@@ -111,7 +115,7 @@ def _norm_activation_backward_kernel(
         left_grad = load_columns(grad_activated + row * result_width, left, left_mask)
         if keep is not None:
             left_grad = drop(left_grad, keep + row * result_width, left, left_mask, scale)
-        if activation != "glu":
+        if not halves:
             right_grad = load_columns(grad_activated + row * result_width, right, right_mask)
             if keep is not None:
                 right_grad = drop(right_grad, keep + row * result_width, right, right_mask, scale)
@@ -121,7 +125,7 @@ def _norm_activation_backward_kernel(
         )
         left_scaled = left_normal * left_weight + left_bias
         right_scaled = right_normal * right_weight + right_bias
-        if activation == "glu":
+        if halves:  # the GLU
             gate = tl.sigmoid(right_scaled)
             right_grad = left_grad * left_scaled * gate * (1.0 - gate)
             left_grad = left_grad * gate
@@ -152,7 +156,6 @@ def _norm_activation_backward_kernel(
 
 def norm_activation(
     projected: Tensor,
-    start: int,
     weight: Tensor,
     bias: Tensor,
     *,
@@ -161,62 +164,51 @@ def norm_activation(
     scale: float,
     eps: float,
 ) -> Tensor:
-    """Compute ``dropout(activation(LN(projected[:, start:]) * weight + bias))``, the inside of Eq 6.
+    """Compute ``dropout(activation(LN(projected) * weight + bias))``, the inside of Eq 6.
 
     Args:
-        projected: R x (start + H), rows contiguous.
-        weight: H; ``bias`` likewise.
-        activation: "glu" (first half times sigmoid of the second), "gelu" (by erf) or "relu".
-        keep: None, or what dropout keeps, boolean or bytes, of the result's size; multiplied by ``scale``.
+        projected: ... x H.
+        weight, bias: H.
+        activation: a name in ``TRITON_ACTIVATIONS``.
+        keep: None, or what dropout keeps, boolean, of the result's size; multiplied by ``scale``.
 
-    Returns:
-        R x H/2 with the GLU, else R x H, in the type of ``projected``.
+    Returns ... x H, or H/2 where the activation halves, in the type of ``projected``.
     """
-    check_rows(projected)
-    rows, width = projected.size(0), projected.size(1) - start
-    if activation not in TRITON_ACTIVATIONS:
-        raise ValueError(f"activation {activation!r} is none of {', '.join(TRITON_ACTIVATIONS)}")
-    if activation == "glu" and width % 2:
-        raise ValueError(f"width {width} is odd; the GLU halves it")
-    activated = projected.new_empty(rows, width // 2 if activation == "glu" else width)
-    tensors = (activated, projected[:, start:], weight.contiguous(), bias.contiguous(), as_bytes(keep))
-    numbers = (projected.stride(0), float(scale), float(eps))
-    block = triton.next_power_of_2((width + 1) // 2)
-    constants = {"width": width, "block": block, "activation": activation}
-    start_programs(_norm_activation_kernel, rows, *tensors, *numbers, columns=2 * block, **constants)
-    return activated
+    kept = None if keep is None else as_rows(keep).contiguous()
+    activated = _NormActivation.apply(as_rows(projected), weight, bias, kept, (scale, eps), activation)
+    return activated.view(*projected.shape[:-1], -1)
 
 
-def norm_activation_backward(
-    grad_activated: Tensor,
-    projected: Tensor,
-    start: int,
-    weight: Tensor,
-    bias: Tensor,
-    *,
-    activation: str,
-    keep: Tensor | None,
-    scale: float,
-    eps: float,
-    grad_projected: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Compute the gradient of :func:`norm_activation`.
+class _NormActivation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        *tensors, numbers, activation = given
+        projected, weight, bias, keep = tensors
+        rows, width = projected.shape
+        known = HIDDEN_ACTIVATIONS[activation]
+        block = triton.next_power_of_2((width + 1) // 2)
+        ctx.constants = {"width": width, "block": block, "columns": 2 * block}
+        ctx.constants |= {"activation": activation, "halves": known.halves}
+        ctx.numbers = numbers
+        ctx.save_for_backward(*tensors)
+        activated = projected.new_empty(rows, known.width(width))
+        start_programs(
+            _norm_activation_kernel, rows, activated, projected, weight, bias, as_bytes(keep), projected.stride(0),
+            *numbers, **ctx.constants,
+        )  # fmt: skip
+        return activated
 
-    Args:
-        grad_projected: as ``projected``; columns from ``start`` are written, the others stay as they are.
-
-    Returns:
-        Gradients of ``weight`` and ``bias``, H each.
-    """
-    check_rows(projected, grad_projected)
-    rows, width = projected.size(0), projected.size(1) - start
-    block = triton.next_power_of_2((width + 1) // 2)
-    programs = min(rows, program_limit(projected.device, 2 * block))
-    partial = projected.new_empty(programs, 2, width, dtype=torch.float32)
-    tensors = (grad_projected[:, start:], grad_activated.contiguous(), projected[:, start:])
-    parameters = (weight.contiguous(), bias.contiguous(), as_bytes(keep))
-    numbers = (rows, grad_projected.stride(0), projected.stride(0), float(scale), float(eps))
-    constants = {"width": width, "block": block, "activation": activation, "columns": 2 * block}
-    start_programs(_norm_activation_backward_kernel, programs, partial, *tensors, *parameters, *numbers, **constants)
-    grad_weight, grad_bias = partial.sum(dim=0)
-    return grad_weight.to(weight.dtype), grad_bias.to(bias.dtype)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_activated: Tensor) -> Any:
+        projected, weight, bias, keep = ctx.saved_tensors
+        rows, width = projected.shape
+        programs = min(rows, program_limit(projected.device, ctx.constants["columns"]))
+        partial = projected.new_empty(programs, 2, width, dtype=torch.float32)
+        grad = torch.empty_like(projected, memory_format=torch.contiguous_format)
+        start_programs(
+            _norm_activation_backward_kernel, programs, partial, grad, grad_activated.contiguous(), projected, weight,
+            bias, as_bytes(keep), rows, grad.stride(0), projected.stride(0), *ctx.numbers, **ctx.constants,
+        )  # fmt: skip
+        grad_weight, grad_bias = partial.sum(dim=0).to(weight.dtype)
+        return grad, grad_weight, grad_bias, None, None, None

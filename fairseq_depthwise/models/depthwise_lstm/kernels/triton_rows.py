@@ -1,7 +1,7 @@
 """What the Triton kernels of the depth-wise cell share: loading part of a row, and starting programs.
 
 R is the number of rows (positions); a program takes one row forward, and several backward. All arithmetic is in
-float32. These files need Triton; ``fused_cell.py`` decides when they are used.
+float32. These files need Triton; ``choice.py`` decides when they are used.
 """
 
 # Kernels stay without types, because Triton's compiler reads annotations and knows its own alone.
@@ -60,11 +60,12 @@ def start_programs(kernel: Any, programs: int, *arguments: Any, columns: int, **
             kernel[(programs,)](*arguments, **constants, **launch_options(columns))
 
 
-def check_rows(*matrices: Tensor) -> None:
-    for matrix in matrices:
-        if matrix.dim() != 2 or (matrix.size(1) > 1 and matrix.stride(1) != 1):
-            raise ValueError(f"not a matrix with contiguous rows: size {(*matrix.shape,)}, stride {matrix.stride()}")
+def as_rows(tensor: Tensor) -> Tensor:
+    """Return ... x columns as R x columns; the kernels want the columns of a row side by side."""
+    rows = tensor.reshape(-1, tensor.size(-1))
+    return rows if rows.stride(1) == 1 else rows.contiguous()
 
 
 def as_bytes(keep: Tensor | None) -> Tensor | None:
-    return None if keep is None else keep.contiguous().view(torch.uint8)
+    """Return a contiguous mask as the kernels read it."""
+    return None if keep is None else keep.view(torch.uint8)

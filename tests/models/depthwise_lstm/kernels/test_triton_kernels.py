@@ -1,4 +1,4 @@
-"""The kernels against a second reading of Eqs 2-8 in float64, whose gradients are PyTorch's.
+"""The kernels against a second reading of Eqs 2-8 in float64, and the cell with them against the readable one.
 
 Without a GPU the kernels run in Triton's interpreter.
 """
@@ -9,162 +9,58 @@ from typing import Any
 
 import pytest
 import torch
+from random_cells import build_cell, inputs
 from torch import Tensor
 from triton_probe import DEVICE, PROBLEM
 
 if PROBLEM is not None:
     pytest.skip(PROBLEM, allow_module_level=True)
 
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState
 from fairseq_depthwise.models.depthwise_lstm.kernels import (
-    triton_gate_update,  # if it can be
-    triton_norm_activation,  # if it can be
+    choice,
+    triton_gate_update,
+    triton_norm_activation,
+    triton_rows,
 )
 
-EPS = 1e-6
-SCALE = 1.25
+EPS, SCALE = 1e-6, 1.25
 ACTIVATIONS = ["glu", "gelu", "relu"]
-UNTOUCHED = 7.0
 
 #: Relative and absolute. Rounding alone changes a result of 1 by 6e-8, 5e-4 and 4e-3.
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-DTYPES = list(TOLERANCE)
 
 
 @pytest.fixture(autouse=True)
 def _interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE.type == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(triton_rows, "PROGRAMS_ELSEWHERE", 2)
+    monkeypatch.setattr(choice, "problems", {})
 
 
-class Case:
-    """Random arguments of the four functions.
-
-    Args:
-        strided: make ``projected``, ``grad_projected``, ``hidden``, ``cell`` and the gradients columns of wider ones.
-        norm_dtype: of the norms' parameters.
-    """
-
-    def __init__(
-        self,
-        *,
-        rows: int = 5,
-        width: int = 12,
-        hidden_width: int = 20,
-        activation: str = "glu",
-        dropout: bool = True,
-        dtype: torch.dtype = torch.float32,
-        norm_dtype: torch.dtype = torch.float32,
-        strided: bool = False,
-    ) -> None:
-        generator = torch.Generator().manual_seed(1)
-        self.tolerance = TOLERANCE[dtype]
-        self.width, self.start, self.activation = width, 3 * width, activation
-        result_width = hidden_width // 2 if activation == "glu" else hidden_width
-
-        def normal(*size: int, mean: float = 0.0) -> Tensor:
-            return torch.randn(size, generator=generator) + mean
-
-        def matrix(columns: int, mean: float = 0.0) -> Tensor:
-            whole = normal(rows, columns + 6, mean=mean).to(DEVICE, dtype)
-            return whole[:, 3:-3] if strided else whole[:, 3:-3].contiguous()
-
-        def mask(columns: int) -> Tensor | None:
-            return (torch.rand(rows, columns, generator=generator) < 0.8).to(DEVICE) if dropout else None
-
-        # Not around zero, and norms that are not the identity, so that a forgotten mean, scale or shift shows.
-        self.projected = matrix(self.start + hidden_width, mean=0.5)
-        self.hidden, self.cell = matrix(width), matrix(width)
-        self.grad_output, self.grad_cell = matrix(width), matrix(width)
-        self.grad_activated = matrix(result_width)
-        self.keep_activated, self.keep_hidden = mask(result_width), mask(width)
-        self.weight = normal(hidden_width, mean=1.0).to(DEVICE, norm_dtype)
-        self.bias = normal(hidden_width).to(DEVICE, norm_dtype)
-        self.gate_weight = normal(3, width, mean=1.0).to(DEVICE, norm_dtype)
-        self.gate_bias = normal(3, width).to(DEVICE, norm_dtype)
-        self.surroundings = torch.full((rows, self.start + hidden_width + 6), UNTOUCHED, device=DEVICE, dtype=dtype)
-        self.grad_projected = self.surroundings[:, 3:-3]
-
-    def assert_close(self, actual: Tensor, expected: Tensor, dtype: torch.dtype | None = None) -> None:
-        assert actual.dtype == (dtype or self.projected.dtype)
-        torch.testing.assert_close(actual.double(), expected, rtol=self.tolerance, atol=self.tolerance)
-
-    def assert_untouched(self, first: int, last: int) -> None:
-        """Only the columns ``first`` to ``last`` of ``grad_projected`` were written."""
-        assert (self.surroundings[:, : 3 + first] == UNTOUCHED).all()
-        assert (self.surroundings[:, 3 + last :] == UNTOUCHED).all()
-
-    def check_norm_activation(self) -> None:
-        """Result and gradients of the inside of the hidden net."""
-        self.surroundings.fill_(UNTOUCHED)
-        options: dict[str, Any] = {"keep": self.keep_activated, "scale": SCALE, "eps": EPS}
-        options["activation"] = self.activation
-        arguments = (self.projected, self.start, self.weight, self.bias)
-        activated = triton_norm_activation.norm_activation(*arguments, **options)
-        grads = triton_norm_activation.norm_activation_backward(
-            self.grad_activated, *arguments, **options, grad_projected=self.grad_projected
-        )
-
-        projected, weight, bias = leaves(self.projected, self.weight, self.bias)
-        values = normalized(projected[:, self.start :]) * weight + bias
-        if self.activation == "glu":
-            first, second = values.chunk(2, dim=-1)
-            values = first / (1 + torch.exp(-second))
-        elif self.activation == "gelu":
-            values = values * torch.distributions.Normal(0.0, 1.0).cdf(values)
-        else:
-            values = values.clamp(min=0)
-        values = dropped(values, self.keep_activated)
-        values.backward(self.grad_activated.double())
-        self.assert_close(activated, values.detach())
-        self.assert_close(self.grad_projected[:, self.start :], projected.grad[:, self.start :])
-        self.assert_close(grads[0], weight.grad, self.weight.dtype)
-        self.assert_close(grads[1], bias.grad, self.bias.dtype)
-        self.assert_untouched(self.start, self.projected.size(1))
-
-    def check_gate_update(
-        self, *, grad_output: bool = True, grad_cell: bool = True, joint: bool = False, skip: bool = False
-    ) -> None:
-        """Results and gradients of the gates and what they gate; ``False`` gives None for that gradient."""
-        self.surroundings.fill_(UNTOUCHED)
-        options: dict[str, Any] = {"keep": self.keep_hidden, "scale": SCALE, "eps": EPS, "joint": joint}
-        options["skipped"] = self.grad_cell.flip(0) if skip else None  # any other numbers of that size
-        arguments = (self.projected, self.gate_weight, self.gate_bias, self.hidden, self.cell)
-        output, new_cell = triton_gate_update.gate_update(*arguments, **options)
-        grads = triton_gate_update.gate_update_backward(
-            self.grad_output if grad_output else None,
-            self.grad_cell if grad_cell else None,
-            *arguments,
-            **options,
-            grad_projected=self.grad_projected,
-        )
-
-        projected, weight, bias, hidden, cell, skipped = leaves(*arguments, self.grad_cell.flip(0))
-        logits = projected[:, : self.start]
-        values = normalized(logits) if joint else torch.cat([*map(normalized, logits.split(self.width, -1))], dim=-1)
-        i, f, o = (
-            1 / (1 + torch.exp(-(normal * weight[gate] + bias[gate])))
-            for gate, normal in enumerate(values.split(self.width, dim=-1))
-        )
-        above = cell * f + (dropped(hidden, self.keep_hidden) + skipped * skip) * i
-        loss = (above * o * self.grad_output.double()).sum() * grad_output
-        (loss + (above * self.grad_cell.double()).sum() * grad_cell).backward()
-        self.assert_close(output, (above * o).detach())
-        self.assert_close(new_cell, above.detach())
-        self.assert_close(self.grad_projected[:, : self.start], projected.grad[:, : self.start])
-        self.assert_close(grads[0], hidden.grad)
-        self.assert_close(grads[1], cell.grad)
-        if skip:
-            self.assert_close(grads[2], skipped.grad)
-        self.assert_close(grads[3], weight.grad, self.gate_weight.dtype)
-        self.assert_close(grads[4], bias.grad, self.gate_bias.dtype)
-        self.assert_untouched(0, self.start)
+def normal(*size: int, mean: float = 0.0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Random numbers, not around zero where a forgotten mean would not show."""
+    return (torch.randn(size, generator=torch.Generator().manual_seed(sum(size))) + mean).to(DEVICE, dtype)
 
 
-BOTH = pytest.mark.parametrize("check", [Case.check_norm_activation, Case.check_gate_update])
+def mask(rows: int, columns: int) -> Tensor:
+    return (torch.rand(rows, columns, generator=torch.Generator().manual_seed(3)) < 0.8).to(DEVICE)
 
 
-def leaves(*tensors: Tensor) -> list[Tensor]:
-    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+def assert_same(kernel: Any, reading: Any, tensors: list[Tensor], tolerance: float, grads: tuple[int, ...]) -> None:
+    """Compare results and gradients; ``grads``: which results have one."""
+    found, expected = [], []
+    for function, dtype, into in ((kernel, None, found), (reading, torch.float64, expected)):
+        leaves = [tensor.detach().to(dtype or tensor.dtype).requires_grad_() for tensor in tensors]
+        results = function(*leaves)
+        sums = [(results[index].double() * results[index].detach().double().cos()).sum() for index in grads]
+        into += [*results, *torch.autograd.grad(sum(sums), leaves, allow_unused=True)]
+    for one, other in zip(found, expected, strict=True):
+        if other is not None:
+            largest = float(other.detach().abs().max())
+            torch.testing.assert_close(one.double(), other, rtol=tolerance, atol=tolerance * (1 + largest))
+    assert [one.dtype for one in found[-len(tensors) :]] == [tensor.dtype for tensor in tensors]
 
 
 def normalized(values: Tensor) -> Tensor:
@@ -176,104 +72,194 @@ def dropped(values: Tensor, keep: Tensor | None) -> Tensor:
     return values if keep is None else values * keep * SCALE
 
 
+def check_norm_activation(
+    activation: str = "glu", *, rows: int = 5, width: int = 20, dropout: bool = True,
+    dtype: torch.dtype = torch.float32, norms: torch.dtype = torch.float32, far: float = 0.5, strided: bool = False,
+) -> None:  # fmt: skip
+    keep = mask(rows, width // 2 if activation == "glu" else width) if dropout else None
+    projected = normal(rows, width + 6, mean=far, dtype=dtype)[:, 3:-3]
+    tensors = [projected if strided else projected.contiguous(), normal(width, mean=1.0, dtype=norms)]
+    tensors.append(normal(width, dtype=norms))
+
+    def kernel(*given: Tensor) -> tuple[Tensor]:
+        options = {"activation": activation, "keep": keep, "scale": SCALE, "eps": EPS}
+        return (triton_norm_activation.norm_activation(*given, **options),)
+
+    def reading(projected: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor]:
+        values = normalized(projected) * weight + bias
+        if activation == "glu":
+            first, second = values.chunk(2, dim=-1)
+            values = first / (1 + torch.exp(-second))
+        elif activation == "gelu":
+            values = values * torch.distributions.Normal(0.0, 1.0).cdf(values)
+        else:
+            values = values.clamp(min=0)
+        return (dropped(values, keep),)
+
+    assert_same(kernel, reading, tensors, TOLERANCE[dtype], (0,))
+
+
+def check_gate_update(
+    *, rows: int = 5, width: int = 12, dropout: bool = True, dtype: torch.dtype = torch.float32,
+    norms: torch.dtype = torch.float32, joint: bool = False, skip: bool = False, grads: tuple[int, ...] = (0, 1),
+    far: float = 0.5, strided: bool = False,
+) -> None:  # fmt: skip
+    keep = mask(rows, width) if dropout else None
+    projected = normal(rows, 3 * width + 6, mean=far, dtype=dtype)[:, 3:-3]
+    tensors = [projected if strided else projected.contiguous(), normal(3, width, mean=1.0, dtype=norms)]
+    tensors.append(normal(3, width, mean=0.1, dtype=norms))
+    tensors += [normal(rows, width, mean=mean, dtype=dtype) for mean in ((0.0, 0.2, 0.4) if skip else (0.0, 0.2))]
+
+    def kernel(*given: Tensor) -> tuple[Tensor, Tensor]:
+        return triton_gate_update.gate_update(*given, keep=keep, scale=SCALE, eps=EPS, joint=joint)
+
+    def reading(projected: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, *skipped: Tensor) -> Any:
+        parts = [*map(normalized, projected.split(width, -1))]
+        normals = normalized(projected) if joint else torch.cat(parts, dim=-1)
+        i, f, o = (
+            1 / (1 + torch.exp(-(normal * weight[gate] + bias[gate])))
+            for gate, normal in enumerate(normals.split(width, dim=-1))
+        )
+        above = cell * f + (dropped(hidden, keep) + sum(skipped)) * i
+        return above * o, above
+
+    assert_same(kernel, reading, tensors, TOLERANCE[dtype], grads)
+
+
 @pytest.mark.parametrize("dropout", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-class TestValues:
-    @pytest.mark.parametrize("activation", ACTIVATIONS)
-    def test_norm_activation(self, activation: str, dtype: torch.dtype, dropout: bool) -> None:
-        Case(activation=activation, dtype=dtype, dropout=dropout).check_norm_activation()
-
-    def test_gate_update(self, dtype: torch.dtype, dropout: bool) -> None:
-        Case(dtype=dtype, dropout=dropout).check_gate_update()
-
-
+@pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize(
-    ("rows", "hidden_width"), [(0, 20), (1, 20), (4, 2), (5, 64), pytest.param(3, 130, id="padded to 256")]
-)
-def test_sizes_of_the_hidden_net(rows: int, hidden_width: int, activation: str) -> None:
-    Case(rows=rows, hidden_width=hidden_width, activation=activation).check_norm_activation()
+def test_values_of_the_hidden_net(activation: str, dtype: torch.dtype, dropout: bool) -> None:
+    check_norm_activation(activation, dtype=dtype, dropout=dropout)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
-def test_odd_hidden_width(activation: str) -> None:
-    Case(hidden_width=21, activation=activation).check_norm_activation()
-
-
-@pytest.mark.parametrize(("rows", "width"), [(0, 12), (1, 12), (4, 2), (5, 32), (3, 65)])
-def test_widths_of_the_gates(rows: int, width: int) -> None:
-    Case(rows=rows, width=width).check_gate_update()
-
-
-@pytest.mark.parametrize(("joint", "skip"), [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_values_of_the_gates(dtype: torch.dtype, dropout: bool) -> None:
+    check_gate_update(dtype=dtype, dropout=dropout)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 20), (4, 2), (5, 64), (23, 12), (3, 130)])
+def test_sizes(rows: int, width: int) -> None:
+    """One row; narrow; powers of two; more rows than programs; padded."""
+    for activation in ACTIVATIONS:
+        check_norm_activation(activation, rows=rows, width=width + (activation == "gelu"))
+    check_gate_update(rows=rows, width=width)
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize(("joint", "skip"), [(True, False), (False, True), (True, True)])
 def test_joint_norm_and_skip(joint: bool, skip: bool, dropout: bool) -> None:
-    Case(width=11, dropout=dropout).check_gate_update(joint=joint, skip=skip)
+    check_gate_update(width=11, dropout=dropout, joint=joint, skip=skip)
 
 
-@BOTH
-@pytest.mark.parametrize("rows", [5, 23], ids=["one or two each", "seven or eight each"])
-def test_more_rows_than_programs(check: Any, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (triton_gate_update, triton_norm_activation):
-        monkeypatch.setattr(module, "program_limit", lambda device, columns: 3)
-    check(Case(rows=rows))
-
-
-@BOTH
-def test_columns_of_wider_tensors(check: Any) -> None:
-    check(Case(strided=True))
-
-
-@BOTH
-def test_norms_in_low_precision(check: Any) -> None:
-    check(Case(dtype=torch.bfloat16, norm_dtype=torch.bfloat16))
-
-
-@pytest.mark.parametrize(("grad_output", "grad_cell"), [(True, False), (False, True), (False, False)])
-def test_gradients_that_are_none(grad_output: bool, grad_cell: bool) -> None:
-    Case().check_gate_update(grad_output=grad_output, grad_cell=grad_cell)
-
-
-@BOTH
-def test_masks_of_bytes(check: Any) -> None:
-    case = Case()
-    assert case.keep_activated is not None
-    assert case.keep_hidden is not None
-    case.keep_activated, case.keep_hidden = case.keep_activated.to(torch.uint8), case.keep_hidden.to(torch.uint8)
-    check(case)
-
-
-@BOTH
-def test_rows_far_from_zero(check: Any) -> None:
+@pytest.mark.parametrize(
+    "options", [{"strided": True}, {"dtype": torch.bfloat16, "norms": torch.bfloat16}, {"far": 100.0}], ids=str
+)
+def test_columns_of_wider_tensors_low_precision_and_rows_far_from_zero(options: dict[str, Any]) -> None:
     """The variance is that of centred values: of 100 +- 1 squared, float32 would keep three digits of the 1."""
-    case = Case()
-    case.projected = 100 + (16 * case.projected).round() / 16  # exact in float32, so that both sides see the same
-    check(case)
+    check_norm_activation(**options)
+    check_gate_update(**options)
+
+
+@pytest.mark.parametrize("grads", [(0,), (1,)])
+def test_gradients_that_are_none(grads: tuple[int, ...]) -> None:
+    check_gate_update(grads=grads)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_nan_stays_nan(activation: str) -> None:
     """What a loss scaler looks for must not vanish in an activation."""
-    case = Case(activation=activation, dropout=False)
-    case.projected[2, -1] = torch.nan
-    activated = triton_norm_activation.norm_activation(
-        case.projected, case.start, case.weight, case.bias, activation=activation, keep=None, scale=1.0, eps=EPS
-    )
+    projected, norm = normal(5, 20), normal(20)
+    projected[2, -1] = torch.nan
+    options: dict[str, Any] = {"activation": activation, "keep": None, "scale": 1.0, "eps": EPS}
+    activated = triton_norm_activation.norm_activation(projected, norm, norm, **options)
     assert activated[2].isnan().all()
     assert activated[[0, 1, 3, 4]].isfinite().all()
 
 
-@BOTH
-def test_transposed_projections_are_refused(check: Any) -> None:
-    case = Case()
-    case.projected = case.projected.T.contiguous().T
-    with pytest.raises(ValueError, match="contiguous rows"):
-        check(case)
+# --- the cell --------------------------------------------------------------------------------------------------------
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "glu": {},
+    "gelu": {"activation": "gelu"},
+    "one layer": {"activation": "relu", "hidden_dim": None},
+    "concat": {"input_dim": 36},
+    "joint, skip": {"joint": True, "skip": True},
+    "skip, concat, dropout": {"skip": True, "input_dim": 36, "dropout": 0.4},
+}
 
 
-@pytest.mark.parametrize(
-    ("options", "named"), [({"activation": "tanh"}, "'tanh'"), ({"hidden_width": 21}, "21 is odd")]
-)
-def test_what_the_hidden_net_cannot_be_is_refused(options: dict[str, Any], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        Case(**options).check_norm_activation()
+def run(cell: DepthwiseLSTMCell, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """Output, cell state, and the gradients of inputs and parameters."""
+    torch.manual_seed(4)
+    leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+    above = cell(leaves[0], DepthwiseState(*leaves[1:]))
+    loss = (above.output * above.output.detach().cos()).sum() + above.cell.square().sum()
+    return [*(one.detach() for one in above), *torch.autograd.grad(loss, [*leaves, *cell.parameters()])]
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_cell_is_the_readable_one(variant: str, autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, tolerance = VARIANTS[variant], 3e-2 if autocast else 1e-5
+    if DEVICE.type == "cuda":
+        options = {**options, "dropout": 0.0}  # the readable cell draws its masks inside another kernel
+    tensors = inputs(attended=2 if "input_dim" in options else 1)
+    with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=autocast):
+        expected, found = (run(build_cell(**options, kernel=kernel).train(), tensors) for kernel in ("eager", "triton"))
+    assert list(choice.problems.values()) == [None]  # it was not the readable cell itself
+    assert found[1].dtype == torch.float32
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * float(other.abs().max()))
+    cell = build_cell(**options, kernel="triton").eval()
+    with torch.no_grad():
+        before = cell(tensors[0], DepthwiseState(*tensors[1:]))
+        cell.make_generation_fast_(name="cell")
+        torch.testing.assert_close(cell(tensors[0], DepthwiseState(*tensors[1:])), before)
+
+
+def kind(**changes: Any) -> choice.CellKind:
+    dtype = torch.float32
+    return choice.CellKind(12, 20, "glu", True, False, False, dtype, dtype, dtype)._replace(**changes)
+
+
+def test_where_the_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    monkeypatch.setattr(choice, "find_problem", lambda device, kind: "slow" if kind.width > 12 else None)
+    assert choice.use_triton("auto", cuda, kind())
+    assert choice.use_triton("triton", cpu, kind())
+    assert not choice.use_triton("auto", cpu, kind())
+    assert not choice.use_triton("eager", cuda, kind())
+    assert not choice.use_triton("auto", cuda, kind(width=16))
+    assert not choice.use_triton("auto", cuda, kind(activation="silu"))
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert not choice.use_triton("triton", cpu, kind())
+
+
+FAULTS: dict[str, Any] = {
+    "inexact": lambda real, *given, **options: tuple(one * 1.001 for one in real(*given, **options)),
+    "nan": lambda real, *given, **options: tuple(one + torch.nan for one in real(*given, **options)),
+    "no dropout": lambda real, *given, **options: real(*given, **{**options, "keep": None}),
+    "one gate's gradient": lambda real, logits, *given, **options: real(
+        torch.cat([logits[:, :12].detach(), logits[:, 12:]], dim=1), *given, **options
+    ),
+    "exception": lambda *_, **__: 1 / 0,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faulty_kernels_are_found_at_their_first_use_and_once(
+    fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert choice.find_problem(DEVICE, kind()) is None
+    assert choice.find_problem(DEVICE, kind(joint=True, skip=True, activation="gelu", dtype=torch.bfloat16)) is None
+    real = triton_gate_update.gate_update
+    monkeypatch.setattr(
+        triton_gate_update, "gate_update", lambda *given, **options: FAULTS[fault](real, *given, **options)
+    )
+    drawn = torch.random.get_rng_state()
+    for _ in range(2):
+        assert not choice.use_triton("triton", DEVICE, kind())
+    assert len(caplog.records) == 1
+    assert torch.equal(torch.random.get_rng_state(), drawn)

@@ -1,0 +1,191 @@
+"""What a checkpoint belongs to: dictionaries in their order, languages, and whatever else no tensor shows.
+
+Every training leaves a record of that in its checkpoints, as plain values by name: digests of dictionaries and of
+subword files, languages, tokenizer, and options that change what a model computes, but no tensor. It is compared with
+what a checkpoint is used with (``patches/checkpoints.py``, and whatever else reads checkpoints). Only what both sides
+name is compared, so that checkpoints without a record, fairseq's own and older ones, are used as before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from fairseq_compat.errors import UserError
+
+#: In a checkpoint's ``extra_state``, and in the configuration of an exported folder.
+ENTRY = "belongs_to"
+
+Record = Mapping[str, str | int | float]
+
+#: A language of another name may be the same, or one of many; the one of the other side is not.
+_OTHER_SIDE = {"source_lang": "target_lang", "target_lang": "source_lang"}
+
+#: Options of tasks that say what is put around sentences.
+_OF_TASKS = ("encoder_langtok", "decoder_langtok", "lang_tok_replacing_bos_eos")
+
+#: Options of fairseq's models that no tensor shows. Other dataclasses say it with ``changes_parameters``.
+_OF_MODELS = {
+    "encoder_attention_heads", "decoder_attention_heads", "activation_fn", "encoder_normalize_before",
+    "decoder_normalize_before", "no_scale_embedding", "no_token_positional_embeddings", "share_all_embeddings",
+    "share_decoder_input_output_embed", "cross_self_attention", "weight_softmax",
+}  # fmt: skip
+
+
+def require_same(name: str, recorded: Record, found: Record, where: str) -> None:
+    """Compare a checkpoint's record with what it is used with.
+
+    Args:
+        name: of the checkpoint.
+        recorded: in it.
+        found: what it is used with.
+        where: that is, for the error.
+
+    Raises:
+        UserError: something that both name differs.
+    """
+    for key, trained in recorded.items():
+        given = found.get(key, trained)
+        if given == trained or (key in _OTHER_SIDE and given != recorded.get(_OTHER_SIDE[key])):
+            continue
+        what = f"the {key.replace('_', ' ')}" if key.endswith("_dictionary") else f"--{key.replace('_', '-')}"
+        raise UserError(
+            f"{name} was trained with {what} {trained}, and with {where} it is {given}; give that of the training"
+        )
+
+
+def require_resumable(name: str, recorded: Record, task: Any, cfg: Any, *, is_new: bool) -> Record:
+    """Compare a checkpoint's record with the training that begins with it; return the record of that training.
+
+    Args:
+        name: of the checkpoint.
+        recorded: in it.
+        task: of the training.
+        cfg: of the training.
+        is_new: another training begins with the model. Its task may have other dictionaries, such as labels.
+
+    Raises:
+        UserError: as :func:`require_same`.
+    """
+    own, data = of_training(task, cfg), data_of(task)
+    require_same(name, recorded, of_model(cfg.model), "this command")
+    if not is_new:
+        require_same(name, recorded, own, data)
+        return {**recorded, **own}
+    dictionaries = of_dictionaries(task)
+    same_size = {key: value for key, value in dictionaries.items() if _size(value) == _size(recorded.get(key, value))}
+    require_same(name, recorded, same_size, data)
+    return own
+
+
+def _size(dictionary: object) -> str:
+    return str(dictionary).partition(" ")[2]
+
+
+def recorded_in(holder: Mapping[str, Any]) -> Record:
+    """Return the record in a checkpoint, or in the configuration of an exported folder; empty where there is none."""
+    holder = holder.get("extra_state") or holder
+    found = holder.get(ENTRY) if isinstance(holder, dict) else None
+    items = found.items() if isinstance(found, dict) else ()
+    return {str(key): value for key, value in items if isinstance(value, (str, int, float))}
+
+
+def of_training(task: Any, cfg: Any) -> Record:
+    """Return the record of a training with these options."""
+    text = of_text(settings_in("tokenizer", cfg), settings_in("bpe", cfg))
+    return {**of_task(task), **of_model(cfg.model), **text}
+
+
+def of_task(task: Any) -> Record:
+    """Return a task's dictionaries, languages, and what it puts around sentences."""
+    options = options_of(task)
+    named = {name: getattr(options, name) for name in _OF_TASKS if hasattr(options, name)}
+    languages = {side: getattr(options, side, None) for side in _OTHER_SIDE}
+    return {
+        **of_dictionaries(task),
+        **{side: language for side, language in languages.items() if isinstance(language, str)},
+        **{name: _plain(value) for name, value in named.items()},
+    }
+
+
+def options_of(task: Any) -> Any:
+    """Return a task's options, where each kind of task keeps them."""
+    return getattr(task, "cfg", None) or getattr(task, "args", None)
+
+
+def data_of(task: Any) -> str:
+    """Return a task's folder of data, for errors."""
+    return str(getattr(options_of(task), "data", "these data"))
+
+
+def of_dictionaries(task: Any) -> Record:
+    """Return digests of a task's dictionaries, symbols in order, and their sizes."""
+    found = {}
+    for name in ("source_dictionary", "target_dictionary"):
+        with suppress(NotImplementedError):  # of a task that has none
+            if (symbols := getattr(getattr(task, name, None), "symbols", None)) is not None:
+                digest = hashlib.sha256("\n".join(symbols).encode("utf-8", "surrogateescape")).hexdigest()
+                found[name] = f"sha256:{digest[:16]} of {len(symbols)} symbols"
+    return found
+
+
+def of_model(options: Any) -> Record:
+    """Return the options that change what a model computes, but perhaps no tensor.
+
+    Depths are none of them: tensors show them, and a model can grow.
+    """
+    declared = getattr(_dataclass_of(options), "__dataclass_fields__", dict.fromkeys(_OF_MODELS))
+    names = [
+        name
+        for name, field in declared.items()
+        if getattr(field, "metadata", {}).get("changes_parameters", name in _OF_MODELS) and not name.endswith("_layers")
+    ]
+    values = {name: _plain(getattr(options, name)) for name in names if hasattr(options, name)}
+    if values.get("share_all_embeddings"):
+        values.pop("share_decoder_input_output_embed", None)  # is part of it
+    return values
+
+
+def of_text(tokenizer: Mapping[str, Any], bpe: Mapping[str, Any]) -> Record:
+    """Return the names of tokenizer and subwords, and digests of the subwords' files, of :func:`settings_in`."""
+    names = {kind: given[kind] for kind, given in (("tokenizer", tokenizer), ("bpe", bpe)) if kind in given}
+    files = {name: value for name, value in bpe.items() if name != "bpe" and os.path.isfile(str(value))}
+    return {**names, **{name: f"sha256:{file_digest(str(path))[:16]}" for name, path in files.items()}}
+
+
+def settings_in(kind: str, cfg: Any) -> dict[str, Any]:
+    """Return the name, under ``kind``, and the options of the ``tokenizer`` or ``bpe`` in fairseq's configuration."""
+    from omegaconf import OmegaConf
+
+    found = cfg.get(kind) if isinstance(cfg, Mapping) else getattr(cfg, kind, None)
+    if isinstance(found, str) or found is None:
+        return {kind: found} if found else {}
+    found = vars(found) if isinstance(found, Namespace) else found
+    missing = OmegaConf.missing_keys(found) if OmegaConf.is_config(found) else ()
+    values = {name: found[name] for name in found if name not in missing}
+    name = values.pop("_name", None) or values.get(kind)
+    return {**values, kind: name} if name else {}
+
+
+def file_digest(path: str) -> str:
+    """Return the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _dataclass_of(options: Any) -> Any:
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    arch = getattr(options, "_name", None) or getattr(options, "arch", None)
+    return MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(arch, arch))
+
+
+def _plain(value: Any) -> str | int | float:
+    return value if isinstance(value, (str, int, float)) else str(value)

@@ -1,0 +1,335 @@
+"""Patches of checkpoints: read without running code, written whole, and used with what they belong to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tarfile
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+from fairseq_compat import belonging, files, versions
+from fairseq_compat.errors import UserError
+from fairseq_compat.patching import Overlay, check_before_training, patch, replaces
+
+logger = logging.getLogger(__name__)
+
+#: Passing failures of network file systems are why fairseq tries three times; each try here starts a fresh file.
+TRIES = 3
+
+
+@patch(mentioned=b"torch.load")
+def weights_only(module: Any) -> None:
+    """PyTorch 2.6 and newer refuse fairseq's checkpoints, older ones run whatever code is in them.
+
+    In every module of fairseq that mentions ``torch.load`` it becomes :func:`fairseq_compat.checkpoints.load`, which
+    builds what a checkpoint needs and nothing else, on every PyTorch. Where checkpoints are read, the file must be one.
+    """
+    from fairseq_compat import checkpoints
+
+    def load(file: IO[bytes], map_location: Any = None) -> Any:
+        state = checkpoints.load(file)
+        if module.__name__ == "fairseq.checkpoint_utils":
+            checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
+        return state
+
+    if module.__name__ != "fairseq.distributed.utils" and hasattr(module, "torch"):  # that one reads its own bytes
+        module.torch = Overlay(module.torch, load=load)
+
+
+@patch("fairseq.file_utils")
+def checked_archives(module: Any) -> None:
+    """An archive that ``from_pretrained`` unpacks can write files anywhere, or move a folder of the user's away.
+
+    fairseq unpacks every member under the name that it has in the archive, ``../../.profile`` too. Names that lead out
+    of the archive's own folder are refused here, and so is what is neither file nor folder nor a link within.
+    """
+    module.tarfile = Overlay(tarfile, open=_CheckedArchive.open)
+
+
+class _CheckedArchive(tarfile.TarFile):
+    """An archive that is looked at when its names are asked for, which fairseq does before it unpacks it."""
+
+    def getnames(self) -> list[str]:
+        for member in self.getmembers():
+            is_link = member.islnk() or member.issym()
+            names = [member.name, member.linkname] if is_link else [member.name]
+            if not (member.isreg() or member.isdir() or is_link) or any(map(_leads_out, names)):
+                raise UserError(f"{self.name!s} is refused: its member {member.name!r} leads out of its folder")
+        return super().getnames()
+
+
+def _leads_out(path: str) -> bool:
+    return path.startswith(("/", "\\")) or ".." in path.replace("\\", "/").split("/") or path[1:2] == ":"
+
+
+@patch("fairseq.checkpoint_utils")
+def whole_checkpoints(module: Any) -> None:
+    """A kill or a full disk during saving leaves half a ``checkpoint_last.pt``, the file that a restart reads.
+
+    fairseq writes the first file of a save aside and renames it without flushing, then copies it in place to
+    ``checkpoint_best.pt`` and ``checkpoint_last.pt``. Here every one of them is written aside, flushed and renamed.
+    """
+    from fairseq_compat import checkpoints
+
+    original_paths = module.PathManager
+
+    @replaces(module, "torch_persistent_save")
+    def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> None:
+        if async_write or not original_paths.supports_rename(filename):
+            original(obj, filename, async_write=async_write)  # a remote store has its own rules
+            return
+        for tries_left in reversed(range(TRIES)):
+            try:
+                checkpoints.save(obj, filename)
+                return
+            except UserError:
+                raise
+            except Exception:
+                if not tries_left:
+                    raise
+                logger.warning("saving %s failed, trying again", filename, exc_info=True)
+
+    class PathManager(original_paths):  # type: ignore[misc, valid-type]  # a base known at run time
+        @staticmethod
+        def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+            if not original_paths.supports_rename(dst_path):
+                return bool(original_paths.copy(src_path, dst_path, overwrite=overwrite))
+            files.copied_whole(src_path, dst_path)
+            return True
+
+    module.PathManager = PathManager
+
+
+@patch("fairseq.checkpoint_utils")
+def missing_checkpoints(module: Any) -> None:
+    """A checkpoint that is not there, or is no file: a training starts from nothing, and one line of the log says so.
+
+    Here all are refused, but for a file that is missing in the training's own ``--save-dir``: commands name
+    ``checkpoint_last.pt`` there to go on from, and at their first start there is none.
+    """
+
+    @replaces(module, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **given: Any) -> Any:
+        if trainer.is_data_parallel_master:  # the one process that reads it; others may see other disks
+            _require_checkpoint(cfg, trainer.checkpoint_suffix or "", module.PathManager.isfile)
+        return original(cfg, trainer, **given)
+
+
+def _require_checkpoint(cfg: Any, suffix: str, is_file: Callable[[str], bool]) -> None:
+    own = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
+    given = {"--restore-file": cfg.restore_file}
+    if cfg.restore_file == "checkpoint_last.pt":  # the default
+        if is_file(own):
+            return
+        if os.path.lexists(own):
+            raise UserError(f"{own} is no file, and a training goes on from the file of this name; move it away")
+        names = ("continue_once", "finetune_from_model")
+        given = {f"--{name.replace('_', '-')}": getattr(cfg, name, None) for name in names}
+    for option, path in given.items():
+        if path is None:
+            continue
+        read = path.replace(".pt", f"{suffix}.pt") if option == "--restore-file" else path
+        is_own = path and os.path.realpath(os.path.dirname(path)) == os.path.realpath(cfg.save_dir)
+        if not is_file(read) and (os.path.lexists(read) or not is_own):
+            raise UserError(
+                f"{option} {path or repr(path)} is no file; give a checkpoint, or leave it out: a training goes "
+                f"on from {own} by itself"
+            )
+
+
+@patch("fairseq.checkpoint_utils")
+def finite_parameters(module: Any) -> None:
+    """Generation with a model that diverged in training ends in ``AssertionError: 10 < 10``.
+
+    Here fairseq's commands look at a model's parameters once, after loading it, and say which are not numbers. Training
+    reads checkpoints in another way and is not concerned.
+    """
+    from fairseq_compat.finite import require_finite
+
+    @replaces(module, "load_model_ensemble_and_task")
+    def load_model_ensemble_and_task(original: Any, filenames: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+        loaded = original(filenames, *args, **kwargs)
+        for name, model in zip(filenames, loaded[0], strict=True):
+            require_finite(model.named_parameters(), name)
+        return loaded
+
+
+@patch("fairseq.checkpoint_utils")
+def models_within(module: Any) -> None:
+    """A checkpoint's options can name a model that no memory holds.
+
+    Models are built under :func:`fairseq_compat.checkpoints.built_within`.
+    """
+    from fairseq_compat import checkpoints
+
+    @replaces(module, "load_model_ensemble_and_task")
+    def load_model_ensemble_and_task(
+        original: Any, filenames: Sequence[str], arg_overrides: Any = None, task: Any = None, strict: bool = True,
+        suffix: str = "", num_shards: int = 1, state: Any = None,
+    ) -> Any:  # fmt: skip
+        if num_shards > 1:  # whose parts are no model; only the command line can ask for that
+            return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+        models, cfg = [], None
+        for filename in filenames:
+            path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
+            held = state or module.load_checkpoint_to_cpu(path, arg_overrides)
+            with checkpoints.built_within(held["model"], path):
+                built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, held)
+            models += built
+        return models, cfg, task
+
+
+@patch("fairseq.hub_utils")
+def nothing_fetched(module: Any) -> None:
+    """``from_pretrained`` sets up the subwords that a checkpoint names, whose files fairseq may fetch from a network.
+
+    Those are refused unless the caller asked for them.
+    """
+
+    @replaces(module, "from_pretrained")
+    def from_pretrained(
+        original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", data_name_or_path: str = ".",
+        archive_map: Any = None, **given: Any,
+    ) -> Any:  # fmt: skip
+        named = (archive_map or {}).get(model_name_or_path)
+        asked = {**(named if isinstance(named, dict) else {}), **given}
+        loaded = original(model_name_or_path, checkpoint_file, data_name_or_path, archive_map, **given)
+        bpe = belonging.settings_in("bpe", loaded["args"])
+        fetched = bpe.get("bpe") == "bert" and not bpe.get("bert_vocab_file")
+        if "bpe" not in asked and (fetched or any("://" in str(value) for value in bpe.values())):
+            raise UserError(
+                f"{model_name_or_path} was trained with --bpe {bpe['bpe']}, whose files would be fetched; give "
+                f"from_pretrained bpe={bpe['bpe']!r} to allow it"
+            )
+        return loaded
+
+
+@patch("fairseq.optim.fp16_optimizer")
+def master_weights(module: Any) -> None:
+    """A training in bf16 or fp16 that is resumed goes on from rounded weights, not from the float32 ones it updates.
+
+    fairseq keeps a float32 master of every parameter and saves only the model's half-precision values. Here the masters
+    are in the optimizer's state, and a resumed training ends like one that was never stopped. A checkpoint without them
+    is loaded as before, and a weight that was changed meanwhile counts for more than its master.
+    """
+
+    @replaces(module._FP16OptimizerMixin, "state_dict")
+    def state_dict(original: Any, self: Any) -> dict[str, Any]:
+        return {**original(self), "master_weights": [master.detach() for master in _masters(self)]}
+
+    @replaces(module._FP16OptimizerMixin, "load_state_dict")
+    def load_state_dict(original: Any, self: Any, state: dict[str, Any], optimizer_overrides: Any = None) -> None:
+        original(self, state, optimizer_overrides)
+        _restore(self, state.get("master_weights") or [])
+
+
+def _masters(optimizer: Any) -> list[Any]:
+    """Return the float32 values that an optimizer updates: one of each parameter, or one vector of all."""
+    masters = optimizer.fp32_params
+    return list(masters.values()) if isinstance(masters, dict) else list(masters)
+
+
+def _restore(optimizer: Any, saved: list[Any]) -> None:
+    """Give saved masters to the weights that they belong to, which are those that they are rounded to."""
+    import torch
+
+    weights, masters = optimizer.fp16_params, _masters(optimizer)
+    if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):
+        return
+    with torch.no_grad():
+        values = torch.cat([value.reshape(-1) for value in saved])
+        updated = masters[0] if len(masters) == 1 else None
+        start = 0
+        for position, weight in enumerate(weights):
+            span = slice(start, start := start + weight.numel())
+            value = values[span].view_as(weight).to(weight.device)
+            master = masters[position] if updated is None else updated.data.view(-1)[span].view_as(weight)
+            master.copy_(torch.where(value.to(weight.dtype) == weight, value, master))
+
+
+@patch("fairseq.trainer")
+def recorded_versions(module: Any) -> None:
+    """A checkpoint does not say which versions wrote it, so nobody can tell whether these explain a difference.
+
+    Here every checkpoint of a training has them in its ``extra_state``, as plain text.
+    """
+
+    @replaces(module.Trainer, "state_dict")
+    def state_dict(original: Any, self: Any) -> dict[str, Any]:
+        state: dict[str, Any] = original(self)
+        state["extra_state"]["versions"] = versions.recorded_versions()
+        return state
+
+
+@patch("fairseq.trainer")
+def recorded_belonging(module: Any) -> None:
+    """A checkpoint is resumed with a dictionary in another order, or the languages the other way round, without a word.
+
+    No tensor shows that, nor another number of attention heads. Here every training leaves a record of what its
+    checkpoints belong to (:mod:`fairseq_compat.belonging`), which is compared when a training goes on.
+    """
+    from fairseq_compat import checkpoints
+
+    @replaces(module.Trainer, "load_checkpoint")
+    def load_checkpoint(
+        original: Any, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **given: Any
+    ) -> Any:
+        self.belongs_to = belonging.of_training(self.task, self.cfg)
+        if self.is_data_parallel_master and os.path.isfile(filename):
+            recorded = belonging.recorded_in(checkpoints.load_checkpoint(filename, mapped=True))
+            is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
+            self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
+        return original(self, filename, reset_optimizer, *args, **given)
+
+    @replaces(module.Trainer, "state_dict")
+    def state_dict(original: Any, self: Any) -> dict[str, Any]:
+        state: dict[str, Any] = original(self)
+        record = getattr(self, "belongs_to", None) or belonging.of_training(self.task, self.cfg)
+        state["extra_state"][belonging.ENTRY] = dict(record)
+        return state
+
+
+@patch("fairseq.checkpoint_utils")
+def compared_data(module: Any) -> None:
+    """A checkpoint is used with dictionaries, languages or options that it was not trained with, and all is wrong."""
+    from fairseq_compat import checkpoints
+
+    @replaces(module, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(original: Any, path: str, arg_overrides: Any = None, *args: Any, **given: Any) -> Any:
+        state = original(path, arg_overrides, *args, **given)
+        if arg_overrides:
+            found = belonging.of_model(state["cfg"].model)
+            belonging.require_same(path, belonging.recorded_in(state), found, "--model-overrides")
+        return state
+
+    @replaces(module, "load_model_ensemble_and_task")
+    def load_model_ensemble_and_task(
+        original: Any, filenames: Sequence[str], arg_overrides: Any = None, task: Any = None, *args: Any, **given: Any
+    ) -> Any:
+        def compare(task: Any) -> None:
+            found, data = belonging.of_task(task), belonging.data_of(task)
+            for path in filter(os.path.isfile, filenames):
+                recorded = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
+                belonging.require_same(path, recorded, found, data)
+
+        if task is not None:  # before tensors of other sizes are a longer sentence
+            compare(task)
+        loaded = original(filenames, arg_overrides, task, *args, **given)
+        if task is None:
+            compare(loaded[2])
+        return loaded
+
+
+@patch("fairseq_cli.interactive")
+def compared_text(module: Any) -> None:
+    """``fairseq-interactive`` takes a tokenizer or subwords that a model was not trained with, without a word."""
+    from fairseq_compat import checkpoints
+
+    def check(cfg: Any) -> None:
+        found = belonging.of_text(belonging.settings_in("tokenizer", cfg), belonging.settings_in("bpe", cfg))
+        for path in filter(os.path.isfile, module.utils.split_paths(cfg.common_eval.path or "")):
+            recorded = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
+            belonging.require_same(path, recorded, found, "this command")
+
+    check_before_training(module, check)

@@ -1,0 +1,207 @@
+"""Patches of options, warnings and logs, and of how fairseq's commands end."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fairseq_compat import import_hook
+from fairseq_compat.commands.ranges import check_options
+from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
+from fairseq_compat.literals import evaluate
+from fairseq_compat.patching import Overlay, check_before_training, patch, replaces
+
+#: Beginning of a warning (a regular expression) and its category.
+KNOWN: tuple[tuple[str, type[Warning]], ...] = (
+    # DataLoader is asked to pin memory whether or not there is a device to pin it for.
+    (r"'pin_memory' argument is set as true but", UserWarning),
+    # fairseq.trainer and fairseq.tasks use the older spelling of torch.amp.autocast("cuda").
+    (r"`torch\.cuda\.amp\.autocast\(.*\)` is deprecated", FutureWarning),
+    # The stock attention gives a float causal mask together with a boolean padding mask.
+    (r"Support for mismatched (src_)?key_padding_mask and (attn_)?mask is deprecated", UserWarning),
+    # Saving a tensor as a typed storage, in Dictionary and dataset code of fairseq.
+    (r"TypedStorage is deprecated", UserWarning),
+    # fairseq.optim.lr_scheduler steps before the first optimizer step by design.
+    (r"Detected call of `lr_scheduler\.step\(\)` before `optimizer\.step\(\)`", UserWarning),
+    # --ddp-backend pytorch_ddp is made with an argument that PyTorch 2.13 has renamed.
+    (r"`broadcast_buffers` is deprecated", FutureWarning),
+    # Every command composes its configuration in the way of hydra 1.0, which hydra 1.3 still understands.
+    (r"\s*hydra\.experimental\.\w+\(\) is no longer experimental", UserWarning),
+    (r"\s*The version_base parameter is not specified", UserWarning),
+    (r"\s*The strict flag in the compose API is deprecated", UserWarning),
+    (r"\s*In '.*': Usage of deprecated keyword in package header", UserWarning),
+    (r"\s*'.*' is validated against ConfigStore schema with the same name", UserWarning),
+)
+
+#: fairseq logs this at every start, whatever the task.
+TENSORBOARD_ADVICE = "Please install tensorboardX"
+
+#: fairseq's commands, and those of them whose results are files.
+_COMMANDS = ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "score", "train", "validate")
+_WRITE_FILES = ("train", "hydra_train", "preprocess")
+
+
+@patch("fairseq.dataclass.configs", "fairseq.models.transformer.transformer_config")
+def dataclass_defaults(module: Any) -> Iterator[None]:
+    """Python 3.11 and newer refuse the configuration classes' defaults (``mutable default ... use default_factory``).
+
+    ``dataclasses`` takes a default for mutable when its class has no ``__hash__``, and a dataclass with ``__eq__`` has
+    none. While these modules execute, their own dataclasses keep ``object.__hash__``. Rewriting the defaults as
+    ``default_factory`` is no way out: ``fairseq.dataclass.initialize.hydra_init`` reads each field's ``.default``.
+    """
+    original = dataclasses.dataclass
+
+    def dataclass(cls: type | None = None, /, **options: Any) -> Any:
+        if cls is None:
+            return lambda decorated: dataclass(decorated, **options)
+        made: Any = original(cls, **options)
+        if made.__module__ == module.__name__ and made.__hash__ is None:
+            made.__hash__ = object.__hash__
+        return made
+
+    patched: Callable[..., Any] = dataclass
+    dataclasses.dataclass = patched
+    try:
+        yield
+    finally:
+        # Modules that this one imported for the first time may have taken the stand-in by name; it is not for them.
+        for imported in list(sys.modules.values()):
+            if imported is not module and getattr(imported, "__dict__", {}).get("dataclass") is patched:
+                imported.dataclass = original  # type: ignore[attr-defined]  # it has it
+        dataclasses.dataclass = original
+
+
+@patch(mentioned=b"eval")  # literal_eval, too
+def literal_options(module: Any) -> Iterator[None]:
+    """fairseq evaluates option values as Python, those that a checkpoint records, too, and so runs code from a file.
+
+    Every module of fairseq that mentions ``eval`` gets :func:`fairseq_compat.literals.evaluate` under that name, and in
+    the place of ``ast.literal_eval``. Values that fairseq's options are documented with, such as ``[(512, 3)] * 15``,
+    are what they were.
+    """
+    module.eval = evaluate
+    yield
+    if getattr(module, "ast", None) is ast:
+        module.ast = Overlay(ast, literal_eval=evaluate)
+    if getattr(module, "literal_eval", None) is ast.literal_eval:
+        module.literal_eval = evaluate
+
+
+@patch("fairseq.utils")
+def examples_as_user_dir(module: Any) -> None:
+    """A folder of fairseq's own examples, given with ``--user-dir``, is imported under a name that no patch is for.
+
+    The models in it, data2vec's for one, evaluate the options that a checkpoint records. Here its modules get the
+    patches for what they mention, as those of fairseq do. A folder of the user's own is left alone.
+    """
+    own = os.path.dirname(os.path.realpath(module.__file__))
+
+    @replaces(module, "import_user_module")
+    def import_user_module(original: Any, args: Any) -> None:
+        given = getattr(args, "user_dir", None)
+        # As fairseq looks for it: from here, then from its own folder.
+        for folder in (os.path.abspath(given), os.path.join(own, given)) if given else ():
+            if os.path.exists(folder):
+                if os.path.realpath(folder).startswith(os.path.join(own, "examples", "")):
+                    import_hook.PACKAGES.add(os.path.basename(folder))
+                break
+        original(args)
+
+
+@patch("fairseq")
+def known_warnings(module: Any) -> Iterator[None]:
+    """Every log starts with warnings about calls inside fairseq that its users cannot change.
+
+    Exactly the messages of ``KNOWN`` are silenced; all others are shown as before.
+    """
+    for message, category in KNOWN:
+        warnings.filterwarnings("ignore", message=message, category=category)
+    logging.getLogger("fairseq.tasks.text_to_speech").addFilter(
+        lambda record: not str(record.msg).startswith(TENSORBOARD_ADVICE)
+    )
+    yield
+
+
+@patch("fairseq.logging.progress_bar")
+def log_file_once(module: Any) -> None:
+    """With ``--log-file`` each epoch writes its lines once more than the epoch before.
+
+    fairseq opens the file anew, and adds it to its log, for every bar of progress. Here a bar whose file is open
+    already is made without one.
+    """
+
+    @replaces(module, "progress_bar")
+    def progress_bar(original: Any, *args: Any, log_file: str | None = None, **kwargs: Any) -> Any:
+        opened = {getattr(handler, "baseFilename", None) for handler in module.logger.handlers}
+        if log_file is not None and os.path.abspath(log_file) in opened:
+            log_file = None
+        return original(*args, log_file=log_file, **kwargs)
+
+
+@patch("fairseq.options")
+def option_ranges(module: Any) -> None:
+    """Some numbers, such as ``--max-tokens -1`` or ``--num-workers 99999``, fill the memory or never end.
+
+    The few that do are checked when options are read (:mod:`fairseq_compat.commands.ranges`).
+    """
+
+    @replaces(module, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        check_options(vars(result[0] if isinstance(result, tuple) else result))
+        return result
+
+
+@patch("fairseq.options")
+def task_of_validation(module: Any) -> None:
+    """``fairseq-validate`` without ``--task`` stops with ``KeyError: None``; other commands take ``translation``."""
+
+    @replaces(module, "get_validation_parser")
+    def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
+        return original(default_task or "translation")
+
+
+@patch("fairseq_cli.train")
+def ranges_in_files(module: Any) -> None:
+    """The same numbers in a file of ``fairseq-hydra-train``, which reads no options of a command line."""
+
+    from omegaconf import OmegaConf
+
+    def check(cfg: Any) -> None:
+        for group in OmegaConf.to_container(cfg).values():
+            check_options(group if isinstance(group, dict) else {})
+
+    check_before_training(module, check)
+
+
+@patch(*(f"fairseq_cli.{command}" for command in _COMMANDS))
+def ends_of_commands(module: Any) -> Iterator[None]:
+    """Whatever goes wrong ends in a page of traceback.
+
+    Here fairseq's commands end as ours do (:mod:`fairseq_compat.commands.run`): one sentence, and status 1. The
+    traceback of an error that nobody expects is kept in a file; ``--traceback`` prints it.
+    """
+    open_closed_streams()  # before the module sets up logging
+    yield
+    name = module.__name__.rpartition(".")[2]
+
+    @replaces(module, "cli_main")
+    def cli_main(original: Any, *args: Any, **kwargs: Any) -> Any:
+        # hydra would print an abridged traceback and exit by itself; with this it lets the exception through.
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+        sys.argv[1:] = without_traceback_option(sys.argv[1:])
+        command = "fairseq-" + name.replace("_", "-")
+        results: list[Any] = []  # they are no status
+
+        def run() -> None:
+            results.append(original(*args, **kwargs))
+
+        if status := run_command(command, run, prints_results=name not in _WRITE_FILES):
+            sys.exit(status)
+        return results[0]

@@ -1,0 +1,330 @@
+"""Patches of training: devices, processes, updates, and when it ends."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import logging
+import os
+import socket
+import sys
+from contextlib import ExitStack, suppress
+from typing import IO, Any
+
+from fairseq_compat.errors import UserError
+from fairseq_compat.patching import Overlay, as_configuration, check_before_training, patch, replaces
+from fairseq_compat.process import allow_more_open_files, keep_freed_memory
+
+logger = logging.getLogger(__name__)
+
+#: The last PyTorch before fairseq's fused encoder path begins.
+BEFORE_FUSED_ENCODER = "1.11.0"
+
+#: The lock of a training, in its folder; seconds in which another process may end, such as that of a killed run.
+LOCK, PATIENCE = ".training.lock", 10.0
+
+#: What file systems without locks answer.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+#: Of the function that counts for ``--patience``: its attributes, and their entry in ``extra_state``.
+_COUNTS, _PATIENCE = ("best", "num_runs"), "patience"
+
+
+@patch("fairseq_cli.train")
+def one_training_per_folder(module: Any) -> None:
+    """Two trainings in one ``--save-dir`` overwrite each other's checkpoints, and neither says so.
+
+    Here the first process of a training locks its folder before anything is written, and a second one is refused.
+    """
+
+    @replaces(module, "main")
+    def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        cfg = as_configuration(module, cfg)
+        if cfg.checkpoint.no_save or not module.distributed_utils.is_master(cfg.distributed_training):
+            return original(cfg, *args, **kwargs)
+        with ExitStack() as stack:
+            _lock(cfg.checkpoint.save_dir, stack)
+            return original(cfg, *args, **kwargs)
+
+
+def _lock(folder: str, stack: ExitStack) -> None:
+    """Lock a folder until the end of ``stack``; where the file system knows no locks, warn and go on."""
+    from filelock import FileLock, Timeout
+
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, LOCK)
+    try:
+        stack.enter_context(FileLock(path, timeout=PATIENCE))
+    except Timeout:
+        raise UserError(
+            f"--save-dir {folder} is in use by {_text_in(path)}; end that one, or give another folder"
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        logger.warning("--save-dir %s has no locks (%s); see that no other training writes there", folder, error)
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+    stack.callback(_remove, path)  # before the lock is released
+
+
+def _text_in(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(200)
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.remove(path)
+
+
+@patch("fairseq_cli.train")
+def lost_trainings(module: Any) -> None:
+    """``--fp16`` without a GPU stops after the data has been read, and ``python -O`` leaves no ``checkpoint_last.pt``.
+
+    fairseq copies the first file of a save to the others within an assertion, so that a killed run starts from nothing.
+    ``--memory-efficient-fp16`` and ``--fp16-no-flatten-grads`` train on a CPU.
+    """
+
+    def check(cfg: Any) -> None:
+        common = cfg.common
+        needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
+        if needs_gpu and (common.cpu or not module.torch.cuda.is_available()):
+            raise UserError("--fp16 needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
+        if not __debug__ and not cfg.checkpoint.no_save:
+            raise UserError("fairseq saves within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
+
+    check_before_training(module, check)
+
+
+@patch("fairseq_cli.train")
+def finished_runs(module: Any) -> None:
+    """A run that has reached ``--max-update`` or ran out of ``--patience`` goes on each time its command is repeated.
+
+    fairseq looks at the limits after an update, so that whoever repeats a command until it succeeds ends at other
+    weights. Here they are looked at before an epoch begins as well.
+    """
+
+    @replaces(module, "train")
+    def train(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+        limit, patience, done = cfg.optimization.max_update, cfg.checkpoint.patience, trainer.get_num_updates()
+        if limit and done >= limit:
+            logger.info("nothing is left to train: %d updates are done, and --max-update is %d", done, limit)
+            return [None], True
+        if 0 < patience <= getattr(module.should_stop_early, "num_runs", 0):
+            logger.info("nothing is left to train: the last %d validations, --patience, were no better", patience)
+            return [None], True
+        return original(cfg, trainer, task, epoch_itr)
+
+
+@patch("fairseq.trainer")
+def patience(module: Any) -> None:
+    """A resumed run forgets how many validations in a row were no better, so ``--patience`` stops it later.
+
+    fairseq counts them in attributes of ``should_stop_early``, which end with the process. Here a checkpoint has them
+    in its ``extra_state``; as with the best score, not after ``--reset-meters`` or ``--reset-optimizer``.
+    """
+
+    @replaces(module.Trainer, "state_dict")
+    def state_dict(original: Any, self: Any) -> dict[str, Any]:
+        state: dict[str, Any] = original(self)
+        counts = _counts()
+        if all(name in counts for name in _COUNTS):
+            state["extra_state"][_PATIENCE] = {name: counts[name] for name in _COUNTS}
+        return state
+
+    @replaces(module.Trainer, "load_checkpoint")
+    def load_checkpoint(
+        original: Any,
+        self: Any,
+        filename: str,
+        reset_optimizer: bool = False,
+        reset_lr_scheduler: bool = False,
+        optimizer_overrides: Any = None,
+        reset_meters: bool = False,
+    ) -> Any:
+        extra_state = original(self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
+        saved = (extra_state or {}).get(_PATIENCE)
+        if saved and not (reset_optimizer or reset_meters):
+            _counts().update({name: saved[name] for name in _COUNTS})
+        return extra_state
+
+
+def _counts() -> dict[str, Any]:
+    """Return the attributes of the function of the running ``fairseq-train`` that counts; none in other programs."""
+    return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
+
+
+@patch("fairseq.trainer")
+def empty_last_batches(module: Any) -> None:
+    """At the end of an epoch, an empty batch of an update takes away the sentences before it from the update's size.
+
+    With ``--update-freq`` above 1, where the batches of an epoch are no multiple of the processes, fairseq fills the
+    last update of some with empty batches, and then counts nothing of what these processes have computed: the gradient
+    of all is divided by too little. Here a process leaves out its empty batches if it has others.
+    """
+
+    @replaces(module.Trainer, "train_step")
+    def train_step(original: Any, self: Any, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
+        filled = [sample for sample in samples if sample]
+        # Where layers talk with other processes, all have to run as many batches as one another.
+        if filled and not self.is_fsdp and not getattr(self.cfg.model, "base_layers", 0):
+            samples = filled
+        return original(self, samples, *args, **kwargs)
+
+
+@patch("fairseq.trainer")
+def training_data_as_validation(module: Any) -> None:
+    """With ``--valid-subset train`` the epochs count double, and a validation within an epoch breaks it off.
+
+    fairseq keeps one iterator for each data set. Here the validation on a part that is trained on gets one of its own.
+    """
+
+    @replaces(module.Trainer, "get_valid_iterator")
+    def get_valid_iterator(original: Any, self: Any, subset: str, disable_iterator_cache: bool = False) -> Any:
+        return original(self, subset, disable_iterator_cache or subset == self.cfg.dataset.train_subset)
+
+
+@patch("fairseq.tasks.fairseq_task")
+def nothing_left(module: Any) -> None:
+    """Where every sentence is skipped for its length, ``fairseq-eval-lm`` prints a perplexity of 1 and status 0.
+
+    Other commands divide by zero or look for a loss that there is not. Here it is a mistake, whatever the command.
+    """
+
+    @replaces(module.FairseqTask, "filter_indices_by_size")
+    def filter_indices_by_size(original: Any, self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+        left = original(self, indices, *args, **kwargs)
+        if not len(left) and self.datasets:  # fairseq-interactive has none, and a buffer may be skipped whole
+            raise UserError(
+                "no sentence is left: the data is empty, or each is longer than the model, --tokens-per-sample, "
+                "--max-source-positions or --max-target-positions allow"
+            )
+        return left
+
+
+@patch("fairseq.nan_detector")
+def reported_nan(module: Any) -> None:
+    """A training that turns NaN ends in ``StopIteration`` or ``IndexError`` instead of fairseq's report of its origin.
+
+    Its hooks are of a kind that PyTorch cannot put on modules whose output has no tensor in its first place. Here
+    gradients are looked at where they arrive, at the tensors of an output.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    def add_hooks(detector: Any, watched: Any) -> None:
+        def watch(watched: Any, given: Any, output: Any) -> None:
+            for part in tree_leaves(output):
+                if torch.is_tensor(part) and part.requires_grad:
+                    part.register_hook(lambda gradient: detector.bhook_fn(watched, None, gradient))
+
+        if detector.forward:
+            detector.fhooks.append(watched.register_forward_hook(detector.fhook_fn))
+        if detector.backward:
+            detector.bhooks.append(watched.register_forward_hook(watch))
+
+    module.NanDetector.add_hooks = add_hooks
+
+
+@patch("fairseq.options")
+def bf16_without_xla(module: Any) -> None:
+    """``--bf16`` stops with ``'NoneType' object has no attribute 'xla_device'``.
+
+    fairseq's option parser takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU, so ``tpu``
+    stays off unless it was asked for by name.
+    """
+
+    @replaces(module, "parse_args_and_arch")
+    def parse_args_and_arch(
+        original: Any, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        result = original(parser, input_args, *args, **kwargs)
+        given = sys.argv[1:] if input_args is None else input_args
+        options = result[0] if isinstance(result, tuple) else result
+        if "--tpu" not in given and importlib.util.find_spec("torch_xla") is None and getattr(options, "tpu", False):
+            options.tpu = False
+        return result
+
+
+@patch("fairseq.modules.transformer_layer", "fairseq.models.transformer.transformer_encoder")
+def encoder_fast_path(module: Any) -> None:
+    """Generation with the stock Transformer stops with ``Mask Type should be defined``.
+
+    From PyTorch 1.12 on fairseq's encoder calls a fused kernel whose signature has changed since. Two modules read
+    PyTorch's version to choose it, with ``int``, which fails on vendors' builds such as ``2.6.0a0``. Both are told a
+    version from before the kernel; the ordinary path computes the same.
+    """
+    module.torch = Overlay(module.torch, __version__=BEFORE_FUSED_ENCODER)
+
+
+@patch("fairseq.models.distributed_fairseq_model")
+def default_ddp_backend(module: Any) -> None:
+    """``--ddp-backend pytorch_ddp``, the default, stops on CPUs, and in an update of the stock Transformer.
+
+    PyTorch is given the number of a GPU for a model on a CPU. And the encoder layers keep a second copy of their
+    weights for PyTorch's fused kernel, which no loss reaches, while PyTorch waits for the gradients of all weights.
+    """
+    backend = module.DistributedDataParallel
+
+    def fitting(module: Any, *, device_ids: Any = None, output_device: Any = None, **options: Any) -> Any:
+        from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+        copies = [
+            f"{name}.{copy}" if name else copy
+            for name, layer in module.named_modules()
+            if isinstance(layer, TransformerEncoderLayerBase)
+            for copy, _ in layer.named_parameters(recurse=False)
+        ]
+        if copies:
+            backend._set_params_and_buffers_to_ignore_for_model(module, copies)
+        if not any(parameter.device.type == "cpu" for parameter in module.parameters()):
+            options |= {"device_ids": device_ids, "output_device": output_device}
+        return backend(module=module, **options)
+
+    module.DistributedDataParallel = fitting
+
+
+@patch("fairseq.distributed.utils")
+def broadcast_of_own_objects(module: Any) -> None:
+    """Resuming on several processes fails: weights-only loading refuses the objects that rank 0 sends to the others.
+
+    fairseq broadcasts Python objects, such as a checkpoint that was read safely, by ``torch.save`` and ``torch.load``
+    through memory. These bytes come from a process of the same run, never from a file, so they are loaded as they are.
+    """
+    import torch
+
+    def load(buffer: IO[bytes], map_location: Any = None) -> Any:
+        return torch.load(buffer, map_location=map_location, weights_only=False)
+
+    module.torch = Overlay(module.torch, load=load)
+
+
+@patch("fairseq.distributed.utils")
+def freed_memory(module: Any) -> None:
+    """On a CPU a step of training or of a beam search takes longer than it must.
+
+    Each operation maps its memory anew and gives it back, page by page. Here a command that computes on a CPU keeps
+    what it frees, from its start (:mod:`fairseq_compat.process`).
+    """
+
+    @replaces(module, "call_main")
+    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
+        if cfg.common.cpu or not module.torch.cuda.is_available():
+            keep_freed_memory()
+        return original(cfg, main, **kwargs)
+
+
+@patch("fairseq.data.indexed_dataset")
+def open_files(module: Any) -> None:
+    """Training on some hundred directions stops with ``Too many open files``, though the system would allow more.
+
+    Every data file stays open while it is used, four for a language pair of each part. Usual is a soft limit of 1024
+    and a much higher hard one. Here a process goes up to that once half of the soft limit is in use.
+    """
+
+    @replaces(module, "make_dataset")
+    def make_dataset(original: Any, *args: Any, **kwargs: Any) -> Any:
+        allow_more_open_files()
+        return original(*args, **kwargs)

@@ -1,0 +1,159 @@
+"""Diversity of the units of a layer, whose outputs are recorded with hooks while the model runs as usual.
+
+Source: "Multi-Unit Transformers for Neural Machine Translation", Section 5.6, Equation 21 and Table 6. The paper
+defines ``exp(-cos(o_i, o_j))`` for two vectors; it is averaged over units and tokens as in the authors' program::
+
+    DIV = exp( - 1/N sum_n 1/|P| sum_{(i,j) in P} cos(o_i^n, o_j^n) )
+
+with N the tokens without padding, and P the pairs of units with i != j. DIV is 0.368 for equal units, 1 for orthogonal
+ones, and up to 2.718 for opposite ones.
+
+The authors' program (``include_self``) differs in two points. Its P are all I^2 pairs, including those of a unit with
+itself: with c the mean cosine of different units that is ``exp(-(1 + (I - 1) c) / I)``, which is lower wherever c < 1.
+And its output of a feed-forward net includes the residual, s_i + FFN_i, a large part of which all units share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_depthwise.analysis.stacks import StackBatch
+
+#: What the diversity is of: attention weights ("Att Pos."), self-attention outputs ("Att Sub."), and feed-forward
+#: outputs ("FFN Sub.").
+OUTPUTS = ("attention_positions", "attention_outputs", "feed_forward_outputs")
+
+
+@dataclass(frozen=True)
+class UnitOutputs:
+    """The outputs of a layer's units for a batch; U is 1 where the units share the module.
+
+    Attributes:
+        attention_weights: U x B x T x T, from each position (first T) to all; mean over a unit's heads.
+        attention_outputs: U x T x B x d, SelfAttn_i of Equation 8.
+        feed_forward_outputs: U x T x B x d, FFN_i of Equation 9, without the residual.
+        unit_outputs: U x T x B x d, with the residual: s_i + FFN_i.
+    """
+
+    attention_weights: Tensor
+    attention_outputs: Tensor
+    feed_forward_outputs: Tensor
+    unit_outputs: Tensor
+
+
+class DiversitySum:
+    """The diversity of one output, summed over batches in float64."""
+
+    def __init__(self, *, include_self: bool = False) -> None:
+        self.include_self = include_self
+        self.tokens = 0
+        self._cosines = 0.0
+        self._shared = False
+
+    def add(self, outputs: Tensor) -> None:
+        """Add the vectors of more tokens, U x N x C; a vector of length 0 has the cosine 0 with all others."""
+        units, tokens, _ = outputs.shape
+        self.tokens += tokens
+        if units == 1:
+            self._shared = True
+            return
+        directions = torch.nn.functional.normalize(outputs.double(), dim=-1)
+        # Over all pairs, the cosines sum up to the squared length of the directions' sum.
+        of_pairs = directions.sum(dim=0).square().sum()
+        if self.include_self:
+            self._cosines += float(of_pairs) / units**2
+        else:
+            self._cosines += float(of_pairs - directions.square().sum()) / (units * (units - 1))
+
+    def value(self) -> float | None:
+        """Return DIV; None for a shared output, which has no diversity, or before the first token."""
+        if self._shared or not self.tokens:
+            return None
+        return math.exp(-self._cosines / self.tokens)
+
+
+class LayerDiversitySums:
+    """The diversities of a layer's :data:`OUTPUTS`."""
+
+    def __init__(self, *, include_self: bool = False) -> None:
+        self.include_self = include_self
+        self.sums = [DiversitySum(include_self=include_self) for _ in OUTPUTS]
+
+    def add(self, outputs: UnitOutputs, padding: Tensor) -> None:
+        """Add a batch. ``padding``: B x T, True at padding."""
+        real = padding.logical_not()
+        fed = outputs.unit_outputs if self.include_self else outputs.feed_forward_outputs
+        vectors = (outputs.attention_weights[:, real], outputs.attention_outputs[:, real.t()], fed[:, real.t()])
+        for diversity, of_output in zip(self.sums, vectors, strict=True):
+            diversity.add(of_output)
+
+    def value(self) -> list[float | None]:
+        """Return all of them."""
+        return [diversity.value() for diversity in self.sums]
+
+
+@contextmanager
+def recorded(layers: Iterable[nn.Module], observe: Callable[[int, UnitOutputs], None]) -> Iterator[None]:
+    """Call ``observe`` with the number of each multi-unit layer that runs, from 0, and the outputs of its units."""
+    hooks: list[Any] = []
+    try:
+        for number, layer in enumerate(layers):
+            hooks += _attach(number, layer, observe)
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]) -> list[Any]:
+    attended: list[tuple[Tensor, Tensor]] = []
+
+    def ask_for_weights(module: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return inputs, {**options, "need_weights": True}
+
+    def save_attention(module: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor]) -> None:
+        attended[:] = [outputs]
+
+    def pass_on(module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
+        attention_outputs, weights = attended.pop()
+        # The input of the feed-forward net is s_i, before its norm.
+        observe(number, UnitOutputs(weights.mean(dim=1), attention_outputs, outputs, inputs[0] + outputs))
+
+    return [
+        layer.self_attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True),
+        layer.self_attention.register_forward_hook(save_attention),
+        layer.feed_forward.register_forward_hook(pass_on),
+    ]
+
+
+def measure_diversity(
+    layers: Sequence[nn.Module], batches: Iterable[StackBatch], *, include_self: bool = False
+) -> list[list[float | None]]:
+    """Run batches and return the diversities of the layers of an encoder, whatever the size of the batches."""
+    sums = [LayerDiversitySums(include_self=include_self) for _ in layers]
+    padding = torch.empty(0)
+
+    def observe(number: int, outputs: UnitOutputs) -> None:
+        sums[number].add(outputs, padding)
+
+    with recorded(layers, observe):
+        for batch in batches:
+            padding = batch.padding["encoder"]
+            batch.run()
+    return [layer.value() for layer in sums]
+
+
+@torch.no_grad()
+def attention_maps(encoder: Any, tokens: Tensor, layer: int) -> Tensor:
+    """Return the attention weights of each unit for one sentence (1 x T), U x T x T, mean over its heads (Figure 5)."""
+    maps: list[Tensor] = []
+    with recorded([encoder.layers[layer]], lambda _, outputs: maps.append(outputs.attention_weights[:, 0])):
+        encoder(tokens)
+    return maps[0]

@@ -1,1 +1,0 @@
-"""Analyses of the layers of a stack: similarity and gates."""

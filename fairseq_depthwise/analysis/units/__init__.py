@@ -1,1 +1,0 @@
-"""How parallel units differ."""

@@ -1,1 +1,0 @@
-"""Subcommands that analyze trained models."""

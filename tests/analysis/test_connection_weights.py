@@ -1,0 +1,101 @@
+"""Weights of connections over a data set: whatever the batches, padding left out, and the model left as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from probe_checkpoints import checkpoint_of, data_in
+
+from fairseq_compat import checkpoints
+from fairseq_depthwise.analysis.connection_weights import SourceWeight, measure_weights
+from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
+from fairseq_depthwise.analysis.stacks import SIDES, stack_batches
+
+FORMS = ("average", "attention", "hyper", "value-residual")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return data_in(tmp_path_factory.mktemp("weights") / "data-bin")
+
+
+def model_of(folder: Path, data: str, form: str, **options: Any) -> LoadedModel:
+    """A model whose connections are far from their first values."""
+    connections = {"encoder_connection": form, "decoder_connection": form, "encoder_block_size": 0}
+    path = checkpoint_of(folder, "sdt_transformer", **{**connections, **options})
+    state = checkpoints.load_checkpoint(path)
+    draw = torch.Generator().manual_seed(4)
+    for name, value in state["model"].items():
+        if ".connection." in name and "final_norm" not in name:
+            value += 0.5 * torch.randn(value.shape, generator=draw)
+    torch.save(state, path)
+    return load_model(path, data)
+
+
+def measured(loaded: LoadedModel, max_tokens: int, sides: tuple[str, ...] = SIDES) -> dict[str, list[SourceWeight]]:
+    batches = loaded.batches("valid", max_sentences=1000, max_tokens=max_tokens)
+    return measure_weights(loaded.model, sides, stack_batches(loaded, batches, sides))
+
+
+@torch.no_grad()
+def read_weights(loaded: LoadedModel) -> dict[str, dict[tuple[int, str], list[float]]]:
+    """Return all weights, from sentences that are run alone, layer by layer."""
+    values: dict[str, dict[tuple[int, str], list[float]]] = {side: {} for side in SIDES}
+    model = loaded.model
+    for sentence in loaded.sentences("valid"):
+        target = sentence["target"]
+        encoded = model.encoder(sentence["source"][None], return_all_hiddens=True)
+        inputs = {"encoder": (sentence["source"][None],), "decoder": (torch.cat([target[-1:], target[:-1]])[None],)}
+        for side in SIDES:
+            stack = getattr(model, side)
+            outputs: list[Any] = []
+            hooks = [
+                layer.register_forward_hook(lambda *given, into=outputs: into.append(given[2]))
+                for layer in stack.layers
+            ]
+            if side == "encoder":
+                embedded = stack(*inputs[side], return_all_hiddens=True)["encoder_states"][0]
+            else:
+                embedded = stack(*inputs[side], encoder_out=encoded, features_only=True)[1]["inner_states"][0]
+            for hook in hooks:
+                hook.remove()
+            states = [stack.connection.initial_state(embedded)]
+            for index, output in enumerate([*outputs, None]):
+                for source, weight in stack.connection.source_weights(states).items():
+                    found = weight.expand(embedded.shape[:2]).flatten().tolist()
+                    values[side].setdefault((index + 1, source), []).extend(found)
+                if output is not None:
+                    above = output[0] if side == "decoder" else output
+                    states.append(stack.connection.update(states[-1], index, above))
+    return values
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_is_the_second_reading_whatever_the_batches(form: str, tmp_path: Path, data: str) -> None:
+    loaded = model_of(tmp_path, data, form)
+    expected = read_weights(loaded)
+    for max_tokens in (1, 15, 1000):
+        for side, rows in measured(loaded, max_tokens).items():
+            assert [(row.layer, row.source) for row in rows] == list(expected[side])
+            for row in rows:
+                values = torch.tensor(expected[side][row.layer, row.source], dtype=torch.float64)
+                assert row.weight.mean == pytest.approx(float(values.mean()), abs=1e-5)
+                assert row.weight.deviation == pytest.approx(float(values.std(correction=0)), abs=1e-5)
+
+
+def test_the_model_is_as_it_was(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = model_of(tmp_path, data, "hyper")
+    connections = {side: getattr(loaded.model, side).connection for side in SIDES}
+    before = {side: dict(vars(connection)) for side, connection in connections.items()}
+
+    def stop(*_: Any) -> None:
+        raise RuntimeError("stop")
+
+    monkeypatch.setattr(type(connections["encoder"]), "source_weights", stop)
+    with pytest.raises(RuntimeError, match="stop"):
+        measured(loaded, 1000)
+    assert connections == {side: getattr(loaded.model, side).connection for side in SIDES}
+    assert before == {side: dict(vars(connection)) for side, connection in connections.items()}

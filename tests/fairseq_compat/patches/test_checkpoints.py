@@ -1,0 +1,229 @@
+"""Patches of checkpoints, but for those of ``belonging``, which tests/system tries through the commands."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.optim import fp16_optimizer
+from fairseq.trainer import Trainer
+from torch import nn
+
+from fairseq_compat import UserError, checkpoints
+
+# Saved whole.
+
+
+@pytest.mark.parametrize(
+    ("failures", "raised"),
+    [([errno.EIO, errno.EIO], None), ([errno.EIO] * 3, OSError), ([errno.ENOSPC], UserError)],
+    ids=["passing", "lasting", "full disk"],
+)
+def test_a_failing_save_is_tried_again_or_keeps_the_old_file(
+    failures: list[int], raised: type[Exception] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, left = torch.save, list(failures)
+
+    def save(obj: Any, file: Any) -> None:
+        if left:
+            file.write(b"half of a checkpoint")
+            raise OSError(left.pop(), "failing")
+        real(obj, file)
+
+    monkeypatch.setattr(torch, "save", save)
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(b"old")
+    if raised is None:
+        checkpoint_utils.torch_persistent_save({"weight": torch.ones(2)}, str(path))
+        assert torch.equal(checkpoints.load(path)["weight"], torch.ones(2))
+    else:
+        with pytest.raises(raised):
+            checkpoint_utils.torch_persistent_save({}, str(path))
+        assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_copies_of_a_save_are_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(b"new")
+    target.write_bytes(b"old")
+    real = os.replace
+    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(UserError, match="checkpoint_last"):
+        checkpoint_utils.PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == b"old"
+    monkeypatch.setattr(os, "replace", real)
+    assert checkpoint_utils.PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == b"new"
+
+
+# Where a training goes on from.
+
+
+class AskedError(Exception):
+    """fairseq has gone on to read a checkpoint."""
+
+
+def load(folder: Path, *, suffix: str = "", master: bool = True, **options: Any) -> str:
+    """The path that the trainer is asked to read."""
+
+    def ask(path: str, *_: Any, **__: Any) -> None:
+        raise AskedError(path)
+
+    trainer = SimpleNamespace(checkpoint_suffix=suffix, is_data_parallel_master=master, load_checkpoint=ask)
+    cfg = CheckpointConfig(save_dir=str(folder), **options)
+    with pytest.raises(AskedError) as asked:
+        checkpoint_utils.load_checkpoint(cfg, trainer)
+    return str(asked.value)
+
+
+@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
+@pytest.mark.parametrize("kind", ["missing", "folder", "device", "pipe", "link", "nothing"])
+def test_what_is_no_file_is_refused_and_a_file_is_read(kind: str, option: str, tmp_path: Path) -> None:
+    path = {"device": os.devnull, "nothing": ""}.get(kind, str(tmp_path / "model.pt"))
+    make: dict[str, Callable[[str], Any]] = {"folder": os.mkdir, "pipe": os.mkfifo, "link": partial(os.symlink, "gone")}
+    make.get(kind, str)(path)
+    for folder in [tmp_path / "run", *([] if kind == "missing" else [tmp_path])]:
+        with pytest.raises(UserError, match=f"^--{option.replace('_', '-')} {path or repr(path)} is no file"):
+            load(folder, **{option: path})
+    other = tmp_path / "other.pt"
+    other.touch()
+    assert load(tmp_path / "run", **{option: str(other)}) == str(other)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "gone")])
+def test_own_checkpoint_that_is_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "checkpoint_last.pt")
+    with pytest.raises(UserError, match=r"/checkpoint_last.pt is no file"):
+        load(tmp_path)
+
+
+def test_a_run_of_its_own_needs_no_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "run" / "checkpoint_best.pt")
+    assert load(tmp_path / "run", restore_file=path) == path
+    last = tmp_path / "checkpoint_last.pt"
+    assert load(tmp_path) == str(last)
+    last.touch()
+    assert load(tmp_path, continue_once="gone.pt") == str(last)
+    (tmp_path / "model-shard0.pt").touch()
+    found = load(tmp_path / "run", restore_file=str(tmp_path / "model.pt"), suffix="-shard0")
+    assert found == str(tmp_path / "model-shard0.pt")
+    assert load(tmp_path, restore_file="elsewhere/model.pt", master=False) == "elsewhere/model.pt"
+
+
+# What is in a checkpoint.
+
+
+def test_a_model_that_diverged_is_refused(stock_state: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
+    state, path = stock_state("cfg"), tmp_path / "checkpoint.pt"
+    torch.save(state, path)
+    checkpoint_utils.load_model_ensemble([str(path)])
+    for value in (float("nan"), float("inf")):
+        state["model"]["decoder.layers.1.fc1.weight"][0, 0] = value
+        torch.save(state, path)
+        with pytest.raises(UserError, match=rf"{path} holds NaN .* in 1 of its \d+ .* decoder\.layers\.1\.fc1\.weight"):
+            checkpoint_utils.load_model_ensemble([str(path)])
+
+
+def test_a_checkpoint_has_the_versions_as_plain_text(
+    stock_options: Namespace, stock_task: Any, stock_model: Any, tmp_path: Path
+) -> None:
+    cfg = convert_namespace_to_omegaconf(stock_options)
+    trainer = Trainer(cfg, stock_task, stock_model, CrossEntropyCriterion(stock_task, sentence_avg=False))
+    trainer.consolidate_optimizer()  # as fairseq does before it saves
+    path = str(tmp_path / "checkpoint.pt")
+    trainer.save_checkpoint(path, {"val_loss": 4.5, "train_iterator": {"epoch": 2}})
+    extra = checkpoints.load_checkpoint(path)["extra_state"]
+    assert extra["val_loss"] == 4.5
+    assert trainer.load_checkpoint(path)["train_iterator"] == {"epoch": 2}
+    versions = extra["versions"]
+    assert torch.__version__.startswith(versions["torch"])  # its build, such as +cu121, is not always said
+    assert versions["python"] == sys.version.partition(" ")[0]
+    assert {type(part) for pair in versions.items() for part in pair} == {str}
+
+
+# The float32 weights of half-precision trainings.
+
+
+class Moments:
+    """An optimizer without state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": {}, "param_groups": [{"params": [0]}]}
+
+    def load_state_dict(self, state: dict[str, Any], optimizer_overrides: Any = None) -> None:
+        assert state["param_groups"] == [{"params": [0]}]
+
+
+def optimizer_of(weights: list[Any], *, flat: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """fairseq's mixin over two parameters, without what a configuration brings."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    optimizer = fp16_optimizer._FP16OptimizerMixin()
+    optimizer.fp16_params = weights
+    optimizer.fp32_params = optimizer.build_fp32_params(SimpleNamespace(), weights, flatten=flat)
+    optimizer.fp32_optimizer, optimizer.scaler = Moments(), None
+    return optimizer
+
+
+def values(optimizer: Any) -> torch.Tensor:
+    masters = optimizer.fp32_params
+    found = masters.values() if isinstance(masters, dict) else masters
+    return torch.cat([master.detach().reshape(-1) for master in found])
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("saved_flat", [False, True])
+@pytest.mark.parametrize("loaded_flat", [False, True])
+def test_masters_come_back(
+    kind: torch.dtype, saved_flat: bool, loaded_flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    precise = [torch.randn(3, 5), torch.randn(7)]
+    weights = [nn.Parameter(value.to(kind)) for value in precise]
+    before = optimizer_of(weights, flat=saved_flat, monkeypatch=monkeypatch)
+    start = 0
+    for value in precise:
+        size = value.numel()
+        whole = next(iter(before.fp32_params.values())) if saved_flat else None
+        target = before.fp32_params[start // 15].data if whole is None else whole.data[start : start + size]
+        target.view(-1).copy_(value.view(-1))
+        start += size
+    state = before.state_dict()
+    expected = torch.cat([value.reshape(-1) for value in precise])
+    assert torch.equal(values(before), expected)
+
+    after = optimizer_of(weights, flat=loaded_flat, monkeypatch=monkeypatch)
+    assert not torch.equal(values(after), expected)
+    after.load_state_dict(state)
+    assert torch.equal(values(after), expected)
+
+    # One weight was changed, as by hand: it counts, and the others keep their masters.
+    with torch.no_grad():
+        weights[0][1, 2] = 4.0
+    changed = optimizer_of(weights, flat=loaded_flat, monkeypatch=monkeypatch)
+    changed.load_state_dict(state)
+    expected[7] = 4.0
+    assert torch.equal(values(changed), expected)
+
+
+def test_others_masters_and_none_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = [nn.Parameter(torch.randn(3, 5).bfloat16())]
+    optimizer = optimizer_of(weights, flat=False, monkeypatch=monkeypatch)
+    expected = values(optimizer)
+    moments = {"state": {}, "param_groups": [{"params": [0]}]}
+    for state in (moments, {**moments, "master_weights": None}, {**moments, "master_weights": [torch.ones(4)]}):
+        optimizer.load_state_dict(state)
+        assert torch.equal(values(optimizer), expected)

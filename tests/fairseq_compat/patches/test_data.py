@@ -1,0 +1,285 @@
+"""Patches of data: each fault, and what is there in its place."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from fairseq import tasks
+from fairseq.data import Dictionary, LanguagePairDataset, ListDataset, TokenBlockDataset, data_utils
+from fairseq.data.data_utils import load_indexed_dataset
+from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPEConfig
+from fairseq.tasks.translation import TranslationConfig
+from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
+from many_languages import configured, directions, languages, make_data
+from omegaconf import DictConfig, OmegaConf
+from probe_checkpoints import data_in
+from tiny_models import dictionary_of
+
+from fairseq_compat import UserError
+from fairseq_compat.patches import data
+
+# Damaged data: a length of 26 bytes comes before the sizes of the index, and its places are its end.
+
+INDEX: dict[str, Callable[[bytes], bytes]] = {
+    "no index": lambda content: b"XXXXXXXXX" + content[9:],
+    "another version": lambda content: content[:9] + struct.pack("<Q", 7) + content[17:],
+    "another type": lambda content: content[:17] + b"\x77" + content[18:],
+    "too many sentences": lambda content: content[:18] + struct.pack("<Q", 2**40) + content[26:],
+    "cut off": lambda content: content[:21],
+    "empty": lambda content: b"",
+    "a place outside": lambda content: content[:-8] + struct.pack("<q", 2**40),
+    "a place before": lambda content: content[:-8] + struct.pack("<q", -8),
+}
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    data_in(tmp_path / "data")
+    return str(tmp_path / "data" / "valid.src-tgt.src")
+
+
+@pytest.mark.parametrize("damage", INDEX)
+def test_a_damaged_index_is_refused_when_it_is_opened(damage: str, prefix: str) -> None:
+    path = Path(f"{prefix}.idx")
+    path.write_bytes(INDEX[damage](path.read_bytes()))
+    with pytest.raises((AssertionError, KeyError, ValueError, struct.error)):
+        load_indexed_dataset(prefix, dictionary_of(12), "mmap")
+
+
+def test_data_that_is_cut_off_or_of_another_dictionary(prefix: str) -> None:
+    with pytest.raises(UserError, match=r"\.bin has the token number 11, and its dictionary 8 entries"):
+        load_indexed_dataset(prefix, dictionary_of(8))
+    path = Path(f"{prefix}.bin")
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(UserError, match=r"valid\.src-tgt\.src\.idx is damaged"):
+        load_indexed_dataset(prefix, dictionary_of(12))
+
+
+def test_fasta_files_reach_no_shell(tmp_path: Path) -> None:
+    from fairseq.data.fasta_dataset import FastaDataset
+
+    folder = tmp_path / f"$(touch {tmp_path}%it-ran)".replace("/", "%")
+    folder.mkdir()
+    (folder / "train.fasta").write_text("> one\nABC\n", encoding="utf-8")
+    with pytest.raises(UserError, match="--dataset-impl fasta"):
+        FastaDataset(str(folder / "train"))
+
+
+# What NumPy has removed.
+
+
+def test_audio_masks_without_overlap() -> None:
+    numpy.random.seed(1)
+    mask = data_utils.compute_mask_indices(
+        (2, 60), None, mask_prob=0.5, mask_length=5, no_overlap=True, min_space=1, mask_type="static"
+    )
+    assert mask[0].sum() == mask[1].sum() > 0
+    assert not hasattr(numpy, "int")
+
+
+def test_conditional_random_field_gives_a_log_likelihood() -> None:
+    from fairseq.modules.dynamic_crf_layer import DynamicCRF
+
+    torch.manual_seed(1)
+    layer = DynamicCRF(num_embedding=6, low_rank=3, beam_size=4)
+    likelihood = layer(torch.randn(2, 5, 6), torch.randint(6, (2, 5)), torch.ones(2, 5, dtype=torch.bool))
+    assert likelihood.shape == (2,)
+    assert (likelihood <= 0).all()
+
+
+def test_lengths_in_buckets_and_blocks_of_tokens() -> None:
+    assert data_utils.get_buckets(numpy.array([1, 2, 3, 4, 9]), 2).tolist() == [3, 9]
+    dictionary = Dictionary()
+    sentences = ListDataset([torch.full((size,), 4) for size in (1, 2, 3, 4, 9)], [1, 2, 3, 4, 9])
+    pairs = LanguagePairDataset(
+        sentences, sentences.sizes, dictionary, sentences, sentences.sizes, dictionary, num_buckets=2
+    )
+    assert [len(pairs[place]["source"]) for place in range(5)] == [3, 3, 3, 9, 9]
+    assert [len(batch) for batch in pairs.batch_by_size(pairs.ordered_indices(), max_tokens=9)] == [3, 1, 1]
+    blocks = TokenBlockDataset(sentences, sentences.sizes, block_size=None, pad=1, eos=2, break_mode="eos")
+    assert [len(blocks[place]) for place in range(2)] == [1, 2]
+
+
+# The place in an epoch.
+
+
+@pytest.mark.parametrize(("processes", "expected"), [(1, 6), (2, 3), (4, 1)])
+def test_a_run_with_other_processes_takes_its_share(processes: int, expected: int, patched: Callable[..., Any]) -> None:
+    """Two processes took three batches each."""
+
+    class EpochBatchIterator:
+        num_shards, taken = 2, 3
+
+        def state_dict(self) -> dict[str, int]:
+            return {"iterations_in_epoch": self.taken}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.taken = state["iterations_in_epoch"]
+
+    module = patched(data.position_for_any_processes, EpochBatchIterator=EpochBatchIterator)
+    saved = module.EpochBatchIterator().state_dict()
+    resumed = module.EpochBatchIterator()
+    resumed.num_shards = processes
+    resumed.load_state_dict(saved)
+    assert resumed.taken == expected
+    resumed.load_state_dict({"iterations_in_epoch": 5})  # of a checkpoint without these patches
+    assert resumed.taken == 5
+
+
+# Text.
+
+TEXT = "\ufeffa \rb\r\n\n  \u00e4\u2028c\u0085d \ne".encode()
+LINES = ["a \rb", "", "\u00e4\u2028c\u0085d", "e"]
+
+
+@pytest.mark.parametrize("size", [1, 3, 10])
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_lines_end_at_line_feeds_only(
+    from_stdin: bool, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairseq_cli.interactive import buffered_read
+
+    (tmp_path / "text").write_bytes(TEXT)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT), encoding="latin-1"))
+    buffers = list(buffered_read("-" if from_stdin else str(tmp_path / "text"), size))
+    assert buffers == [LINES[start : start + size] for start in range(0, len(LINES), size)]
+    (tmp_path / "latin").write_bytes(b"a\n\xe4b\n")
+    with pytest.raises(UserError, match=r"latin is not UTF-8: line 2 has the byte 0xe4"):
+        list(buffered_read(str(tmp_path / "latin"), 1))
+
+
+def test_a_line_is_there_as_soon_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairseq_cli.interactive import buffered_read
+
+    read = []
+
+    def reading() -> object:
+        for number in range(3):
+            read.append(number)
+            yield f"{number}\n".encode()
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=reading()))
+    assert next(buffered_read("-", 2)) == ["0", "1"]
+    assert read == [0, 1]
+
+
+CODE = """
+import sys
+from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPEConfig
+bpe = SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=sys.argv[1]))
+print(ascii(bpe.encode("\\u00e4b b\\u00e4")), ascii(bpe.decode("\\u00e4@@ b b")))
+"""
+
+
+def test_codes_of_subwords_are_utf8(
+    tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    codes = tmp_path / "codes"
+    codes.write_text("#version: 0.2\n\u00e4 b</w>\n", encoding="utf-8")
+    result = run_python(CODE, codes, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    assert result.stdout == "'\\xe4b b@@ \\xe4' '\\xe4b b'\n", result.stderr
+    bpe = SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=str(codes), bpe_separator="~"))
+    assert bpe.encode("cd \u00e4b") == "c~ d \u00e4b"
+    assert bpe.decode("c~ d e") == "cd e"
+    with pytest.raises(ValueError, match="--bpe-codes is required"):
+        SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=None))
+
+
+# Languages.
+
+
+def pairs(folder: Path, *names: str) -> Path:
+    """Dictionaries, and names of binarized text."""
+    for pair in names:
+        for language in pair.split("-"):
+            Dictionary().save(str(folder / f"dict.{language}.txt"))
+            (folder / f"train.{pair}.{language}.idx").touch()
+    return folder
+
+
+def options(folder: Path, source: str | None, target: str | None) -> DictConfig:
+    given = {"_name": "translation", "data": str(folder), "source_lang": source, "target_lang": target}
+    return OmegaConf.merge(OmegaConf.structured(TranslationConfig), OmegaConf.create(given))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "found"),
+    [(None, "fr", ("en", "fr")), ("de", None, ("de", "en")), ("fr", "en", ("fr", "en")), ("de", "fr", ("de", "fr"))],
+)
+def test_one_language_says_the_direction_which_is_recorded(
+    source: str | None, target: str | None, found: tuple[str, str], tmp_path: Path
+) -> None:
+    cfg = options(pairs(tmp_path, "en-de", "en-fr"), source, target)
+    task = tasks.setup_task(cfg)
+    assert (task.cfg.source_lang, task.cfg.target_lang) == found
+    assert (cfg.source_lang, cfg.target_lang) == found
+
+
+def test_languages_that_the_data_folder_says_are_recorded(tmp_path: Path) -> None:
+    cfg = options(pairs(tmp_path, "en-de"), None, None)
+    tasks.setup_task(cfg)
+    assert (cfg.source_lang, cfg.target_lang) == ("en", "de")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "named"),
+    [("xx", None, "--source-lang 'xx' .*en-de, en-fr"), (None, "en", "--target-lang 'en' .*de-en, fr-en")],
+)
+def test_languages_that_fit_nothing_or_too_much(
+    source: str | None, target: str | None, named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=named):
+        tasks.setup_task(options(pairs(tmp_path, "en-de", "en-fr"), source, target))
+
+
+# Many languages.
+
+
+@pytest.mark.parametrize("option", [[], ["--enable-reservsed-directions-shared-datasets"]], ids=["without", "with"])
+def test_each_direction_has_its_own_tag(tmp_path: Path, option: list[str]) -> None:
+    task = tasks.setup_task(configured(make_data(tmp_path / "data", 1), 1, *option).task)
+    task.load_dataset("train")
+    there, back = task.datasets["train"].datasets
+    for number in range(len(there)):
+        forwards, backwards = there[number], back[number]
+        for sample, language in ((forwards, "l00"), (backwards, "en")):
+            assert int(sample["source"][0]) == task.dicts["en"].index(f"__{language}__")
+        assert forwards["source"][1:].tolist() == backwards["target"].tolist()
+        assert backwards["source"][1:].tolist() == forwards["target"].tolist()
+    assert there.src.dataset is back.tgt
+    assert there.tgt is back.src.dataset
+
+
+def test_the_dictionary_of_many_languages_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    load = TranslationMultiSimpleEpochTask.load_dictionary
+    monkeypatch.setattr(
+        TranslationMultiSimpleEpochTask, "load_dictionary", lambda path: read.append(path) or load(path)
+    )
+    task = tasks.setup_task(configured(make_data(tmp_path / "data", 4), 4).task)
+    assert len(read) == 1
+    assert set(task.dicts) == {"en", *languages(4)}
+    assert all(dictionary is task.dicts["en"] for dictionary in task.dicts.values())
+    assert [task.source_dictionary.index(f"__{language}__") for language in ("en", "l00", "l03")] == [34, 35, 38]
+    (tmp_path / "data" / "dict.l01.txt").write_text("other 1\n")
+    with pytest.raises(AssertionError, match="Diffrent dictionary are specified"):
+        tasks.setup_task(configured(tmp_path / "data", 4).task)
+
+
+def test_directions_without_validation_set_are_trained(tmp_path: Path) -> None:
+    make_data(tmp_path / "data", 2)
+    for path in (tmp_path / "data").glob("valid.en-l01.*"):
+        path.unlink()
+    task = tasks.setup_task(configured(tmp_path / "data", 2).task)
+    for split, expected in (("train", directions(2)), ("valid", directions(1))):
+        task.load_dataset(split)
+        assert len(task.datasets[split].datasets) == len(expected)

@@ -1,0 +1,446 @@
+"""Patches of training: each fault, and what is there in its place."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import logging
+import os
+import pickle
+import platform
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
+from fairseq.nan_detector import NanDetector
+from fairseq.trainer import Trainer
+from filelock import FileLock
+from growing_trainer import BATCHES, trainer_of
+from many_languages import make_data
+from omegaconf import OmegaConf
+from probe_checkpoints import model_and_options
+from torch import Tensor, nn
+
+from fairseq_compat import UserError
+from fairseq_compat.patches import training
+
+Patched = Callable[..., Any]
+RunPython = Callable[..., CompletedProcess[str]]
+
+# One training per folder.
+
+
+def train_in(folder: Path, patched: Patched, *, rank: int = 0, no_save: bool = False) -> Any:
+    """What is in the folder while a training of one process of several runs."""
+    seen = []
+    utils = SimpleNamespace(is_master=lambda cfg: cfg.distributed_rank == 0)
+    module = patched(
+        training.one_training_per_folder, distributed_utils=utils,
+        main=lambda cfg: seen.append(os.listdir(folder) if folder.exists() else None),
+    )  # fmt: skip
+    options = {"checkpoint": {"save_dir": str(folder), "no_save": no_save}}
+    module.main(OmegaConf.create({**options, "distributed_training": {"distributed_rank": rank}}))
+    return seen[0]
+
+
+@pytest.mark.parametrize(
+    ("rank", "no_save", "locked"), [(0, False, [training.LOCK]), (1, False, None), (0, True, None)]
+)
+def test_the_first_process_locks_the_folder(
+    rank: int, no_save: bool, locked: Any, patched: Patched, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert train_in(folder, patched, rank=rank, no_save=no_save) == locked
+    assert not folder.exists() or os.listdir(folder) == []
+
+
+HOLDER = """
+import os, sys, time
+from filelock import FileLock
+lock = FileLock(sys.argv[1])
+lock.acquire()
+print("locked", flush=True)
+if os.fork() == 0:  # as a process that reads data, which outlives a kill for a while
+    time.sleep(1)
+else:
+    time.sleep(60)
+"""
+
+
+def test_a_second_training_is_refused_until_the_first_is_killed(
+    patched: Patched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / training.LOCK)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        monkeypatch.setattr(training, "PATIENCE", 0.2)
+        (tmp_path / training.LOCK).write_text("process 7 elsewhere")
+        with pytest.raises(UserError, match=f"--save-dir {tmp_path} is in use by process 7 elsewhere"):
+            train_in(tmp_path, patched)
+        holder.kill()
+        monkeypatch.undo()
+        assert train_in(tmp_path, patched) == [training.LOCK]
+
+
+def test_a_file_system_without_locks_is_a_warning(
+    patched: Patched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(training._NO_LOCKS[0], "no locks available")
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    assert train_in(tmp_path, patched) == []
+    assert "no locks available" in caplog.text
+
+
+# Before training.
+
+OPTIONS = ("fp16", "cpu", "tpu", "memory_efficient_fp16", "fp16_no_flatten_grads")
+
+
+@pytest.mark.parametrize(
+    ("given", "trained"),
+    [
+        ({}, True), ({"fp16": True, "cpu": True, "gpu": True}, False), ({"fp16": True}, False),
+        ({"fp16": True, "memory_efficient_fp16": True}, True), ({"fp16": True, "gpu": True}, True),
+    ],
+)  # fmt: skip
+def test_fp16_needs_a_gpu(given: dict[str, bool], trained: bool, patched: Patched) -> None:
+    cuda = SimpleNamespace(is_available=lambda: given.get("gpu", False))
+    module = patched(training.lost_trainings, torch=SimpleNamespace(cuda=cuda), main=lambda cfg: "trained")
+    common = SimpleNamespace(**{**dict.fromkeys(OPTIONS, False), **given})
+    cfg = SimpleNamespace(common=common, checkpoint=SimpleNamespace(no_save=True))
+    if trained:
+        assert module.main(cfg) == "trained"
+    else:
+        with pytest.raises(UserError, match="--fp16 needs a GPU"):
+            module.main(cfg)
+
+
+CHECK = """
+from types import ModuleType, SimpleNamespace
+from fairseq_compat.patches.training import lost_trainings
+module = ModuleType("fairseq_cli.train")
+module.main = lambda cfg: print("trained")
+lost_trainings(module)
+for no_save in (True, False):
+    module.main(SimpleNamespace(common=SimpleNamespace(fp16=False), checkpoint=SimpleNamespace(no_save=no_save)))
+"""
+
+
+@pytest.mark.parametrize(("flags", "trained"), [([], 2), (["-O"], 1)])
+def test_a_training_that_saves_needs_assertions(flags: list[str], trained: int) -> None:
+    ended = subprocess.run([sys.executable, *flags, "-c", CHECK], capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["trained"] * trained
+    assert ("PYTHONOPTIMIZE" in ended.stderr) is (trained == 1)
+
+
+# When it ends.
+
+
+@pytest.mark.parametrize(
+    ("limit", "done", "patience", "failed", "trains"),
+    [
+        (10, 9, -1, 0, True), (10, 10, -1, 0, False), (10, 11, -1, 0, False), (0, 99, -1, 0, True),
+        (None, 5, 3, 2, True), (None, 5, 3, 3, False), (None, 5, -1, 3, True),
+    ],
+)  # fmt: skip
+def test_a_finished_run_stays_finished(
+    limit: int | None, done: int, patience: int, failed: int, trains: bool, patched: Patched
+) -> None:
+    counts = SimpleNamespace(best=2.5, num_runs=failed)
+    module = patched(training.finished_runs, train=lambda *given: ([1.5], False), should_stop_early=counts)
+    cfg = SimpleNamespace(optimization=SimpleNamespace(max_update=limit), checkpoint=SimpleNamespace(patience=patience))
+    found = module.train(cfg, SimpleNamespace(get_num_updates=lambda: done), None, None)
+    assert found == (([1.5], False) if trains else ([None], True))
+
+
+class SavingTrainer:
+    """The part of fairseq's that reads and writes checkpoints."""
+
+    saved: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"extra_state": {"train_iterator": {}}}
+
+    def load_checkpoint(self, filename: str, *given: Any) -> Any:
+        return self.saved
+
+
+def test_a_resumed_run_goes_on_counting_for_patience(patched: Patched, monkeypatch: pytest.MonkeyPatch) -> None:
+    command: Any = ModuleType("fairseq_cli.train")
+    command.should_stop_early = SimpleNamespace()
+    counts = vars(command.should_stop_early)
+    monkeypatch.setitem(sys.modules, "fairseq_cli.train", command)
+    trainer = patched(training.patience, Trainer=type("Trainer", (SavingTrainer,), {})).Trainer()
+    assert trainer.state_dict()["extra_state"] == {"train_iterator": {}}  # before the first validation
+    assert trainer.load_checkpoint("none.pt") is None
+    counts.update(best=2.5, num_runs=4)
+    trainer.saved = trainer.state_dict()["extra_state"]
+    counts.clear()  # another process
+    for reset in ({"reset_optimizer": True}, {"reset_meters": True}):
+        trainer.load_checkpoint("last.pt", **reset)
+        assert counts == {}
+    trainer.load_checkpoint("last.pt", False, False, None, reset_meters=False)
+    assert counts == {"best": 2.5, "num_runs": 4}
+
+
+# Updates.
+
+
+@pytest.mark.parametrize("empty", [[], {}, None])
+def test_an_empty_batch_changes_nothing(empty: Any) -> None:
+    trained = []
+    for more in ([], [empty]):
+        trainer = trainer_of()
+        for _ in range(2):
+            trainer.train_step([BATCHES[0], *more])
+        trained.append(trainer.model.state_dict())
+    for name, parameter in trained[0].items():
+        assert torch.equal(parameter, trained[1][name]), name
+
+
+def test_a_process_that_has_empty_batches_only_runs_an_earlier_one_without_gradient() -> None:
+    trainer = trainer_of()
+    trainer.reset_dummy_batch(BATCHES[0])  # as at the start of an epoch
+    assert trainer.train_step([[], []]) is not None
+    gradients = [parameter.grad for parameter in trainer.model.parameters() if parameter.grad is not None]
+    assert gradients
+    assert all(not gradient.any() for gradient in gradients)
+
+
+def test_fully_sharded_processes_run_as_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, prepared = trainer_of(), []
+    monkeypatch.setattr(type(trainer), "is_fsdp", True)
+    original = trainer._prepare_sample
+    monkeypatch.setattr(
+        trainer, "_prepare_sample", lambda one, **more: (prepared.append(one), original(one, **more))[1]
+    )
+    trainer.reset_dummy_batch(BATCHES[0])
+    trainer.train_step([BATCHES[0], []])
+    assert [] in prepared
+
+
+@pytest.mark.parametrize(("subset", "own"), [("train", True), ("valid", False)])
+def test_validation_on_the_training_data_has_an_iterator_of_its_own(subset: str, own: bool) -> None:
+    asked: dict[str, Any] = {}
+
+    def get_batch_iterator(**given: Any) -> Any:
+        asked.update(given)
+        return SimpleNamespace(first_batch=None)
+
+    anything = SimpleNamespace(
+        train_subset="train", max_tokens_valid=1, batch_size_valid=1, skip_invalid_size_inputs_valid_test=False,
+        required_batch_size_multiple=1, num_workers=0, data_buffer_size=0, seed=1,
+    )  # fmt: skip
+    positions = SimpleNamespace(max_positions=lambda: 9)
+    trainer: Any = SimpleNamespace(
+        cfg=SimpleNamespace(dataset=anything, common=anything), model=positions, data_parallel_world_size=1,
+        task=SimpleNamespace(dataset=str, get_batch_iterator=get_batch_iterator, max_positions=lambda: 9),
+        data_parallel_rank=0, reset_dummy_batch=lambda batch: None,
+    )  # fmt: skip
+    Trainer.get_valid_iterator(trainer, subset)
+    assert asked["disable_iterator_cache"] is own
+
+
+# A training that turns NaN.
+
+
+class Part(nn.Module):
+    """A linear layer whose output is ``shape`` of its result."""
+
+    def __init__(self, shape: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.shape = shape
+
+    def forward(self, given: Tensor) -> Any:
+        return self.shape(self.linear(given))
+
+
+SHAPES: dict[str, Callable[[Tensor], Any]] = {
+    "nothing in a dictionary": lambda result: {"mask": None, "name": "x", "nested": [result]},
+    "none first": lambda result: (None, result),
+    "an empty tuple first": lambda result: ((), [result]),
+    "a tensor": lambda result: result,
+}
+
+
+def tensor_in(found: Any) -> Tensor:
+    if isinstance(found, Tensor):
+        return found
+    parts = found.values() if isinstance(found, dict) else found
+    return next(tensor_in(part) for part in parts if isinstance(part, Tensor) or (part and isinstance(part, list)))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_the_report_names_the_module(shape: str, where: str, caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.ModuleDict({"good": Part(SHAPES["none first"]), "bad": Part(SHAPES[shape])})
+    caplog.set_level(logging.INFO, logger="fairseq.nan_detector")
+    with NanDetector(model):
+        good = tensor_in(model["good"](torch.ones(2, 3)))
+        if where == "forward":
+            with torch.no_grad():
+                model["bad"].linear.weight[0, 0] = float("nan")
+        result = tensor_in(model["bad"](good))
+        (result.sum() * (float("nan") if where == "backward" else 1)).backward()
+    reports = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert f"NaN detected in output of bad.linear, shape: torch.Size([2, 3]), {where}" in reports[0] + reports[-1]
+
+
+# Devices and processes.
+
+
+def parsed(stock_data: Path, *added: str, **keywords: Any) -> Namespace:
+    from fairseq import options
+
+    arguments = [str(stock_data), "--arch", "transformer", "--optimizer", "adam", *added]
+    return options.parse_args_and_arch(options.get_training_parser(), arguments, **keywords)
+
+
+def test_bf16_is_no_tpu(stock_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in ("--bf16", "--memory-efficient-bf16"):
+        assert parsed(stock_data, option).bf16
+        assert not parsed(stock_data, option).tpu
+        assert parsed(stock_data, option, "--tpu").tpu  # asked for by name
+    assert parsed(stock_data, "--bf16", "--something-else", parse_known=True)[1] == ["--something-else"]
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: object() if name == "torch_xla" else real(name, *rest)
+    )
+    assert parsed(stock_data, "--bf16").tpu  # the fault itself
+
+
+@pytest.fixture
+def padded_batch() -> tuple[Tensor, Tensor]:
+    """Tokens (B=2, T=4), the second sentence padded on the left, and lengths."""
+    return torch.tensor([[4, 5, 6, 2], [1, 1, 7, 2]]), torch.tensor([4, 2])
+
+
+def test_the_stock_encoder_evaluates_what_training_computes(
+    stock_model: Any, padded_batch: tuple[Tensor, Tensor]
+) -> None:
+    stock_model.load_state_dict(stock_model.state_dict())  # fairseq takes the fast path after loading only
+    with torch.no_grad():
+        evaluated = stock_model.encoder(*padded_batch)["encoder_out"][0]
+        trained = stock_model.train().encoder(*padded_batch)["encoder_out"][0]
+    real = padded_batch[0].ne(1).T
+    torch.testing.assert_close(evaluated[real], trained[real])
+
+
+@pytest.fixture
+def one_process() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "c10d"])
+def test_the_default_backend_trains_the_stock_transformer_on_a_cpu(backend: str) -> None:
+    model = model_and_options("transformer")[0].train()
+    options = SimpleNamespace(
+        tpu=False, ddp_backend=backend, device_id=0, broadcast_buffers=False, bucket_cap_mb=25, ddp_comm_hook="none",
+        find_unused_parameters=False, gradient_as_bucket_view=False,
+    )  # fmt: skip
+    wrapped = DistributedFairseqModel(options, model, torch.distributed.group.WORLD, torch.device("cpu"))
+    words = torch.tensor([[4, 5, 6, 2]])
+    for _ in range(2):  # the second needs every gradient of the first
+        model.zero_grad()
+        wrapped(words, torch.tensor([4]), words)[0].sum().backward()
+    assert model.encoder.layers[0].fc1.weight.grad is not None
+    assert model.encoder.layers[0].fc1_weight.grad is None
+
+
+BROADCAST = """
+import argparse, os, sys
+import torch
+from omegaconf import OmegaConf
+from fairseq.distributed import utils
+
+rank = 0 if os.fork() else 1
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
+sent = {"cfg": OmegaConf.create({"layers": 3}), "args": argparse.Namespace(arch="x"), "weight": torch.arange(3.0)}
+got = utils.broadcast_object(sent if rank == 0 else None, src_rank=0, group=torch.distributed.group.WORLD)
+if rank == 1:
+    print(got["cfg"].layers, got["args"].arch, got["weight"].tolist(), flush=True)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_other_processes_get_objects_of_the_first(run_python: RunPython, tmp_path: Path) -> None:
+    result = run_python(BROADCAST, tmp_path / "meeting-point", env={"GLOO_SOCKET_IFNAME": "lo"})
+    assert result.stdout.splitlines()[-1] == "3 x [0.0, 1.0, 2.0]", result.stderr
+    buffer = io.BytesIO()
+    torch.save(OmegaConf.create({"layers": 3}), buffer)
+    buffer.seek(0)
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(buffer, weights_only=True)
+
+
+# What a process keeps and opens.
+
+FAULTS = """
+import resource, sys
+from fairseq_compat.process import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = b"x" * (64 << 20)
+    del block
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.getpagesize() >> 20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+@pytest.mark.parametrize(
+    ("kept", "variables", "mapped"),
+    [("keep", {}, False), ("not", {}, True), ("keep", {"MALLOC_TRIM_THRESHOLD_": "131072"}, True)],
+)
+def test_freed_blocks_are_used_again(kept: str, variables: dict[str, str], mapped: bool, run_python: RunPython) -> None:
+    """Of 64 MB that are freed and needed again so many have to be mapped anew."""
+    assert (int(run_python(FAULTS, kept, env=variables).stdout) >= 60) is mapped
+
+
+def test_a_command_on_a_cpu_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairseq.distributed import utils
+
+    called = []
+    monkeypatch.setattr(training, "keep_freed_memory", lambda: called.append(1))
+    cfg = OmegaConf.structured(FairseqConfig())
+    cfg.common.cpu = True
+    utils.call_main(cfg, lambda cfg: None)
+    assert called == [1]
+
+
+LOADING = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 1000))
+from fairseq.data import data_utils
+kept = []
+for number in (5, 40):
+    for language in range(number):
+        for side in ("en", f"l{language:02d}"):
+            kept.append(data_utils.load_indexed_dataset(f"{sys.argv[1]}/train.en-l{language:02d}.{side}"))
+    print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def test_the_limit_of_open_files_is_raised_once_half_of_it_is_in_use(run_python: RunPython, tmp_path: Path) -> None:
+    """The first five languages leave most of 128 free, the other forty exceed it."""
+    result = run_python(LOADING, make_data(tmp_path / "data", 40, parts={"train": 1, "valid": 1}))
+    assert result.stdout.split() == ["128", "1000", "1000", "1000"], result.stderr
