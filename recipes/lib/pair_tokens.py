@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 
 Pair = tuple[str, str]
@@ -28,14 +28,15 @@ def tokenized(
     """Yield lists of pairs in their order, each pair tokenized and as it is; pairs are read as they are used."""
     iterator = iter(pairs)
     chunks = iter(lambda: list(islice(iterator, CHUNK)), [])
+    work = partial(_tokenized, kind, tuple(languages))
     if jobs == 1:
-        yield from (_tokenized(kind, *languages, chunk) for chunk in chunks)
+        yield from map(work, chunks)
         return
     with ProcessPoolExecutor(jobs, initializer=_follow_parent) as pool:
-        waiting = deque(pool.submit(_tokenized, kind, *languages, chunk) for chunk in islice(chunks, 3 * jobs))
+        waiting = deque(pool.submit(work, chunk) for chunk in islice(chunks, 3 * jobs))
         while waiting:
             yield waiting.popleft().result()
-            waiting.extend(pool.submit(_tokenized, kind, *languages, chunk) for chunk in islice(chunks, 1))
+            waiting.extend(pool.submit(work, chunk) for chunk in islice(chunks, 1))
 
 
 def _follow_parent() -> None:
@@ -50,8 +51,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _tokenized(kind: str, first: str, second: str, chunk: list[Pair]) -> list[tuple[str, str, str, str]]:
-    source, target = tokenizer(kind, first), tokenizer(kind, second)
+def _tokenized(kind: str, languages: tuple[str, ...], chunk: list[Pair]) -> list[tuple[str, str, str, str]]:
+    source, target = (tokenizer(kind, language) for language in languages)
     return [(source(pair[0]), target(pair[1]), *pair) for pair in chunk]
 
 

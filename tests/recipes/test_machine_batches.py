@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
-from machine_batches import FEWEST_TOKENS, batch, growth_stages, target_share
-from systems import Stage
+from machine_batches import FEWEST_TOKENS, batch, target_share
 from train_system import printed_command
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.stages import parse_stages
 from recipes import RECIPES, system_of
 
 
@@ -47,19 +45,6 @@ def test_too_many_processes(tokens: int) -> None:
         batch(tokens, refused, 4096)
     with pytest.raises(UserError, match="MAX_TOKENS"):
         batch(tokens, 1, 200)
-
-
-@pytest.mark.parametrize("processes", [1, 2, 3, 8])
-@pytest.mark.parametrize("most", [2048, 8192])
-def test_stages_are_those_that_the_task_reads(processes: int, most: int) -> None:
-    stages = [Stage(6, 2), Stage(12, 3, 0.7), Stage(18, None, 0.5)]
-    plan = parse_stages(growth_stages(stages, 32_768, processes, most), strategy="top-most")
-    assert [(stage.layers, stage.length) for stage in plan.stages] == [(6, 2), (12, 3), (18, None)]
-    for stage, read in zip(stages, plan.stages, strict=True):
-        assert read.max_tokens is not None
-        assert read.update_freq is not None
-        assert read.max_tokens <= most * stage.share
-        assert 32_768 <= read.max_tokens * read.update_freq * processes < 32_768 + read.update_freq * processes
 
 
 @pytest.fixture(scope="module")

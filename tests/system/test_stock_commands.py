@@ -110,35 +110,3 @@ def test_language_model_is_trained_and_evaluated(
     found = re.search(r"Perplexity: (\d+\.?\d*)", output_of(result))
     assert found is not None
     assert 1 < float(found[1]) < 24  # fewer than the symbols there are
-
-
-HYDRA = """\
-common: {{cpu: true, seed: 1}}
-checkpoint: {{save_dir: {save_dir}, no_epoch_checkpoints: true}}
-task: {{_name: translation, data: {data}, source_lang: src, target_lang: tgt}}
-criterion: {{_name: label_smoothed_cross_entropy, label_smoothing: 0.1}}
-dataset: {{max_tokens: 500}}
-optimization: {{max_update: 3, lr: [0.005]}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-model:
-  _name: transformer
-  share_all_embeddings: true
-  encoder: {{layers: 1, embed_dim: 32, ffn_embed_dim: 64, attention_heads: 2}}
-  decoder: {{layers: 1, embed_dim: 32, ffn_embed_dim: 64, attention_heads: 2}}
-"""
-
-
-def test_hydra_train_reads_a_configuration_folder(
-    run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "config").mkdir()
-    text = HYDRA.format(data=copy_reverse_data, save_dir=tmp_path / "checkpoints")
-    (tmp_path / "config" / "small.yaml").write_text(text, encoding="utf-8")
-    run_command(
-        "fairseq-hydra-train", "--config-dir", tmp_path / "config", "--config-name", "small",
-        "optimization.max_update=4", f"hydra.run.dir={tmp_path}/hydra", cwd=tmp_path,
-    )  # fmt: skip
-    state = checkpoints.load_checkpoint(tmp_path / "checkpoints" / "checkpoint_last.pt")
-    assert state["optimizer_history"][-1]["num_updates"] == 4
-    assert state["cfg"]["model"]["encoder"]["layers"] == 1
