@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.files import atomic_write
+from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
 
@@ -46,7 +47,7 @@ class ProbeRow:
 
 
 class ProbeRecord:
-    """A folder with the results of a probe: a new one, an empty one, or that of an earlier call with the same settings.
+    """A folder with the results of a probe, begun by an earlier call with the same settings or to be begun.
 
     ``settings`` are all that results depend on; ``force`` removes the results of an earlier call.
     """
@@ -61,8 +62,6 @@ class ProbeRecord:
                 self._remove()
             else:
                 self._read()
-        elif os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-            raise UserError(f"--output {folder} exists and is no probe; give another name")
 
     def _path(self, *names: str) -> str:
         return os.path.join(self.folder, *names)
@@ -89,6 +88,7 @@ class ProbeRecord:
     def write(self) -> None:
         """Write settings and finished rows."""
         text = json.dumps({"settings": self.settings, "rows": list(map(asdict, self.rows.values()))}, indent=2)
+        begin_folder("--output", self.folder, "probe")
         for name in ("hypotheses", "checkpoints"):
             os.makedirs(self._path(name), exist_ok=True)
         with atomic_write(self._path("probe.json")) as file:

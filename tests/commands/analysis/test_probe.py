@@ -171,8 +171,7 @@ def test_a_score_of_nothing_has_no_change(tmp_path: Path) -> None:
         ("{model} --layers encoder.4", "--layers encoder.4"),
         ("{model} --subset test2", "test2"),
         ("{model} --train-subset train2", "train2"),
-        ("{model} --output {folder}", "--output {folder} exists"),
-        ("{model} --output {model}", "--output {model} exists"),
+        ("{model} --output {folder}", "exists and is no probe"),
     ],
 )
 def test_refused_before_anything_is_begun(
