@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"reading {path}", file=sys.stderr)
 
     output_file("--output", output, force=True, inputs=map(str, paths))
-    averaging.write_average(paths, output, newest=bool(options.last), progress=progress)
+    averaging.write_average(paths, output, progress=progress)
     if options.json:
         print(json.dumps({"output": options.output, "inputs": [str(path) for path in paths]}))
     else:
