@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -23,10 +23,10 @@ def test_units_of_a_trained_model(
     )  # fmt: skip
     path = tmp_path / "checkpoint_last.pt"
     moved = shutil.copytree(copy_reverse_data, tmp_path / "moved")
-    done = run_command("fairseq-depthwise", "units", path, "--data", moved, "--subset", "test", "--csv")
-    lines = list(csv.DictReader(done.stdout.splitlines()))
-    assert [line["layer"] for line in lines] == ["1", "2", "mean"]
-    for line in lines[:2]:
-        assert sum(float(line[f"weight_{unit}"]) for unit in range(1, 5)) > 0.9
+    done = run_command("fairseq-depthwise", "units", path, "--data", moved, "--subset", "test", "--json")
+    (report,) = json.loads(done.stdout)["checkpoints"]
+    assert [layer["layer"] for layer in report["layers"]] == [1, 2]
+    for layer in report["layers"]:
+        assert sum(layer["weights"]) > 0.9
         for name in ("attention_positions", "attention_outputs", "feed_forward_outputs"):
-            assert 0.3 < float(line[name]) < 2
+            assert 0.3 < layer[name] < 2
