@@ -18,7 +18,6 @@ from omegaconf import OmegaConf
 
 from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.files import atomic_write
-from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
 
@@ -47,7 +46,7 @@ class ProbeRow:
 
 
 class ProbeRecord:
-    """A folder with the results of a probe, begun by an earlier call with the same settings or to be begun.
+    """A folder with the results of a probe so far, which belongs to the command and had the same settings before.
 
     ``settings`` are all that results depend on; ``force`` removes the results of an earlier call.
     """
@@ -88,7 +87,6 @@ class ProbeRecord:
     def write(self) -> None:
         """Write settings and finished rows."""
         text = json.dumps({"settings": self.settings, "rows": list(map(asdict, self.rows.values()))}, indent=2)
-        begin_folder("--output", self.folder, "probe")
         for name in ("hypotheses", "checkpoints"):
             os.makedirs(self._path(name), exist_ok=True)
         with atomic_write(self._path("probe.json")) as file:

@@ -180,7 +180,7 @@ def test_refused_before_anything_is_begun(
     known = {"folder": tmp_path, "model": trained(tmp_path, DEPTHWISE)}
     path, *options = words.format(**known).split()
     assert named.format(**known) in refusal(*quick(path, data, tmp_path / "probe"), *options)
-    assert not (tmp_path / "probe").exists()
+    assert not (tmp_path / "probe/probe.json").exists()
 
 
 def test_other_settings_are_refused_and_force(
