@@ -195,6 +195,7 @@ def test_no_command_runs_code_from_a_checkpoint(
         assert "Traceback" not in stderr, stderr[-1500:]
         if place == "model" and command in BUILDS:
             assert status == 1
+            assert "is not a literal" in stderr
     assert trap.values >= 4
 
 
@@ -271,3 +272,13 @@ def test_no_command_runs_its_options(
     trap.assert_empty()
     assert status == 1, stderr
     assert "Traceback" not in stderr, stderr[-1500:]
+    assert "is not a literal" in stderr.splitlines()[-1]
+
+
+def test_an_override_in_use_is_read(
+    trained: Callable[[str], Path], fill: Callable[..., list[object]], run_here: RunHere
+) -> None:
+    given = fill("fairseq-generate DATA --path CHECKPOINT --cpu --model-overrides", STOCK, trained(STOCK))
+    status, stderr = run_here([*given, "{'max_target_positions': 7}"])
+    assert status == 1
+    assert "max_positions=(1024, 7)" in stderr
