@@ -93,9 +93,9 @@ class Built:
         ("oldest.pt", "{folder}/oldest.pt is refused"),
         ("built.pt", "{folder}/built.pt is refused"),
         ("pipe.pt", "{folder}/pipe.pt is a pipe"),
-        ("tensor.pt", "{folder}/tensor.pt is not a fairseq checkpoint: it holds a Tensor"),
+        ("tensor.pt", "{folder}/tensor.pt is not a fairseq checkpoint"),
         ("strange.pt", "{folder}/strange.pt is not a fairseq checkpoint"),
-        ("", "{folder} cannot be used"),
+        ("", "[Errno 21] Is a directory: '{folder}'"),
     ],
 )
 def test_refused(name: str, named: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
