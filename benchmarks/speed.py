@@ -253,9 +253,9 @@ class GraphDecoding:
 
     def __init__(self, arguments: Sequence[str], dictionary: Dictionary, kind: str) -> None:
         from fairseq_depthwise.modules.decoding.graph_search import GraphSearch, SearchLimits
+        from fairseq_depthwise.serving import onnx_graphs
         from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
-        from fairseq_depthwise.serving.onnx_graphs import OnnxGraphs, write_onnx_files
-        from fairseq_depthwise.serving.traced_graphs import graph_files, trace
+        from fairseq_depthwise.serving.traced_graphs import trace
 
         self.model = Decoding(arguments, dictionary, "cpu", "fp32").model
         self.model.eval()
@@ -263,11 +263,9 @@ class GraphDecoding:
             graphs: Any = compiled_graphs([self.model], "the model", records.tell)
         else:
             with tempfile.TemporaryDirectory() as folder:
-                functions = graph_files([self.model], ".onnx")
-                files = {name: os.path.join(folder, about["file"]) for name, about in functions.items()}
-                traced = trace([self.model], "the model", in_place=False)
-                write_onnx_files(traced, [self.model], "the model", files, functions, int8=kind == "int8")
-                graphs = OnnxGraphs(*files.values(), threads=torch.get_num_threads())
+                traced = trace([self.model], in_place=False)
+                functions = onnx_graphs.write(traced, [self.model], "the model", folder, int8=kind == "int8")
+                graphs = onnx_graphs.load([os.path.join(folder, about["file"]) for about in functions.values()])
         self.search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
         self.limits = lambda beam, length: SearchLimits(beam, 1.0, length, dictionary.eos(), min_length=length)
 

@@ -13,7 +13,9 @@ Importing this package registers, under their names on fairseq's command line:
 Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``.
 """
 
+import os
 import sys
+from typing import TYPE_CHECKING
 
 import fairseq_compat
 from fairseq_compat.versions import fairseq_problem
@@ -29,8 +31,13 @@ if __name__ != "fairseq_depthwise":
         "fairseq_depthwise, so give a folder of that name"
     )
 
+#: ``fairseq-depthwise [SUBCOMMAND] --help`` needs nothing of PyTorch and is there at once.
+_is_help = (
+    os.path.basename(sys.argv[0]) == "fairseq-depthwise" and len(sys.argv) <= 3 and sys.argv[-1] in ("-h", "--help")
+)
+
 _problem = fairseq_problem()
-if _problem is None:
+if TYPE_CHECKING or (_problem is None and not _is_help):
     from fairseq_depthwise import criterions as criterions
     from fairseq_depthwise import models as models
     from fairseq_depthwise import optim as optim

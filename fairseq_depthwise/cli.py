@@ -10,8 +10,10 @@ import argparse
 import io
 import sys
 
+from fairseq_compat import UserError
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.process import keep_freed_memory
+from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands import (
     analysis,
     average,
@@ -73,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int | None:
+    if given[:1] not in (["doctor"], ["-h"], ["--help"]) and (problem := fairseq_problem()) is not None:
+        raise UserError(problem)
     # fairseq's own options follow these three; argparse would take the first of them for ours.
     if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
         return fairseq_commands.run(argparse.Namespace(command=given[0], arguments=given[1:]))

@@ -53,7 +53,7 @@ def report_checkpoints(
     """
     paths = {}
     for name in drawings:
-        if path := getattr(options, name):
+        if (path := getattr(options, name)) is not None:
             option = f"--{name.replace('_', '-')}"
             paths[name] = figures.figure_path(option, path, force=options.force, inputs=options.checkpoints)
     reports = []

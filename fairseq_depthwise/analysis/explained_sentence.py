@@ -13,7 +13,6 @@ from fairseq_depthwise.analysis.stacks import StackBatch
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.modules.stack import SIDES
-from fairseq_depthwise.serving.argument_names import arguments_named
 from fairseq_depthwise.serving.directions import target_start
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ def reason_against(translator: LoadedTranslator) -> str | None:
     return None
 
 
-@arguments_named()
 @torch.no_grad()
 def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str, target_lang: str) -> dict[str, Any]:
     """Translate a line and return what the first model does with its hypothesis ``rank`` (from 0): objects of JSON.
@@ -44,7 +42,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     pieces = direction.read(line, ()).pieces
     if len(pieces) != 1:
         raise UserError(f"line has {len(pieces)} pieces for the model; only a line of one piece is explained")
-    direction.search_all(pieces, lambda done, total: None)
+    direction.search_all(pieces)
     (hypotheses,) = (piece.hypotheses for piece in pieces)
     if rank >= len(hypotheses):
         raise UserError(f"rank is {rank}, and the line has {len(hypotheses)} translations; count from 0")

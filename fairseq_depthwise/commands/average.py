@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.commands.parsers import add_parser, positive_int
+from fairseq_depthwise.commands.parsers import add_json, add_parser, positive_int
 
 
 def add_to(subcommands: Any) -> None:
@@ -30,33 +30,24 @@ def add_to(subcommands: Any) -> None:
         "--best", type=positive_int, metavar="N", help="the N best that --keep-best-checkpoints of fairseq-train kept"
     )
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints import averaging
 
     output = output_file("--output", options.output, force=options.force)
+    paths = options.inputs
     if options.last or options.best:
-        if len(options.inputs) != 1 or not os.path.isdir(options.inputs[0]):
-            raise UserError(
-                f"--last and --best take one folder of checkpoints, and {' '.join(options.inputs)} is not one"
-            )
+        if len(paths) != 1 or not os.path.isdir(paths[0]):
+            raise UserError(f"--last and --best take one folder of checkpoints, and {' '.join(paths)} is not one")
         choose = averaging.last_checkpoints if options.last else averaging.best_checkpoints
-        paths = choose(options.inputs[0], options.last or options.best)
-    else:
-        for path in options.inputs:
-            if os.path.isdir(path):
-                raise UserError(f"{path} is a folder; add --last N or --best N, or name the checkpoints")
-        paths = options.inputs
-
-    def progress(path: str) -> None:
-        print(f"reading {path}", file=sys.stderr)
-
+        paths = choose(paths[0], options.last or options.best)
+    elif folder := next(filter(os.path.isdir, paths), None):
+        raise UserError(f"{folder} is a folder; add --last N or --best N, or name the checkpoints")
     output_file("--output", output, force=True, inputs=map(str, paths))
-    averaging.write_average(paths, output, progress=progress)
+    averaging.write_average(paths, output, progress=lambda path: print(f"reading {path}", file=sys.stderr))
     if options.json:
         print(json.dumps({"output": options.output, "inputs": [str(path) for path in paths]}))
     else:
         print(f"{options.output}: the mean of {len(paths)} checkpoints: {', '.join(map(str, paths))}")
-    return 0

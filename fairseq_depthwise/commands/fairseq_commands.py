@@ -12,37 +12,26 @@ from typing import Any
 
 import fairseq_depthwise
 from fairseq_compat import UserError
-from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.elastic import launcher, rank
 
-#: Our name -> module of fairseq_cli, what it does, an example.
+#: Our name, and that of fairseq's module -> what it does, the end of an example.
 FAIRSEQ_COMMANDS = {
-    "train": (
-        "train",
-        "train a model: fairseq-train with the plugin loaded",
-        "fairseq-depthwise train data-bin --arch depthwise_lstm_transformer --max-tokens 4096 --optimizer adam ...",
-    ),
-    "generate": (
-        "generate",
-        "translate binarized data: fairseq-generate with the plugin loaded",
-        "fairseq-depthwise generate data-bin --path checkpoints/checkpoint_best.pt --beam 4 --remove-bpe",
-    ),
+    "train": ("train a model", "data-bin --arch depthwise_lstm_transformer --max-tokens 4096 --optimizer adam ..."),
+    "generate": ("translate binarized data", "data-bin --path checkpoints/checkpoint_best.pt --beam 4 --remove-bpe"),
     "interactive": (
-        "interactive",
-        "translate standard input: fairseq-interactive with the plugin loaded",
-        "fairseq-depthwise interactive data-bin --path checkpoints/checkpoint_best.pt --bpe subword_nmt ...",
+        "translate standard input",
+        "data-bin --path checkpoints/checkpoint_best.pt --bpe subword_nmt ...",
     ),
 }
 
 
 def add_to(subcommands: Any) -> None:
-    for name, (module, help, example) in FAIRSEQ_COMMANDS.items():
+    for name, (what, example) in FAIRSEQ_COMMANDS.items():
+        help, example = f"{what}: fairseq-{name} with the plugin loaded", f"fairseq-depthwise {name} {example}"
         parser = add_parser(subcommands, name, run=run, help=help, example=example)
         parser.add_argument(
-            "arguments",
-            nargs=argparse.REMAINDER,
-            help=f"options of fairseq-{module}, which `fairseq-{module} -h` lists",
+            "arguments", nargs=argparse.REMAINDER, help=f"options of fairseq-{name}, which `fairseq-{name} -h` lists"
         )
         if name == "train":
             launcher.add_options(parser)
@@ -51,10 +40,7 @@ def add_to(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Hand over to fairseq in this process, so that ``torchrun -m fairseq_depthwise train`` works too."""
-    if (problem := fairseq_problem()) is not None:
-        raise UserError(problem)
-    module = FAIRSEQ_COMMANDS[options.command][0]
-    folder = str(Path(fairseq_depthwise.__file__).parent)
+    module, folder = options.command, str(Path(fairseq_depthwise.__file__).parent)
     # A module of fairseq that came with the plugin has set up logging; the command is to do it in its own way.
     logging.getLogger().handlers.clear()
     # It logs all options, seven thousand characters, where one is wrong; the sentence that follows names that one.

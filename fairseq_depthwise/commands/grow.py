@@ -7,9 +7,7 @@ import json
 from typing import Any
 
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.commands.parsers import add_parser, positive_int
-from fairseq_depthwise.growth.freezing import FREEZES
-from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
+from fairseq_depthwise.commands.parsers import add_json, add_parser, positive_int
 
 
 def add_to(subcommands: Any) -> None:
@@ -21,25 +19,28 @@ def add_to(subcommands: Any) -> None:
         example="fairseq-depthwise grow checkpoints/checkpoint_best.pt grown.pt --layers 12\n"
         "  fairseq-depthwise grow shallow.pt deep.pt --layers 8 --side decoder --strategy top",
     )
+    parser.add_options_to = _add_options
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    from fairseq_depthwise.growth.freezing import FREEZES
+    from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
+
     parser.add_argument("input", metavar="IN", help="the checkpoint to start from")
     parser.add_argument("output", metavar="OUT", help="the checkpoint to write")
     parser.add_argument("--layers", type=positive_int, required=True, metavar="N", help="the new depth")
-    parser.add_argument(
-        "--strategy",
-        choices=STRATEGIES,
-        default=STRATEGIES[0],
-        help="where new layers are inserted and which layers they copy",
-    )
-    parser.add_argument("--init", choices=INITS, default=INITS[0], help="how new layers start")
-    parser.add_argument(
-        "--freeze", choices=FREEZES, default=FREEZES[0], help="the --growth-freeze of the training from OUT"
-    )
+    for name, choices, help in (
+        ("strategy", STRATEGIES, "where new layers are inserted and which layers they copy"),
+        ("init", INITS, "how new layers start"),
+        ("freeze", FREEZES, "the --growth-freeze of the training from OUT"),
+        ("side", ("encoder", "decoder"), "which stack grows"),
+    ):
+        parser.add_argument(f"--{name}", choices=choices, default=choices[0], help=f"{help} (default: {choices[0]})")
     parser.add_argument(
         "--seed", type=int, metavar="N", help="of layers that start anew (default: that of the training so far)"
     )
-    parser.add_argument("--side", choices=("encoder", "decoder"), default="encoder", help="which stack grows")
     parser.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,32 +6,35 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_compat.commands.ranges import check_options
+from fairseq_depthwise.options import positive_int as positive_int
 
 
 class SubcommandParser(argparse.ArgumentParser):
     """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
 
+    #: Adds the options once they are needed, if that takes long.
+    add_options_to: Callable[[argparse.ArgumentParser], None] | None = None
     _takes_options_first = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.add_options_to is not None:
+            add, self.add_options_to = self.add_options_to, None
+            add(self)
         positionals = self._get_positional_actions()
         if self._takes_options_first or any(action.nargs == argparse.REMAINDER for action in positionals):
             return super().parse_known_args(args, namespace)
         self._takes_options_first = True  # argparse calls this method again, for the options and then for the rest
         try:
-            options, rest = self.parse_known_intermixed_args(args, namespace)
+            return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
-        check_options(vars(options))
-        return options, rest
 
 
 def add_parser(
     subcommands: Any, name: str, *, run: Callable[[argparse.Namespace], int | None], help: str, example: str
-) -> argparse.ArgumentParser:
+) -> SubcommandParser:
     """Add a subcommand whose ``--help`` ends with an example."""
-    parser: argparse.ArgumentParser = subcommands.add_parser(
+    parser: SubcommandParser = subcommands.add_parser(
         name,
         help=help,
         description=help[0].upper() + help[1:] + ".",
@@ -42,9 +45,13 @@ def add_parser(
     return parser
 
 
-def positive_int(text: str) -> int:
-    """Convert an option's value to an integer of at least 1."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return number
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def add_languages(parser: argparse.ArgumentParser, *, source: str, target: str) -> None:
+    """Add the options that name data and languages in place of those that the training recorded."""
+    parser.add_argument("--data", metavar="BIN", help="the folder with the dictionaries")
+    parser.add_argument("-s", "--source-lang", metavar="LANG", help=source)
+    parser.add_argument("-t", "--target-lang", metavar="LANG", help=target)

@@ -11,20 +11,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
-from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.commands.parsers import add_parser, positive_int
-from fairseq_depthwise.commands.translator_options import (
-    add_search_options,
-    add_text_options,
-    chosen_precision,
-    load_translator,
-)
+from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
+from fairseq_depthwise.options import add_options, option, options_of, that_change_results
+from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 
 if TYPE_CHECKING:
@@ -34,9 +31,20 @@ if TYPE_CHECKING:
 #: Seconds between two lines of progress on stderr.
 _EVERY = 10.0
 
-
 #: What ``--ray`` without an address is.
 _HERE = "here"
+
+
+@dataclass(frozen=True)
+class LineOptions:
+    """What is read and written of each line."""
+
+    buffer_lines: int = option(
+        1000, "read, and put into batches by length, so many lines at a time; 1 at a terminal"
+    )  # fmt: skip
+    seed: int = option(1, "of --sampling")
+    scores: bool = option(False, "write the score and a tab before each translation")
+    json: bool = option(False, "write a JSON object in each line: source, translation, score, ...")
 
 
 def add_to(subcommands: Any) -> None:
@@ -62,49 +70,13 @@ def add_to(subcommands: Any) -> None:
         "files", nargs="*", default=["-"], metavar="FILE",
         help="text, one sentence in each line; - is stdin (default: stdin); .gz and .xz are decompressed",
     )  # fmt: skip
-    parser.add_argument("--data", metavar="BIN", help="the folder with the dictionaries")
-    parser.add_argument("-s", "--source-lang", metavar="LANG", help="language of the text")
-    parser.add_argument("-t", "--target-lang", metavar="LANG", help="language of the translations")
-    add_text_options(parser)
-    group = add_search_options(parser, nbest="translations of a line, with --json")
-    group.add_argument(
-        "--constraints", nargs="?", const="ordered", choices=("ordered", "unordered"), metavar="ORDER",
-        help="after a line's text come tabs, each with words that its translation must have, in this order (ordered, "
-        "the default) or in any (unordered); stderr names those that it has not",
-    )  # fmt: skip
-    group.add_argument(
-        "--sampling", action="store_true",
-        help="draw translations instead of searching for the most probable ones; --beam 1 draws one of each line",
-    )  # fmt: skip
-    group.add_argument(
-        "--sampling-topk", type=positive_int, metavar="K", help="draw from the K most probable tokens (default: all)"
-    )
-    group.add_argument("--seed", type=positive_int, default=1, metavar="N", help="of --sampling (default: 1)")
-    group.add_argument(
-        "--buffer-lines", type=positive_int, default=1000, metavar="N",
-        help="read, and put into batches by length, so many lines at a time (default: 1000; 1 at a terminal)",
-    )  # fmt: skip
-    group = parser.add_argument_group("alignments and scores")
-    group.add_argument(
-        "--print-alignment", nargs="?", const="hard", choices=("hard", "soft"), metavar="KIND",
-        help="after a translation write a tab and pairs of a source and a target word, as 0-0 1-2, the words of the "
-        "tokenized texts counted from 0 (hard, the default); or how much each target word attends to each source word "
-        "(soft)",
-    )  # fmt: skip
-    group.add_argument(
-        "--token-scores", action="store_true",
-        help="with --json, the tokens of translations and their log-probabilities to base 2",
-    )  # fmt: skip
     parser.add_argument(
         "--output", metavar="FILE",
         help="write to this file instead of stdout, once all is translated; .gz and .xz are compressed",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace --output if it exists")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--scores", action="store_true", help="write the score and a tab before each translation")
-    form.add_argument(
-        "--json", action="store_true", help="write a JSON object in each line: source, translation, score, ..."
-    )
+    add_options(parser, LineOptions)
+    add_translator_options(parser)
     group = parser.add_argument_group("large texts")
     group.add_argument(
         "--ray", nargs="?", const=_HERE, metavar="ADDRESS",
@@ -123,21 +95,16 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if (problem := fairseq_problem()) is not None:
-        raise UserError(problem)
     output_path = _require_files(options)
-    if options.nbest > 1 and not options.json:
-        raise UserError(f"--nbest {options.nbest} makes several translations of a line; add --json, which shows them")
-    if options.token_scores and not options.json:
-        raise UserError("--token-scores are written as JSON only; add --json")
-    precision = chosen_precision(options)
+    if (options.nbest > 1 or options.token_scores) and not options.json:
+        raise UserError("--nbest and --token-scores are written as JSON only; add --json")
     if options.ray is not None:
-        return _translate_on_ray(options, precision, output_path)
+        return _translate_on_ray(options, output_path)
     for name in ("ray_actors", "output_folder"):
         if getattr(options, name):
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)} is for --ray; add it")
     at_terminal = options.files == ["-"] and sys.stdin.isatty()
-    translator = load_translator(options, precision)
+    translator = load_translator(options)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
     with _opened(output_path) as output:
@@ -145,14 +112,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-#: Options that blocks of translations do not depend on, or that the record has in other forms: digests of files.
-_FREE = {
-    *("run", "files", "model", "data", "bpe_codes", "sentencepiece_model", "output", "output_folder"),
-    *("force", "ray", "ray_actors", "threads", "cpu", "compile", "max_tokens", "batch_size"),
-}
-
-
-def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: str | None) -> int:
+def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> int:
     from fairseq_depthwise.serving.cluster.large_text import LargeText, require_folder, translate_large_text
     from fairseq_depthwise.serving.cluster.ray_blocks import Demand, require_ray
     from fairseq_depthwise.serving.exported_folder import is_exported
@@ -169,21 +129,23 @@ def _translate_on_ray(options: argparse.Namespace, precision: str, output_path: 
     option, output = "--output", output_path
     if output is None:
         option, output = "--output-folder", require_folder(options.output_folder, options.files, force=options.force)
-    depends_on = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items() if name not in _FREE}
+    depends_on = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}
+    for declared in (TranslatorOptions, LineOptions):
+        depends_on |= dict(that_change_results(options_of(declared, options)))
     text = LargeText(options.files, option, output, options.buffer_lines, depends_on, options.force)
     demand = Demand(options.ray_actors, options.threads or 1, gpu=not options.cpu)
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
-    translate_large_text(text, address, demand, functools.partial(_load_actor, sent, precision))
+    translate_large_text(text, address, demand, functools.partial(_load_actor, sent))
     return 0
 
 
-def _load_actor(options: argparse.Namespace, precision: str) -> Loaded:
+def _load_actor(options: argparse.Namespace) -> Loaded:
     """Return what an actor translates with."""
     from fairseq_compat.process import keep_freed_memory
     from fairseq_depthwise.serving.cluster.ray_blocks import Loaded
 
     keep_freed_memory()
-    translator = load_translator(options, precision)
+    translator = load_translator(options)
 
     def translate(block: Block) -> tuple[bytes, list[str]]:
         text, warnings = translated_block(translator, block, options)
@@ -194,10 +156,9 @@ def _load_actor(options: argparse.Namespace, precision: str) -> Loaded:
 
 def _require_files(options: argparse.Namespace) -> str | None:
     """Return the output, after checking what would otherwise fail once the model is loaded, or after a long time."""
-    given = options.files
-    if given.count("-") > 1:
-        raise UserError(f"stdin (-) is given {given.count('-')} times; it can be read once")
-    for path in given:
+    if options.files.count("-") > 1:
+        raise UserError(f"stdin (-) is given {options.files.count('-')} times; it can be read once")
+    for path in options.files:
         if os.path.isdir(path):
             raise UserError(f"{path} is a folder; give a text file")
         # A pipe must be opened once: what is written to it before it is closed would be lost.
@@ -205,7 +166,7 @@ def _require_files(options: argparse.Namespace) -> str | None:
             open(path, "rb").close()
     if options.output is None:
         return None
-    read = [path for path in [*given, *options.model.split(":")] if path != "-"]
+    read = [path for path in [*options.files, *options.model.split(":")] if path != "-"]
     return output_file("--output", options.output, force=options.force, inputs=read, stream=options.ray is None)
 
 
@@ -239,8 +200,6 @@ def translated_block(
     """Return the lines to write for a block, and what is odd about its translations."""
     import torch
 
-    from fairseq_depthwise.serving.argument_names import options_named
-
     texts, constraints = list(block.lines), None
     if options.constraints:
         fields = [text.split("\t") for text in texts]
@@ -248,8 +207,7 @@ def translated_block(
     if options.sampling:  # the same for a block wherever and whenever it is translated
         place = hashlib.sha256(f"{options.seed} {block.file} {block.number}".encode()).digest()
         torch.manual_seed(int.from_bytes(place[:7], "big"))
-    with options_named():
-        translations = translator.translations(texts, constraints=constraints)
+    translations = translator.translations(texts, constraints=constraints)
     where = "stdin" if block.path == "-" else block.path
     warnings = [
         f"{where}, line {number}: {warning}"

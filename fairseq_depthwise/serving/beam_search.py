@@ -3,60 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from fairseq import utils
 from fairseq.data import Dictionary
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
 from fairseq_cli.generate import get_symbols_to_strip_from_output
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from fairseq_compat import UserError
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
 from fairseq_depthwise.serving.directions import target_start
+from fairseq_depthwise.serving.options import BeamOptions as BeamOptions
 from fairseq_depthwise.serving.search.alignment import cross_attention
 from fairseq_depthwise.serving.search.constraints import ConstrainedSearch
 
 
-@dataclass(frozen=True)
-class BeamOptions:
-    """How hypotheses are searched; all defaults but the first two are fairseq's.
+class _Search:
+    """What is done with hypotheses: ``hidden`` are tokens that are no text, ends and those that name a language."""
 
-    Attributes:
-        beam: hypotheses that are kept.
-        length_penalty: fairseq's ``--lenpen``.
-        max_length: target tokens of a hypothesis at most, fairseq's ``--max-len-b``.
-        constraints: fairseq's ``--constraints``, the order of a line's constraints: "ordered", also if it is None, or
-            "unordered".
-        sampling: fairseq's ``--sampling``: draw the next token instead of taking the most probable ones, from the
-            generator of PyTorch. ``beam`` hypotheses are drawn independently.
-        sampling_topk: draw from so many most probable tokens; None for all.
-    """
+    def __init__(self, dictionary: Dictionary, hidden: set[int]) -> None:
+        self.dictionary, self.hidden = dictionary, hidden
 
-    beam: int = 4
-    length_penalty: float = 0.6
-    max_length: int = 200
-    constraints: str | None = None
-    sampling: bool = False
-    sampling_topk: int | None = None
+    def text(self, tokens: Tensor, post_process: str | None = None) -> str:
+        """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
 
-    def cfg(self) -> DictConfig:
-        """Return fairseq's whole configuration, with these options in it."""
-        cfg = OmegaConf.structured(FairseqConfig)
-        cfg.generation.beam = self.beam
-        cfg.generation.lenpen = self.length_penalty
-        cfg.generation.max_len_b = self.max_length
-        cfg.generation.sampling = self.sampling
-        cfg.generation.sampling_topk = self.sampling_topk or -1
-        return cfg
+        Args:
+            tokens: a hypothesis's ``tokens``.
+            post_process: fairseq's name for what makes words of subwords; None leaves the tokens as they are.
+        """
+        text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
+        return text
 
 
-class BeamSearch:
+class BeamSearch(_Search):
     """Models made ready for translation.
 
     Args:
@@ -78,8 +61,8 @@ class BeamSearch:
         self._options = options
         self._generator: Any = task.build_generator(self.models, cfg.generation)
         dictionary = task.target_dictionary
-        #: Tokens that are not part of a text: ends, and those that name a language.
-        self.hidden = {dictionary.bos(), dictionary.eos(), *get_symbols_to_strip_from_output(self._generator)}
+        stripped = get_symbols_to_strip_from_output(self._generator)
+        super().__init__(dictionary, {dictionary.bos(), dictionary.eos(), *stripped})
 
     @property
     def longest(self) -> int:
@@ -136,38 +119,24 @@ class BeamSearch:
         moved: dict[str, Any] = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
         return moved
 
-    def text(self, tokens: Tensor, post_process: str | None = None) -> str:
-        """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
 
-        Args:
-            tokens: a hypothesis's ``tokens``.
-            post_process: fairseq's name for what makes words of subwords; None leaves the tokens as they are.
-        """
-        text: str = self.task.target_dictionary.string(
-            tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden
-        )
-        return text
-
-
-class GraphBeamSearch:
+class GraphBeamSearch(_Search):
     """The same search over graphs, in the place of :class:`BeamSearch`.
 
     Args:
         graphs: compiled or exported.
         dictionary: of the target.
         limits: how.
+        models: the same search with the models, for constraints and attention; None where there are graphs alone.
     """
 
-    def __init__(self, graphs: Graphs, dictionary: Dictionary, limits: SearchLimits) -> None:
-        self.limits = limits
-        self._dictionary = dictionary
+    def __init__(
+        self, graphs: Graphs, dictionary: Dictionary, limits: SearchLimits, models: BeamSearch | None = None
+    ) -> None:
+        self.longest = limits.max_length
+        super().__init__(dictionary, {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix})
+        self._limits, self._models = limits, models
         self._search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
-        self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
-
-    @property
-    def longest(self) -> int:
-        """Target tokens of a hypothesis at most, its end not counted."""
-        return self.limits.max_length
 
     def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
         """Return what :meth:`BeamSearch.hypotheses` does."""
@@ -180,10 +149,18 @@ class GraphBeamSearch:
                 }
                 for hypothesis in sentence
             ]
-            for sentence in self._search(batch["net_input"]["src_tokens"], self.limits)
+            for sentence in self._search(batch["net_input"]["src_tokens"], self._limits)
         ]
 
-    def text(self, tokens: Tensor) -> str:
-        """Return what :meth:`BeamSearch.text` does."""
-        text: str = self._dictionary.string(tokens.int(), extra_symbols_to_ignore=self.hidden)
-        return text
+    def constrained_hypotheses(self, *given: Any) -> list[list[dict[str, Any]]]:
+        """Return what :meth:`BeamSearch.constrained_hypotheses` does."""
+        return self._with_models().constrained_hypotheses(*given)
+
+    def attention(self, *given: Any) -> list[list[Tensor]]:
+        """Return what :meth:`BeamSearch.attention` does."""
+        return self._with_models().attention(*given)
+
+    def _with_models(self) -> BeamSearch:
+        if self._models is None:
+            raise UserError("constraints and alignments are for checkpoints, and the model was exported")
+        return self._models

@@ -6,11 +6,7 @@ They have the weights in them, laid out for the CPU.
 from __future__ import annotations
 
 import os
-import shutil
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +34,6 @@ _PARTS = ("encoder", "step_few", "step_many")
 #: Hypotheses up to which a step is one for few.
 _FEW_ROWS = 16
 
-#: Seconds from one word about how long it has taken to the next.
-_EVERY = 20.0
-
 
 def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> CallableGraphs:
     """Return the graphs of models, compiled now unless they have been before.
@@ -58,17 +51,14 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
     def make(folder: Path) -> None:
-        _require_compiler()
         # Inductor's own is in /tmp, under a name that anyone could take before.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
-        few, many = (trace(models, path, in_place=True, typical=typical) for typical in (FEW, MANY))
-        programs = zip(_PARTS, (few.encoder, few.step, many.step), strict=True)
         try:
+            few, many = (trace(models, in_place=True, typical=typical) for typical in (FEW, MANY))
+            programs = zip(_PARTS, (few.encoder, few.step, many.step), strict=True)
             for number, (name, program) in enumerate(programs, start=1):
-                with _progress(f"compiling {path} for this CPU, part {number} of {len(_PARTS)}", say):
-                    aoti_compile_and_package(
-                        program, package_path=str(folder / f"{name}.pt2"), inductor_configs=settings
-                    )
+                say(f"compiling {path} for this CPU, part {number} of {len(_PARTS)}: a minute or two, and it is kept")
+                aoti_compile_and_package(program, package_path=str(folder / f"{name}.pt2"), inductor_configs=settings)
         except Exception as error:  # Inductor raises what the compiler, the disk or its own passes give
             raise UserError(f"{path} cannot be compiled: {first_line(error)}") from error
         require_equal(_loaded(folder, aoti_load_package), models, path)
@@ -87,33 +77,3 @@ def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:
         return (few if arguments[0].numel() <= _FEW_ROWS else many)(*arguments)
 
     return CallableGraphs(encode, step)
-
-
-def _require_compiler() -> None:
-    from torch._inductor.cpp_builder import get_cpp_compiler
-
-    try:
-        found = shutil.which(get_cpp_compiler())
-    except Exception:  # torch has an error of its own for this
-        found = None
-    if found is None:
-        raise UserError("compiling needs a C++ compiler, and there is none; install g++, or set CXX")
-
-
-@contextmanager
-def _progress(what: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Say how long something takes, from time to time."""
-    done, started = threading.Event(), time.monotonic()
-    say(f"{what}; this takes a minute or two, and is kept")
-
-    def talk() -> None:
-        while not done.wait(_EVERY):
-            say(f"{what}: {time.monotonic() - started:.0f} s")
-
-    thread = threading.Thread(target=talk, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

@@ -13,6 +13,21 @@ from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleE
 from fairseq_compat import UserError
 from fairseq_compat.patches.data import pairs_in
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.recorded_paths import data_folder
+
+
+def recorded_task(
+    checkpoint: Checkpoint, data: str | None, languages: tuple[str | None, str | None]
+) -> tuple[str, FairseqTask]:
+    """Return the folder of data, given or recorded, and the task for one direction.
+
+    Raises:
+        UserError: there is no such folder, or as :func:`first_task`.
+    """
+    if data is not None and not os.path.isdir(data):
+        raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
+    folder = data or data_folder(getattr(checkpoint.cfg.get("task"), "data", None), checkpoint.path)
+    return folder, first_task(checkpoint, folder, *languages)
 
 
 def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, target_lang: str | None) -> FairseqTask:
@@ -27,32 +42,24 @@ def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, targe
     Raises:
         UserError: the training was of no translation, of another direction, or of several and none is named.
     """
-    trained_with = _task_class(checkpoint)
-    recorded = checkpoint.cfg.task
-    if not issubclass(trained_with, TranslationTask | TranslationMultiSimpleEpochTask):
+    recorded = checkpoint.cfg.get("task")
+    name = getattr(recorded, "_name", None)
+    kind = TASK_REGISTRY.get(name, object)
+    if not issubclass(kind, TranslationTask | TranslationMultiSimpleEpochTask):
         raise UserError(
-            f"{checkpoint.path} was trained with --task {recorded._name}; models of --task translation and "
+            f"{checkpoint.path} was trained with --task {name}; models of --task translation and "
             "translation_multi_simple_epoch, and of those derived from them, can translate here"
         )
-    if not issubclass(trained_with, TranslationMultiSimpleEpochTask):
-        trained = (getattr(recorded, "source_lang", None), getattr(recorded, "target_lang", None))
-        if None in trained and os.path.isdir(data) and len(found := pairs_in(data)) == 1:
-            (trained,) = found  # as the training took them from its data
-        for option, given, language in zip(
-            ("--source-lang", "--target-lang"), (source_lang, target_lang), trained, strict=True
-        ):
-            if given and language and given != language:
-                direction = f"from {trained[0]} to {trained[1]}"
-                raise UserError(f"{option} {given}: {checkpoint.path} was trained {direction}; leave the option out")
-        return checkpoint.task(data, source_lang=source_lang or trained[0], target_lang=target_lang or trained[1])
-    pairs = _pairs(recorded)
-    if not (source_lang and target_lang):
-        source_lang, target_lang = _only_pair(checkpoint.path, pairs, source_lang, target_lang)
-    known = _languages(recorded, pairs)
-    for option, language in (("--source-lang", source_lang), ("--target-lang", target_lang)):
-        if known and language not in known:
-            raise UserError(f"{option} {language} is none of the languages of {checkpoint.path}: {', '.join(known)}")
-    return checkpoint.task(data, source_lang=source_lang, target_lang=target_lang)
+    trained = (getattr(recorded, "source_lang", None), getattr(recorded, "target_lang", None))
+    if issubclass(kind, TranslationMultiSimpleEpochTask):
+        pairs = getattr(recorded, "lang_pairs", None) or []
+        pairs = pairs.split(",") if isinstance(pairs, str) else list(pairs)
+        trained = _only_pair(checkpoint.path, pairs, source_lang, target_lang)
+    elif None in trained and os.path.isdir(data) and len(found := pairs_in(data)) == 1:
+        (trained,) = found  # as the training took them from its data
+    task = checkpoint.task(data, source_lang=trained[0] or source_lang, target_lang=trained[1] or target_lang)
+    source, target = languages_of(task)
+    return task_for(task, source_lang or source, target_lang or target)
 
 
 def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTask:
@@ -114,34 +121,14 @@ def target_start(task: FairseqTask) -> tuple[int, list[int]]:
     return (token, []) if task.args.lang_tok_replacing_bos_eos else (end, [token])
 
 
-def _task_class(checkpoint: Checkpoint) -> type[FairseqTask]:
-    name = getattr(checkpoint.cfg.get("task"), "_name", None)
-    if name not in TASK_REGISTRY:
-        raise UserError(f"{checkpoint.path} was trained with --task {name}, which is not known here")
-    found: type[FairseqTask] = TASK_REGISTRY[name]
-    return found
-
-
-def _pairs(options: object) -> list[str]:
-    pairs = getattr(options, "lang_pairs", None) or []
-    return pairs.split(",") if isinstance(pairs, str) else list(pairs)
-
-
-def _languages(options: object, pairs: list[str]) -> list[str]:
-    """Return the languages of a training; none where they are in a file."""
-    if getattr(options, "lang_dict", None):
-        return []
-    return list(getattr(options, "langs", None) or sorted({language for pair in pairs for language in pair.split("-")}))
-
-
 def _only_pair(path: str, pairs: list[str], source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
-    """Return the only pair of a training that has these languages, where only one is given or none."""
-    wanted = (source_lang, target_lang)
+    """Return a pair of a training: the only one with these languages; any where both are given, perhaps a new one."""
+    split = [(source, target) for source, _, target in (pair.partition("-") for pair in pairs)]
     fitting = [
-        (source, target)
-        for source, _, target in (pair.partition("-") for pair in pairs)
-        if all(given in (None, found) for given, found in zip(wanted, (source, target), strict=True))
+        (source, target) for source, target in split if source_lang in (None, source) and target_lang in (None, target)
     ]
+    if source_lang and target_lang:
+        return (*fitting, *split, (source_lang, target_lang))[0]
     if len(fitting) != 1:
         raise UserError(
             f"{path} translates in {len(pairs):,} directions; choose one with --source-lang and --target-lang, as in "

@@ -5,39 +5,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
-from torch.export import ExportedProgram
 
 from fairseq_compat import UserError, belonging
-from fairseq_compat.files import atomic_write, copied_whole, raising_later
+from fairseq_compat.belonging import file_digest
+from fairseq_compat.files import atomic_write, copied_whole
 from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
-from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files, data_folder
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.directions import first_task, languages_of, target_start
-from fairseq_depthwise.serving.onnx_graphs import require_onnx, write_onnx_files
-from fairseq_depthwise.serving.text_codec import TextOptions, settings_for
-from fairseq_depthwise.serving.traced_graphs import (
-    callable_programs,
-    graph_files,
-    refuse_unless_ours,
-    require_equal,
-    trace,
-)
+from fairseq_depthwise.serving.directions import languages_of, recorded_task, target_start
+from fairseq_depthwise.serving.formats import FORMATS
+from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
+from fairseq_depthwise.serving.text_codec import settings_for
+from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, trace
 
 #: The version of the folder's layout, under ``format`` in its configuration.
 FORMAT = 2
-
-#: What graphs' files end in.
-ENDINGS = {"torch": ".pt2", "onnx": ".onnx"}
 
 #: What the folder's marker says it is.
 KIND = "export"
@@ -49,29 +39,6 @@ CONFIG = "config.json"
 SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """What is exported, and how.
-
-    Attributes:
-        data: the folder with the dictionaries; None for the one that the training recorded.
-        source_lang: None for the training's.
-        target_lang: None for the training's.
-        format: "torch" for programs of ``torch.export``, or "onnx".
-        dtype: of the parameters and of what is computed, "float32" or "bfloat16", which ONNX files do not have.
-        int8: let matrix products compute in int8; ONNX files only.
-        force: replace an export that is there.
-    """
-
-    data: str | None = None
-    source_lang: str | None = None
-    target_lang: str | None = None
-    format: str = "torch"
-    dtype: str = "float32"
-    int8: bool = False
-    force: bool = False
 
 
 def export(
@@ -88,12 +55,10 @@ def export(
     Raises:
         UserError: the folder exists or cannot be written, the data are missing, or the model cannot be exported.
     """
-    if options.int8 and options.format != "onnx":
-        raise UserError("--int8 is for onnxruntime; add --format onnx")
-    if options.dtype != "float32" and options.format == "onnx":
-        raise UserError(f"--dtype {options.dtype} cannot be had with --format onnx; leave it out, or add --int8")
-    if options.format == "onnx":
-        require_onnx()
+    form, precision = FORMATS[options.format], "int8" if options.int8 else options.dtype
+    if precision not in form.precisions or (options.int8 and options.dtype != "float32"):
+        raise UserError(f"--format {options.format} is in {' or '.join(form.precisions)}, not in {precision}")
+    form.imported().require()
     place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:
@@ -101,33 +66,24 @@ def export(
     trained = Checkpoint(files[0])
     trained.require_family()
     refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
-    if options.data is not None and not os.path.isdir(options.data):
-        raise UserError(f"--data {options.data} is not a folder; give one that fairseq-preprocess made")
-    data = options.data or data_folder(getattr(trained.cfg.get("task"), "data", None), trained.path)
-    task = first_task(trained, data, options.source_lang, options.target_lang)
+    data, task = recorded_task(trained, options.data, (options.source_lang, options.target_lang))
     model = cast(StackModel, trained.model(task, data).to(_DTYPES[options.dtype]))
     model.prepare_for_inference_(BeamOptions().cfg())
-    graphs = trace([model], trained.path, in_place=False)
-    if options.format == "torch":  # ONNX is compared as it was written
-        require_equal(callable_programs(graphs), [model], trained.path)
+    graphs = trace([model], in_place=False)
     text, subwords = _text(trained, task, data, say)
     config = {
         "format": FORMAT,
         "architecture": trained.architecture,
         "versions": recorded_versions(),
-        "dtype": "int8" if options.int8 else options.dtype,
+        "dtype": precision,
         **_language(task, model),
         "text": text,
         belonging.ENTRY: trained.belongs_to,
-        "functions": graph_files([model], ENDINGS[options.format]),
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
-        paths = {name: os.path.join(aside, graph["file"]) for name, graph in config["functions"].items()}
-        if options.format == "torch":
-            for program, path in zip((graphs.encoder, graphs.step), paths.values(), strict=True):
-                _save(program, path)
-        else:
-            write_onnx_files(graphs, [model], trained.path, paths, config["functions"], int8=options.int8)
+        config["functions"] = form.imported().write(graphs, [model], trained.path, aside, int8=options.int8)
+        for graph in config["functions"].values():
+            graph["sha256"] = file_digest(os.path.join(aside, graph["file"]))
         for side, dictionary in (("src", task.source_dictionary), ("tgt", task.target_dictionary)):
             dictionary.save(os.path.join(aside, f"dict.{side}.txt"))
         for source, name in subwords.items():
@@ -135,12 +91,6 @@ def export(
         with atomic_write(os.path.join(aside, CONFIG)) as file:
             file.write(json.dumps(config, indent=2, ensure_ascii=False).encode() + b"\n")
     return config
-
-
-def _save(program: ExportedProgram, path: str) -> None:
-    program._example_inputs = None  # they would be written as a pickle, which whoever loads the program would run
-    with atomic_write(path) as file, raising_later(file) as carried_on:
-        torch.export.save(program, carried_on)
 
 
 # --- what the configuration says -------------------------------------------------------------------------------------

@@ -2,15 +2,15 @@
 
 Some of them are libraries that are loaded and run, so nobody else may be able to write to the folder or to one above
 it, no link may lead to it, and it is never beside a checkpoint, which may be a stranger's. It is opened once, looked
-at, and loaded from as it was opened. Graphs belong to a model's weights, PyTorch, the CPU, the number of threads, and
-this plugin's own code.
+at, and loaded from as it was opened. Graphs belong to a model's weights and options, PyTorch, the CPU and the number of
+threads.
 """
 
 from __future__ import annotations
 
 import errno
-import functools
 import hashlib
+import inspect
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +25,9 @@ from fairseq_depthwise.models.base.model import StackModel
 
 #: The folder that is used instead of the user's cache folder.
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"
+
+#: To be raised with every change of what is traced, and of how it is compiled or written.
+FORMAT = 1
 
 
 @contextmanager
@@ -60,10 +63,9 @@ def kept_folder(
         say(f"kept in {folder}")
     descriptor = _opened(folder)
     try:
-        opened = Path(f"/proc/self/fd/{descriptor}")
-        for name in os.listdir(opened):
-            os.close(_opened_in(descriptor, name, folder / name, os.O_RDONLY | os.O_NONBLOCK))
-        yield opened
+        if os.fstat(descriptor).st_mode & 0o077:  # nobody else comes to the files in it, whatever their modes are
+            raise _refusal(folder, "can be opened by others")
+        yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
 
@@ -91,32 +93,22 @@ def _opened(folder: Path) -> int:
         for path in (*list(reversed(folder.parents))[1:], folder):
             if not path.exists():
                 os.mkdir(path.name, 0o700, dir_fd=descriptor)
-            inner = _opened_in(descriptor, path.name, path, os.O_PATH | os.O_DIRECTORY)
+            inner = os.open(path.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
+            about = os.fstat(descriptor)
+            # In a folder as /tmp nobody renames another's.
+            shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
+            if shared or about.st_uid not in (0, os.getuid()):
+                raise _refusal(path, "can be written to by others")
     except (OSError, UserError) as error:
         os.close(descriptor)
         if isinstance(error, UserError):
             raise
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise _refusal(path, "is a link, or no folder") from error
         raise UserError(f"{path} cannot be made: {error.strerror}; set {VARIABLE} to another folder") from error
     return descriptor
-
-
-def _opened_in(descriptor: int, name: str, path: Path, flags: int) -> int:
-    """Open what has a name in an open folder, and is neither a link nor another's."""
-    try:
-        opened = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
-            raise
-        raise _refusal(path, "is a link, or no folder") from error
-    about = os.fstat(opened)
-    others = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    shared = stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX  # as /tmp: nobody renames another's
-    if about.st_uid not in (0, os.getuid()) or (others and not shared):
-        os.close(opened)
-        raise _refusal(path, "can be written to by others")
-    return opened
 
 
 def _refusal(path: Path, why: str) -> UserError:
@@ -129,10 +121,13 @@ def _key(models: Sequence[StackModel], about: object) -> str:
     """Return a name for all that graphs depend on."""
     digest = hashlib.sha256()
     here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *_cpu())
-    digest.update(repr((here, about)).encode())
-    digest.update(_own_code())
+    digest.update(repr((FORMAT, here, about)).encode())
     for model in models:
         digest.update(repr((type(model).__name__, str(model), model.max_positions())).encode())
+        for module in model.modules():  # options that neither the names of modules nor tensors show
+            plain = {name: value for name, value in vars(module).items() if isinstance(value, (int, float, str))}
+            functions = [value.__qualname__ for value in vars(module).values() if inspect.isroutine(value)]
+            digest.update(repr((plain, functions)).encode())
         for name, tensor in sorted(model.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
@@ -146,14 +141,3 @@ def _cpu() -> list[str]:
     except OSError:
         return []
     return sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
-
-
-@functools.cache
-def _own_code() -> bytes:
-    """Return a digest of the files that say what is traced, and how it is written."""
-    digest = hashlib.sha256()
-    package = Path(__file__).resolve().parent.parent
-    folders = ("models/**", "modules/**", "serving")
-    for path in sorted(path for folder in folders for path in package.glob(f"{folder}/*.py")):
-        digest.update(path.read_bytes())
-    return digest.digest()

@@ -8,23 +8,28 @@ import io
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
 
-from fairseq_compat.errors import UserError, first_line
+from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import kept_folder
-from fairseq_depthwise.serving.traced_graphs import TracedGraphs, graph_files, require_equal, trace
+from fairseq_depthwise.serving.traced_graphs import GRAPHS, TracedGraphs, graph_files, require_equal, trace
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
 OPSET = 20
 
 #: What the extra ``onnx`` brings.
 _MODULES = ("onnx", "onnxscript", "onnxruntime")
+
+#: What the names of its files end in.
+ENDING = ".onnx"
 
 #: What a file's metadata is read by.
 PRODUCER = "fairseq-depthwise"
@@ -41,68 +46,58 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
     Raises:
         UserError: onnxruntime is not installed, or they cannot be traced.
     """
-    require_onnx()
-    functions = graph_files(models, ".onnx")
+    require()
 
     def make(folder: Path) -> None:
         say(f"quantizing {path}; this takes half a minute or more, and is kept")
-        files = {name: str(folder / about["file"]) for name, about in functions.items()}
-        write_onnx_files(trace(models, path, in_place=False), models, path, files, functions, int8=True)
+        write(trace(models, in_place=False), models, path, str(folder), int8=True)
 
-    with kept_folder("int8", models, require("onnxruntime").__version__, make, say) as folder:
-        paths = [str(folder / about["file"]) for about in functions.values()]
-        return OnnxGraphs(*paths, threads=torch.get_num_threads())
+    with kept_folder("int8", models, metadata.version("onnxruntime"), make, say) as folder:
+        return load([str(folder / f"{name}{ENDING}") for name in GRAPHS])
 
 
-def write_onnx_files(
-    graphs: TracedGraphs, models: Sequence[StackModel], path: str, files: Mapping[str, str],
-    about: Mapping[str, Any], *, int8: bool,
-) -> None:  # fmt: skip
-    """Write both graphs, checked by :mod:`onnx` and compared with the models.
+def write(
+    graphs: TracedGraphs, models: Sequence[StackModel], path: str, folder: str, *, int8: bool
+) -> dict[str, Any]:  # fmt: skip
+    """Write both graphs, checked by :mod:`onnx` and compared with the models; return what :func:`graph_files` does.
 
     Args:
         graphs: of the models, not in place.
         models: on the CPU, in evaluation mode.
         path: their checkpoints, for messages.
-        files: of the encoder and the step, by their names.
-        about: of :func:`graph_files`.
+        folder: to write into.
         int8: let matrix products compute in int8.
 
     Raises:
-        UserError: onnx cannot express or refuses a graph, or a probability differs.
+        UserError: a probability differs.
     """
-    _write(graphs, files, about)
-    threads = torch.get_num_threads()
-    require_equal(OnnxGraphs(*files.values(), threads=threads), models, path)
+    functions = graph_files(models, ENDING)
+    files = [os.path.join(folder, about["file"]) for about in functions.values()]
+    for about, file, program in zip(functions.values(), files, (graphs.encoder, graphs.step), strict=True):
+        _write(program, file, about)
+    require_equal(load(files), models, path)
     if int8:
-        for file in files.values():
+        for file in files:
             _quantize(file)
         # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
-        require_equal(OnnxGraphs(*files.values(), threads=threads), models, path, tolerance=1.0)
+        require_equal(load(files), models, path, tolerance=1.0)
+    return functions
 
 
-def _write(graphs: TracedGraphs, files: Mapping[str, str], about: Mapping[str, Any]) -> None:
-    onnx = require("onnx")
-    for (name, file), program in zip(files.items(), (graphs.encoder, graphs.step), strict=True):
-        inputs, outputs = ([tensor["name"] for tensor in about[name][side]] for side in ("inputs", "outputs"))
-        try:
-            with _silent():
-                written = torch.onnx.export(
-                    program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET
-                )
-            assert written is not None
-            written.model.producer_name = PRODUCER
-            written.save(file)
-            onnx.checker.check_model(file, full_check=True)
-        except OSError:
-            raise
-        except Exception as error:  # of many kinds, for which torch has no common one
-            raise UserError(f"the {name} cannot be written as ONNX: {first_line(error)}") from error
+def _write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:
+    onnx = import_module("onnx")
+    inputs, outputs = ([tensor["name"] for tensor in about[side]] for side in ("inputs", "outputs"))
+    with _silent():
+        written = torch.onnx.export(program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET)
+    assert written is not None
+    written.model.producer_name = PRODUCER
+    written.save(file)
+    onnx.checker.check_model(file, full_check=True)
 
 
 def _quantize(file: str) -> None:
     """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs."""
-    quantization, onnx, aside = require("onnxruntime.quantization"), require("onnx"), f"{file}.int8"
+    quantization, onnx, aside = import_module("onnxruntime.quantization"), import_module("onnx"), f"{file}.int8"
     model = onnx.load(file)
     graph = model.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -125,7 +120,7 @@ def _split_products(model: Any) -> None:
 
     onnxruntime's int8 has a scale for each output of one matrix only.
     """
-    onnx = require("onnx")
+    onnx = import_module("onnx")
     graph = model.graph
     units = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 3}
     rows: dict[str, list[str]] = {}  # U x N x in -> U of 1 x N x in
@@ -157,22 +152,15 @@ class OnnxGraphs:
     Args:
         encoder, step: the files.
         threads: of each product.
-
-    Raises:
-        UserError: onnxruntime is not installed, or refuses a file.
     """
 
     def __init__(self, encoder: str, step: str, *, threads: int) -> None:
-        runtime = require("onnxruntime")
+        runtime = import_module("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        sessions = []
-        for path in (encoder, step):
-            try:
-                sessions.append(runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"]))
-            except Exception as error:  # onnxruntime has a class for each reason, and none for all
-                raise UserError(f"{path} cannot be loaded: {first_line(error)}") from error
-        self._encoder, self._step = sessions
+        self._encoder, self._step = (
+            runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for path in (encoder, step)
+        )
 
     def encode(self, source_tokens: Tensor) -> Sequence[Tensor]:
         """Do what :class:`~fairseq_depthwise.modules.decoding.search_graphs.EncoderGraph` does."""
@@ -183,37 +171,27 @@ class OnnxGraphs:
         return _run(self._step, arguments)
 
 
+def load(files: Sequence[str]) -> OnnxGraphs:
+    """Load encoder and step, with as many threads as PyTorch has.
+
+    Raises:
+        UserError: onnxruntime is not installed.
+    """
+    require("onnxruntime")
+    return OnnxGraphs(*files, threads=torch.get_num_threads())
+
+
 def _run(session: Any, arguments: Sequence[Tensor]) -> list[Tensor]:
     names = [entry.name for entry in session.get_inputs()]
     values = {name: argument.contiguous().numpy() for name, argument in zip(names, arguments, strict=True)}
-    try:
-        results = session.run(None, values)
-    except Exception as error:  # onnxruntime has a class for each reason, and none for all
-        raise UserError(f"onnxruntime cannot run the graph: {first_line(error)}") from error
-    return [torch.from_numpy(array) for array in results]
+    return [torch.from_numpy(array) for array in session.run(None, values)]
 
 
-def require_onnx() -> None:
-    """Raise :class:`UserError` where what the extra ``onnx`` brings is not installed; imports none of it."""
-    for module in _MODULES:
+def require(*modules: str) -> None:
+    """Raise :class:`UserError` where some of what the extra ``onnx`` brings is not installed; imports none of it."""
+    for module in modules or _MODULES:
         if importlib.util.find_spec(module) is None:
-            raise _missing(module)
-
-
-def require(module: str) -> Any:
-    """Return a module that the extra ``onnx`` brings.
-
-    Raises:
-        UserError: it is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise _missing(module) from error
-
-
-def _missing(module: str) -> UserError:
-    return UserError(f"{module} is not installed; pip install 'fairseq-depthwise[onnx]'")
+            raise UserError(f"{module} is not installed; pip install 'fairseq-depthwise[onnx]'")
 
 
 @contextlib.contextmanager

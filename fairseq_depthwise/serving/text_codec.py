@@ -15,8 +15,9 @@ from fairseq.data import Dictionary, encoders
 from fairseq.data.encoders import BPE_REGISTRY, TOKENIZER_REGISTRY
 
 from fairseq_compat import belonging
-from fairseq_compat.errors import UserError, first_line
+from fairseq_compat.errors import UserError
 from fairseq_depthwise.checkpoints.recorded_paths import moved_file
+from fairseq_depthwise.serving.options import TextOptions as TextOptions
 
 log = logging.getLogger(__name__)
 
@@ -48,25 +49,6 @@ def post_process_for(dictionary: Dictionary) -> str | None:
         if any(map(is_mark, dictionary.symbols)):
             return name
     return None
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """How text becomes tokens; None leaves it to what the training recorded.
-
-    Attributes:
-        tokenizer: fairseq's ``--tokenizer``, or "none".
-        bpe: fairseq's ``--bpe``, or "none".
-        bpe_codes: of ``subword_nmt`` or ``fastbpe``.
-        sentencepiece_model: of ``sentencepiece``.
-        tokenized: lines are tokens as the model reads them, and translations stay as the model writes them.
-    """
-
-    tokenizer: str | None = None
-    bpe: str | None = None
-    bpe_codes: str | None = None
-    sentencepiece_model: str | None = None
-    tokenized: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,8 +117,6 @@ def _subwords(
 ) -> dict[str, Any]:
     """Return the subwords' part of the settings."""
     given = {file: value for file in dict.fromkeys(_FILES.values()) if (value := getattr(options, file))}
-    if len(given) > 1:
-        raise UserError("--bpe-codes and --sentencepiece-model are both given; a model has subwords of one kind")
     for file, value in given.items():
         if not os.path.isfile(value):
             raise UserError(f"{_option(file)} {value} is not a file; give what the training's text was split with")
@@ -148,9 +128,7 @@ def _subwords(
     needed = _FILES.get(kind or "")
     for file in given:
         if file != needed:
-            raise UserError(
-                f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one of them out"
-            )
+            raise UserError(f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
     if needed is not None:
         chosen[needed] = given.get(needed) or _recorded_file(chosen, needed, path, data)
     if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
@@ -168,24 +146,12 @@ class TextCodec:
         settings: of the model.
         source_lang: language of the lines, for tokenizers that know languages.
         target_lang: language of the translations.
-
-    Raises:
-        UserError: a program that is needed is not installed, or a file is not of the kind.
     """
 
     def __init__(self, settings: TextSettings, source_lang: str, target_lang: str) -> None:
         languages = {"source_lang": source_lang, "target_lang": target_lang}
-        try:
-            self._tokenizer = encoders.build_tokenizer(Namespace(**{**settings.tokenizer, **languages}))
-            self._bpe = settings.subwords
-        except ImportError as error:
-            raise UserError(str(error)) from error
-        # subword-nmt ends the program at a file that is none of its own, after printing why.
-        except (RuntimeError, TypeError, ValueError, SystemExit) as error:
-            file = _FILES.get(settings.bpe.get("bpe", ""))
-            named = f"{_option(file)} {settings.bpe[file]}" if file else "the tokenizer"
-            reason = "it is no such file" if isinstance(error, SystemExit) else first_line(error)
-            raise UserError(f"{named} cannot be used: {reason}") from error
+        self._tokenizer = encoders.build_tokenizer(Namespace(**{**settings.tokenizer, **languages}))
+        self._bpe = settings.subwords
 
     def encode(self, line: str) -> str:
         """Return the tokens of a line, with spaces between them."""

@@ -26,6 +26,9 @@ from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph,
 #: How far a probability may be from the model's own.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
 
+#: The names of the graphs, in order.
+GRAPHS = ("encoder", "decoder_step")
+
 #: Sentences of a batch, and capacity, at most; torch wants numbers.
 _MOST_SENTENCES, _MOST_CAPACITY = 2**16, 2**16
 
@@ -73,17 +76,13 @@ def refuse_unless_ours(path: str, model: type | object, architecture: str = "") 
 
 
 @torch.no_grad()
-def trace(models: Sequence[StackModel], path: str, *, in_place: bool, typical: tuple[int, int] = FEW) -> TracedGraphs:
+def trace(models: Sequence[StackModel], *, in_place: bool, typical: tuple[int, int] = FEW) -> TracedGraphs:
     """Trace models on the CPU.
 
     Args:
         models: in evaluation mode, after fairseq's ``prepare_for_inference_``, with one source and target dictionary.
-        path: their checkpoints, for messages.
         in_place: let the step write keys and values into the tensors that it is given.
         typical: sentences and beams that a compiler may choose its products for.
-
-    Raises:
-        UserError: torch cannot trace them.
     """
     for model in models:
         longest = model.decoder.max_positions()
@@ -107,8 +106,8 @@ def trace(models: Sequence[StackModel], path: str, *, in_place: bool, typical: t
     encoder = EncoderGraph(models).eval()
     arguments = step_arguments(SearchState.first(encoder(tokens)[0], encoder(tokens)[1:], beams_now), models[0])
     return TracedGraphs(
-        _traced(encoder, (tokens,), ({0: sentences, 1: source},), path, "encoder"),
-        _traced(StepGraph(models, in_place=in_place).eval(), arguments, step_sizes, path, "decoder"),
+        _traced(encoder, (tokens,), ({0: sentences, 1: source},)),
+        _traced(StepGraph(models, in_place=in_place).eval(), arguments, step_sizes),
     )
 
 
@@ -121,15 +120,9 @@ def step_arguments(state: SearchState, model: StackModel) -> tuple[Tensor, ...]:
     return (tokens, origins, totals, state.ancestors, *scalars, state.padding, *state.layers)
 
 
-def _traced(
-    module: nn.Module, arguments: tuple[Tensor, ...], sizes: tuple[Any, ...], path: str, side: str
-) -> ExportedProgram:
-    try:
-        # Not strict: Python runs as it is, and only what torch computes is recorded.
-        program = torch.export.export(module, arguments, dynamic_shapes=sizes, strict=False)
-    except Exception as error:  # of many kinds, for which torch has no common one
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise UserError(f"the {side} of {path} cannot be exported: {type(error).__name__}: {reason}") from error
+def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: tuple[Any, ...]) -> ExportedProgram:
+    # Not strict: Python runs as it is, and only what torch computes is recorded.
+    program = torch.export.export(module, arguments, dynamic_shapes=sizes, strict=False)
     for part in program.graph_module.modules():
         if isinstance(part, GraphModule):
             for node in part.graph.nodes:

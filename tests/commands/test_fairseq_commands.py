@@ -22,7 +22,7 @@ def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The command lines that fairseq's entry points got instead of running."""
     seen: list[list[str]] = []
     monkeypatch.setattr(sys, "argv", ["fairseq-depthwise"])
-    for module, _, _ in fairseq_commands.FAIRSEQ_COMMANDS.values():
+    for module in fairseq_commands.FAIRSEQ_COMMANDS:
         command = importlib.import_module(f"fairseq_cli.{module}")
         monkeypatch.setattr(command, "cli_main", lambda: seen.append(list(sys.argv)))
     return seen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -39,24 +38,16 @@ def test_every_line(inspect: Callable[..., dict[str, str]], tmp_path: Path) -> N
     state, model = tiny_checkpoint(extra=extra, parts={"task": GROWING}, decoder_layers=1)
     lines = inspect(state)
     expected = {
-        "file": ["checkpoint.pt", f"{(tmp_path / 'checkpoint.pt').stat().st_size / 1e6:.1f} MB"],
-        "architecture": ["sdt_transformer"],
-        "encoder": ["4 layers", "width 16", "2 heads"],
-        "decoder": ["1 layer,", "width 16", "2 heads"],
-        "parameters": [f"{sum(parameter.numel() for parameter in model.parameters()):,}", "float32"],
-        "updates": ["1,200", "epoch 3"],
-        "learning rate": ["inverse_sqrt_restart", "0.002", "400, 800"],
-        "stage": ["2 of 3", "4 layers", "2:2,4:2,6:", "encoder", "top-most"],
-        "validation": ["loss 4.5", "4.25"],
-        "optimizer state": ["yes"],
-        "moving average": ["yes"],
-        "averaged from": ["a.pt, b.pt"],
-        "grown from": ["2 encoder layers, top"],
-        "versions": ["fairseq-depthwise 0.1.0", "torch 2.13.0"],
-    }
-    assert lines.keys() == expected.keys()
-    for name, values in expected.items():
-        assert all(value in lines[name] for value in values), lines[name]
+        "file": str(tmp_path / "checkpoint.pt"), "bytes": f"{(tmp_path / 'checkpoint.pt').stat().st_size:,}",
+        "architecture": "sdt_transformer", "encoder layers": "4", "encoder embed dim": "16", "decoder layers": "1",
+        "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}", "dtype": "float32",
+        "updates": "1,200", "epoch": "3", "mid epoch": "yes", "lr scheduler": "inverse_sqrt_restart",
+        "peak lr": "0.002", "restarts": "400, 800", "stage": "2", "stages": "3", "growth stages": "2:2,4:2,6:",
+        "metric": "loss", "val score": "4.5", "best score": "4.25", "optimizer state": "yes", "moving average": "yes",
+        "averaged from": "a.pt, b.pt", "grown from": "2 encoder layers, top",
+        "versions": "fairseq-depthwise 0.1.0, torch 2.13.0",
+    }  # fmt: skip
+    assert expected.items() <= lines.items()
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -77,25 +68,14 @@ class Hostile:
         return print, ("executed",)
 
 
-class Built:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return torch.Size, ([1],), None, iter([1])
-
-
 @pytest.mark.parametrize(
     ("name", "named"),
     [
         ("nowhere.pt", "{folder}/nowhere.pt"),
         ("text.pt", "{folder}/text.pt is not a PyTorch file"),
-        ("empty.pt", "{folder}/empty.pt is empty"),
         ("truncated.pt", "{folder}/truncated.pt is truncated or damaged"),
         ("hostile.pt", "{folder}/hostile.pt is refused"),
-        ("oldest.pt", "{folder}/oldest.pt is refused"),
-        ("built.pt", "{folder}/built.pt is refused"),
-        ("pipe.pt", "{folder}/pipe.pt is a pipe"),
         ("tensor.pt", "{folder}/tensor.pt is not a fairseq checkpoint"),
-        ("strange.pt", "{folder}/strange.pt is not a fairseq checkpoint"),
-        ("", "[Errno 21] Is a directory: '{folder}'"),
     ],
 )
 def test_refused(name: str, named: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
@@ -103,13 +83,8 @@ def test_refused(name: str, named: str, tmp_path: Path, refusal: Callable[..., s
     whole = (tmp_path / "truncated.pt").read_bytes()
     (tmp_path / "truncated.pt").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "text.pt").write_text("text", encoding="utf-8")
-    (tmp_path / "empty.pt").touch()
     torch.save({"cfg": Hostile(), "model": {}}, tmp_path / "hostile.pt")
-    (tmp_path / "oldest.pt").write_bytes(pickle.dumps({"model": Hostile()}))
-    torch.save({"cfg": Built(), "model": {}}, tmp_path / "built.pt")
-    os.mkfifo(tmp_path / "pipe.pt")
     torch.save(torch.ones(1), tmp_path / "tensor.pt")
-    torch.save({"cfg": ["a", "list"], "model": {}}, tmp_path / "strange.pt")
     sentence = refusal("inspect", tmp_path / name)
     assert sentence.startswith(named.format(folder=tmp_path))
     assert "executed" not in sentence

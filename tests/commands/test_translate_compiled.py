@@ -102,8 +102,3 @@ def test_what_cannot_be_compiled_translates_as_it_is(
     reason = "architecture TransformerModel" if kind == "transformer" else "C++ compiler"
     (sentence,) = [sentence for sentence in said if sentence.startswith("not compiled")]
     assert reason in sentence
-
-
-def test_int8_and_compile_are_refused(data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
-    checkpoint = checkpoint_of(tmp_path, "sdt_transformer")
-    assert "--compile" in refusal("translate", checkpoint, "--data", data, "--cpu", "--int8", "--compile")

@@ -48,10 +48,10 @@ def test_one_model_for_all_directions(tokens: str, data: str, tmp_path: Path) ->
 
 def test_languages_that_are_not_the_models(data: str, tmp_path: Path) -> None:
     path = multilingual_checkpoint(tmp_path, *TOKENS["encoder"])
-    with pytest.raises(UserError, match=r"^target_lang xx .*: en, l0, l1"):
+    with pytest.raises(UserError, match=r"--target-lang xx .*: en, l0, l1"):
         loaded(path, data, source_lang="en", target_lang="xx")
     translator = loaded(path, data, source_lang="en", target_lang="l0")
-    with pytest.raises(UserError, match=r"^source_lang xx .*: en, l0, l1"):
+    with pytest.raises(UserError, match=r"--source-lang xx .*: en, l0, l1"):
         translator.translate(LINES, source_lang="xx")
 
 
@@ -83,21 +83,17 @@ def test_a_model_of_one_direction(recorded: bool, tmp_path: Path) -> None:
         state["cfg"]["task"]["source_lang"] = state["cfg"]["task"]["target_lang"] = None
         checkpoints.save(state, path)
     assert loaded(path, data, source_lang="src", target_lang="tgt").languages == ("src", "tgt")
-    with pytest.raises(UserError, match=r"^source_lang tgt: .* from src to tgt"):
+    with pytest.raises(UserError, match="src to tgt, not from tgt to src"):
         loaded(path, data, source_lang="tgt", target_lang="src")
-    with pytest.raises(UserError, match=r"target_lang xx: .* from src to tgt"):
-        loaded(path, data, target_lang="xx")
     with pytest.raises(UserError, match="src to tgt, not from src to en"):
         loaded(path, data).translate(LINES, target_lang="en")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("language_modeling", "models of --task translation"), ("theirs", "not known")]
-)
-def test_other_tasks(name: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["language_modeling", "theirs"])
+def test_other_tasks(name: str, tmp_path: Path) -> None:
     path, data = checkpoint_of(tmp_path, "sdt_transformer"), data_in(tmp_path / "data-bin")
     state = checkpoints.load_checkpoint(path)
     state["cfg"]["task"]["_name"] = name
     checkpoints.save(state, path)
-    with pytest.raises(UserError, match=f"was trained with --task {name}.*{said}"):
+    with pytest.raises(UserError, match=f"was trained with --task {name}; models of"):
         loaded(path, data)

@@ -81,16 +81,14 @@ def test_batches_are_of_the_size_that_is_given(data: str, tmp_path: Path, monkey
         return generate(self, models, sample, **others)
 
     monkeypatch.setattr(SequenceGenerator, "generate", counted)
-    seen: list[tuple[int, int]] = []
     translator = LoadedTranslator(
         checkpoint_of(tmp_path, KIND), data=data, options=options(max_tokens=30, batch_size=5)
     )
-    translator.translations(LINES, progress=lambda done, total: seen.append((done, total)))
+    translator.translate(LINES)
     lines = sum(map(bool, LINES))
     assert all(count <= 5 and count * length <= 30 for count, length in sizes)
     assert sum(count for count, _ in sizes) == lines
     assert [length for _, length in sizes] == sorted(length for _, length in sizes)
-    assert seen[-1] == (lines, lines)
 
 
 def test_empty_lines(data: str, tmp_path: Path) -> None:
@@ -107,7 +105,7 @@ def test_nbest_is_in_order(data: str, tmp_path: Path) -> None:
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
     assert len({hypothesis.text for hypothesis in one.hypotheses}) == 3
-    with pytest.raises(UserError, match=r"^nbest 5 .* beam 4"):
+    with pytest.raises(UserError, match=r"--nbest 5 .* --beam 4"):
         options(4, nbest=5)
 
 
@@ -153,7 +151,7 @@ def test_what_may_be_cut_off_is_known(limit: str, data: str, tmp_path: Path) -> 
 
 def test_bf16(data: str, tmp_path: Path) -> None:
     path = checkpoint_of(tmp_path, KIND)
-    translator = LoadedTranslator(path, data=data, options=options(dtype=torch.bfloat16))
+    translator = LoadedTranslator(path, data=data, options=options(precision="bf16"))
     assert {parameter.dtype for model in translator.models for parameter in model.parameters()} == {torch.bfloat16}
     assert all(translator.translate(["w1 w2", "w3"]))
 
@@ -162,11 +160,11 @@ def test_data_of_another_training(data: str, tmp_path: Path) -> None:
     path = checkpoint_of(tmp_path, KIND)
     with pytest.raises(UserError, match="data in gone"):
         LoadedTranslator(path)
-    with pytest.raises(UserError, match=r"^data nowhere"):
+    with pytest.raises(UserError, match="--data nowhere"):
         LoadedTranslator(path, data="nowhere")
     other = data_in(tmp_path / "other")
     (Path(other) / "dict.src.txt").write_text("w0 1\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"model.pt does not fit its own options or data .*other; size mismatch"):
+    with pytest.raises(UserError, match=r"model.pt does not fit its own options or --data .*other"):
         LoadedTranslator(path, data=other)
 
 

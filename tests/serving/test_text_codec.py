@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fairseq_compat import UserError
 from fairseq_depthwise.serving import text_codec
-from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, TextSettings, settings_for
+from fairseq_depthwise.serving.text_codec import TextCodec, TextOptions, settings_for
 
 SENTENCES = ["The cat isn't here.", "the dog sleeps", "the cat sleeps on the mat"]
 
@@ -137,24 +137,11 @@ def test_subwords_that_nothing_is_known_of(dictionary: Dictionary, said: str) ->
         ({"bpe": "wordpiece"}, "--bpe wordpiece .*sentencepiece"),
         ({"bpe": "subword_nmt"}, "--bpe subword_nmt .*--bpe-codes"),
         ({"bpe_codes": "nowhere"}, "--bpe-codes nowhere"),
-        ({"bpe_codes": "{codes}", "sentencepiece_model": "{codes}"}, "both"),
+        ({"bpe_codes": "{codes}", "sentencepiece_model": "{codes}"}, "--sentencepiece-model .*--bpe subword_nmt"),
         ({"bpe": "sentencepiece", "bpe_codes": "{codes}"}, "--bpe-codes .*--bpe sentencepiece"),
-        ({"bpe": "none", "bpe_codes": "{codes}"}, "--bpe-codes .*--bpe none"),
-        ({"sentencepiece_model": "{codes}"}, "--sentencepiece-model .*codes"),
     ],
 )
 def test_refused(options: dict[str, str], said: str, codes: str) -> None:
     given = {name: value.format(codes=codes) for name, value in options.items()}
     with pytest.raises(UserError, match=said):
         codec(TextOptions(**given))
-
-
-def test_codes_of_another_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "text").write_text("This is no merge.\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"--bpe-codes .*text"):
-        codec(TextOptions(bpe_codes=str(tmp_path / "text")))
-
-
-def test_a_program_that_is_not_installed(codes: str) -> None:
-    with pytest.raises(UserError, match="pip install fastBPE"):
-        TextCodec(TextSettings({}, {"bpe": "fastbpe", "bpe_codes": codes}), "en", "de")

@@ -258,8 +258,6 @@ def test_no_file_is_fetched_that_a_checkpoint_names(
     ("words", "option"),
     [
         ("fairseq-generate DATA --path CHECKPOINT", "--model-overrides"),
-        ("fairseq-interactive DATA --path CHECKPOINT", "--model-overrides"),
-        ("fairseq-validate DATA --path CHECKPOINT --max-tokens 500 TASK", "--model-overrides"),
         ("fairseq-eval-lm DATA --path CHECKPOINT TASK", "--model-overrides"),
         ("fairseq-train DATA TRAINING", "--adam-betas"),
         ("fairseq-train DATA TRAINING", "--optimizer-overrides"),

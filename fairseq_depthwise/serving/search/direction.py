@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +16,10 @@ from torch import Tensor
 from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.beam_search import BeamSearch, GraphBeamSearch
 from fairseq_depthwise.serving.directions import languages_of, target_start
+from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
 from fairseq_depthwise.serving.search.constraints import contains
 from fairseq_depthwise.serving.text_codec import TextCodec, TextSettings
-
-if TYPE_CHECKING:
-    from fairseq_depthwise.serving.loaded_translator import TranslatorOptions
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,6 @@ class Direction:
     """One direction of a loaded model.
 
     Attributes:
-        models: searches with the models themselves, for what ``search`` with graphs cannot do; None without models.
         settings: of the codec.
         longest: source tokens of a piece at most that the models take, with the end of the sentence.
         prefix: tokens before those of a piece.
@@ -122,7 +119,6 @@ class Direction:
 
     task: FairseqTask
     search: BeamSearch | GraphBeamSearch
-    models: BeamSearch | None
     codec: TextCodec
     settings: TextSettings
     options: TranslatorOptions
@@ -149,12 +145,11 @@ class Direction:
         if not symbols:
             return []
         given = self.options.max_line_tokens
-        limit = self.longest - 1 if given is None else min(given, self.longest - 1)
+        limit = min(given or self.longest, self.longest - 1)
         if len(symbols) <= limit:
             return [range(len(symbols))]
-        if given is None:
-            limit = max(1, min(limit, self.search.longest // 2))
-        return long_lines.cut(symbols, limit)
+        # Half as many as a hypothesis may have, so that its translation is not cut off.
+        return long_lines.cut(symbols, max(1, limit if given else min(limit, self.search.longest // 2)))
 
     @cached_property
     def _target_codec(self) -> TextCodec:
@@ -194,25 +189,19 @@ class Direction:
             if wanted is not None:
                 line.constraints[constraint] = (wanted, reason)
 
-    def search_all(self, pieces: Sequence[Piece], progress: Callable[[int, int], None]) -> None:
+    def search_all(self, pieces: Sequence[Piece]) -> None:
         """Find every piece's hypotheses; pieces of like length are in one batch."""
-        done = 0
-
-        def take(batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]]) -> None:
-            nonlocal done
-            for piece, hypotheses in zip(members, found, strict=True):
-                piece.hypotheses = hypotheses[: self.options.nbest]
-                done += bool(hypotheses)
-            if self.options.alignment:
-                self._add_attention(batch, members)
-            progress(done, len(pieces))
-
         for batch, members in self._batches([piece for piece in pieces if piece.constraints]):
-            assert self.models is not None  # constraints have been refused
-            found = self.models.constrained_hypotheses(batch, [piece.constraints for piece in members])
-            take(batch, members, found)
+            constraints = [piece.constraints for piece in members]
+            self._take(batch, members, self.search.constrained_hypotheses(batch, constraints))
         for batch, members in self._batches([piece for piece in pieces if not piece.hypotheses]):
-            take(batch, members, self.search.hypotheses(batch))
+            self._take(batch, members, self.search.hypotheses(batch))
+
+    def _take(self, batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]]) -> None:
+        for piece, hypotheses in zip(members, found, strict=True):
+            piece.hypotheses = hypotheses[: self.options.nbest]
+        if self.options.alignment:
+            self._add_attention(batch, members)
 
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[tuple[dict[str, Any], list[Piece]]]:
         """Yield batches, as a data set makes them, and the pieces in them in order."""
@@ -224,7 +213,7 @@ class Direction:
             tokens = [torch.cat([before, of_piece[:-1], after]) for of_piece in tokens]
         lengths = list(map(len, tokens))
         dataset: Any = self.task.build_dataset_for_inference(tokens, lengths)
-        limit = self.options.max_tokens
+        limit = self.options.max_tokens or (None if self.options.batch_size else 4096)
         batches = dataset.batch_by_size(
             np.argsort(np.array(lengths), kind="stable"),
             # A longer piece makes a larger batch, rather than an error. 1 is for the token that names a language.
@@ -237,10 +226,9 @@ class Direction:
 
     def _add_attention(self, batch: dict[str, Any], members: Sequence[Piece]) -> None:
         """Add to each hypothesis how much its tokens attend to each token of the piece."""
-        assert self.models is not None  # alignments have been refused
         hypotheses = [[hypothesis["tokens"] for hypothesis in piece.hypotheses] for piece in members]
         width = batch["net_input"]["src_tokens"].size(1)
-        for piece, attention in zip(members, self.models.attention(batch, hypotheses), strict=True):
+        for piece, attention in zip(members, self.search.attention(batch, hypotheses), strict=True):
             # Padding and the token of a language come before a piece, and its end is last.
             columns = slice(width - len(piece.tokens), width - 1)
             for hypothesis, weights in zip(piece.hypotheses, attention, strict=True):

@@ -13,8 +13,8 @@ from graph_checks import EagerGraphs
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import KINDS, checkpoint_of
 
-from fairseq_compat import UserError, checkpoints
-from fairseq_depthwise.serving import loaded_translator
+from fairseq_compat import checkpoints
+from fairseq_depthwise.serving import trained_models
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
@@ -161,9 +161,7 @@ def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = checkpoint_of(tmp_path, KIND)
     expected = LoadedTranslator(path, data=data, options=options()).translations(LINES)
 
-    monkeypatch.setattr(
-        loaded_translator, "compiled_graphs", lambda models, path, say: EagerGraphs(models, in_place=True)
-    )
+    monkeypatch.setattr(trained_models, "compiled_graphs", lambda models, path, say: EagerGraphs(models, in_place=True))
     found = LoadedTranslator(path, data=data, options=options(compile=True)).translations(LINES)
     for one, other in zip(found, expected, strict=True):
         assert one.text == other.text
@@ -181,8 +179,3 @@ def test_subwords_of_a_text(data: str, tmp_path: Path) -> None:
     (one,) = LoadedTranslator(path, data=data, options=options()).translations(["w0 w12 w0"])
     assert one.source_words == ("w0", "w12", "w0")
     assert {source for source, _ in one.hypotheses[0].alignment or ()} <= {0, 1, 2}
-
-
-def test_unknown_kind() -> None:
-    with pytest.raises(UserError, match=r"^alignment firm"):
-        options("firm")

@@ -1,0 +1,99 @@
+"""Options of commands as fields of dataclasses: each is declared once, with its help, and read into an object.
+
+Nothing here imports torch, so that ``--help`` is there at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, fields
+from typing import Any, TypeVar
+
+Options = TypeVar("Options")
+
+
+def between(least: float, most: float, kind: type = float) -> Callable[[str], Any]:
+    """Return what converts an option's value to a number of a range."""
+
+    def convert(text: str) -> Any:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:
+            whole = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {whole} from {least} to {most}")
+        return number
+
+    return convert
+
+
+positive_int = between(1, 2**31 - 1, int)
+
+
+def option(default: Any, help: Any, *, flag: str = "", changes_result: bool = True, **of_argparse: Any) -> Any:
+    """Return a field of a dataclass that is an option.
+
+    Args:
+        default: of the field; with False the option takes no value.
+        help: of the option; or, for one option for each value, the help of each.
+        flag: what the option is called, if not as the field.
+        changes_result: whether what a command writes depends on it.
+        of_argparse: more for argparse, such as ``choices``; a number's ``type`` is :data:`positive_int` if not given.
+    """
+    about = {"help": help, "flag": flag, "changes_result": changes_result, "of_argparse": of_argparse}
+    return field(default=default, metadata=about)
+
+
+def add_options(parser: argparse.ArgumentParser, declared: Any, *, without: Sequence[str] = ()) -> None:
+    """Add the options of a dataclass, and of those within it, each in a group that its ``TITLE`` names."""
+    group: Any = parser.add_argument_group(declared.TITLE) if hasattr(declared, "TITLE") else parser
+    for one in fields(declared):
+        if (inner := _within(one)) is not None:
+            add_options(parser, inner, without=without)
+        elif one.metadata and one.name not in without:
+            about, default = one.metadata, one.default
+            given: dict[str, Any] = {"dest": one.name, "default": default, **about["of_argparse"]}
+            if isinstance(about["help"], dict):
+                exclusive = group.add_mutually_exclusive_group()
+                for value, help in about["help"].items():
+                    exclusive.add_argument(f"--{value}", action="store_const", const=value, help=help, **given)
+                continue
+            if default is False and "nargs" not in given:
+                given["action"] = "store_true"
+            elif isinstance(default, int | float) and default is not False:
+                given = {"type": positive_int, "metavar": "N", **given}
+            shown = "" if default in (None, False) else " (default: %(default)s)"
+            group.add_argument(_flag(one), help=about["help"] + shown, **given)
+
+
+def options_of(declared: type[Options], given: argparse.Namespace) -> Options:
+    """Return a dataclass with the values of a command line; what is no option of the command has its default."""
+    values = {}
+    for one in fields(declared):  # type: ignore[arg-type]  # a dataclass
+        if (inner := _within(one)) is not None:
+            values[one.name] = options_of(inner, given)
+        elif hasattr(given, one.name):
+            values[one.name] = getattr(given, one.name)
+    return declared(**values)
+
+
+def that_change_results(options: Any) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of those options in a dataclass that what is written depends on."""
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if _within(one) is not None:
+            yield from that_change_results(value)
+        elif one.metadata.get("changes_result"):
+            yield _flag(one), value
+
+
+def _within(one: Any) -> Any:
+    """Return the dataclass that a field holds, or None."""
+    return one.default_factory if hasattr(one.default_factory, "__dataclass_fields__") else None
+
+
+def _flag(one: Any) -> str:
+    return str(one.metadata["flag"] or f"--{one.name.replace('_', '-')}")
