@@ -195,7 +195,7 @@ def nothing_fetched(module: Any) -> None:
         name = belonging.settings_in("bpe", loaded["args"]).get("bpe")
         if "bpe" not in asked and name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
             raise UserError(
-                f"{model_name_or_path} was trained with --bpe {name}, whose files would be fetched; bpe={name!r} allows it"
+                f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; bpe={name!r} allows it"
             )
         return loaded
 
