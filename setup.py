@@ -33,7 +33,13 @@ TENSORBOARD = ["tensorboard>=2.20,<3"]
 RAY = ["ray>=2.55,<3"]
 
 #: The server of fairseq-depthwise serve.
-SERVE = ["fastapi>=0.165,<1", "pydantic>=2.9,<3", "prometheus-client>=0.20,<1", "uvicorn>=0.30,<1"]
+SERVE = [
+    "fastapi>=0.162,<1",
+    "pydantic>=2.9,<3",
+    "prometheus-client>=0.20,<1",
+    "starlette>=1.7,<2",
+    "uvicorn>=0.30,<1",
+]
 
 
 class BuildWithHook(build_py):

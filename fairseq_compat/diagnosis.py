@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,9 +11,6 @@ from fairseq_compat import versions
 from fairseq_compat.import_hook import FAIRSEQ_VERSION, applied
 from fairseq_compat.patches import PATCHES
 from fairseq_compat.process import processor_facts
-
-#: fairseq's commands that this package makes run.
-FAIRSEQ_COMMANDS = ("preprocess", "train", "generate", "interactive", "validate", "score", "eval-lm", "hydra-train")
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ def diagnose() -> list[Check]:
     """Run all checks of the installation, in the order in which they should be fixed."""
     checks = [_python(), *(_distribution(supported) for supported in versions.SUPPORTED), _fairseq(), _hook()]
     # These import fairseq, which fails in a way of its own while something above is wrong.
-    for check in (_fairseq_import, _patches_applied, _compiled_parts, _commands):
+    for check in (_fairseq_import, _patches_applied, _compiled_parts):
         if all(done.ok for done in checks):
             checks.append(check())
     return checks
@@ -159,15 +154,3 @@ def _compiled_parts() -> Check:
             fix = f"pip install --no-deps --force-reinstall --no-binary fairseq fairseq=={versions.FAIRSEQ_VERSION}"
             return Check("compiled parts of fairseq", str(error), f"with a C++ compiler installed: {fix}")
     return Check("compiled parts of fairseq", "present")
-
-
-def _commands() -> Check:
-    beside = os.path.dirname(sys.executable)
-    missing = [
-        name
-        for name in FAIRSEQ_COMMANDS
-        if not shutil.which(f"fairseq-{name}", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
-    ]
-    if missing:
-        return Check("fairseq's commands", "missing: " + ", ".join(missing), versions.INSTALL_FAIRSEQ)
-    return Check("fairseq's commands", "present")

@@ -22,7 +22,7 @@ from fairseq_compat.errors import UserError
 UNFINISHED = ".fairseq-unfinished"
 
 #: What the system says of writing itself, without the name of a file.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NewFile(str):

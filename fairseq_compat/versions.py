@@ -60,6 +60,7 @@ SUPPORTED: tuple[Supported, ...] = (
     Supported("sentencepiece", "0.1.99", "0.3"),
     Supported("subword-nmt", "0.3.8", "0.4"),
     Supported("sacremoses", "0.1", "0.3"),
+    Supported("filelock", "3.12", "5"),
 )
 
 

@@ -155,6 +155,56 @@ def finite_parameters(module: Any) -> None:
         return loaded
 
 
+@patch("fairseq.checkpoint_utils")
+def models_within(module: Any) -> None:
+    """A checkpoint's options can name a model that no memory holds.
+
+    Models are built under :func:`fairseq_compat.checkpoints.built_within`.
+    """
+    from fairseq_compat import checkpoints
+
+    @replaces(module, "load_model_ensemble_and_task")
+    def load_model_ensemble_and_task(
+        original: Any, filenames: Sequence[str], arg_overrides: Any = None, task: Any = None, strict: bool = True,
+        suffix: str = "", num_shards: int = 1, state: Any = None,
+    ) -> Any:  # fmt: skip
+        if num_shards > 1:  # whose parts are no model; only the command line can ask for that
+            return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+        models, cfg = [], None
+        for filename in filenames:
+            path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
+            held = state or module.load_checkpoint_to_cpu(path, arg_overrides)
+            with checkpoints.built_within(held["model"], path):
+                built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, held)
+            models += built
+        return models, cfg, task
+
+
+@patch("fairseq.hub_utils")
+def nothing_fetched(module: Any) -> None:
+    """``from_pretrained`` sets up the subwords that a checkpoint names, whose files fairseq may fetch from a network.
+
+    Those are refused unless the caller asked for them.
+    """
+
+    @replaces(module, "from_pretrained")
+    def from_pretrained(
+        original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", data_name_or_path: str = ".",
+        archive_map: Any = None, **given: Any,
+    ) -> Any:  # fmt: skip
+        named = (archive_map or {}).get(model_name_or_path)
+        asked = {**(named if isinstance(named, dict) else {}), **given}
+        loaded = original(model_name_or_path, checkpoint_file, data_name_or_path, archive_map, **given)
+        bpe = belonging.settings_in("bpe", loaded["args"])
+        fetched = bpe.get("bpe") == "bert" and not bpe.get("bert_vocab_file")
+        if "bpe" not in asked and (fetched or any("://" in str(value) for value in bpe.values())):
+            raise UserError(
+                f"{model_name_or_path} was trained with --bpe {bpe['bpe']}, whose files would be fetched; give "
+                f"from_pretrained bpe={bpe['bpe']!r} to allow it"
+            )
+        return loaded
+
+
 @patch("fairseq.optim.fp16_optimizer")
 def master_weights(module: Any) -> None:
     """A training in bf16 or fp16 that is resumed goes on from rounded weights, not from the float32 ones it updates.

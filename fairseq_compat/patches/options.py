@@ -158,6 +158,15 @@ def option_ranges(module: Any) -> None:
         return result
 
 
+@patch("fairseq.options")
+def task_of_validation(module: Any) -> None:
+    """``fairseq-validate`` without ``--task`` stops with ``KeyError: None``; other commands take ``translation``."""
+
+    @replaces(module, "get_validation_parser")
+    def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
+        return original(default_task or "translation")
+
+
 @patch("fairseq_cli.train")
 def ranges_in_files(module: Any) -> None:
     """The same numbers in a file of ``fairseq-hydra-train``, which reads no options of a command line."""

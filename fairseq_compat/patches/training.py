@@ -6,8 +6,8 @@ import errno
 import importlib.util
 import logging
 import os
+import socket
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import IO, Any
 
@@ -57,13 +57,21 @@ def _lock(folder: str, stack: ExitStack) -> None:
         stack.enter_context(FileLock(path, timeout=PATIENCE))
     except Timeout:
         raise UserError(
-            f"--save-dir {folder} is in use by another training; end that one, or give another folder"
+            f"--save-dir {folder} is in use by {_text_in(path)}; end that one, or give another folder"
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
         logger.warning("--save-dir %s has no locks (%s); see that no other training writes there", folder, error)
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
     stack.callback(_remove, path)  # before the lock is released
+
+
+def _text_in(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(200)
 
 
 def _remove(path: str) -> None:
@@ -72,9 +80,10 @@ def _remove(path: str) -> None:
 
 
 @patch("fairseq_cli.train")
-def fp16_without_gpu(module: Any) -> None:
-    """``--fp16`` without a GPU stops after the data has been read, with an exception of ``torch.cuda``.
+def lost_trainings(module: Any) -> None:
+    """``--fp16`` without a GPU stops after the data has been read, and ``python -O`` leaves no ``checkpoint_last.pt``.
 
+    fairseq copies the first file of a save to the others within an assertion, so that a killed run starts from nothing.
     ``--memory-efficient-fp16`` and ``--fp16-no-flatten-grads`` train on a CPU.
     """
 
@@ -83,22 +92,8 @@ def fp16_without_gpu(module: Any) -> None:
         needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
         if needs_gpu and (common.cpu or not module.torch.cuda.is_available()):
             raise UserError("--fp16 needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
-
-    check_before_training(module, check)
-
-
-@patch("fairseq_cli.train")
-def assertions_left_out(module: Any) -> None:
-    """Under ``python -O`` a training writes no ``checkpoint_last.pt``, so that a killed run starts from nothing.
-
-    fairseq copies the first file of a save to the others within an assertion. A training that saves is refused here.
-    """
-
-    def check(cfg: Any) -> None:
         if not __debug__ and not cfg.checkpoint.no_save:
-            raise UserError(
-                "fairseq saves within assertions, which -O and PYTHONOPTIMIZE leave out; train without them"
-            )
+            raise UserError("fairseq saves within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
 
     check_before_training(module, check)
 
@@ -217,24 +212,18 @@ def reported_nan(module: Any) -> None:
     gradients are looked at where they arrive, at the tensors of an output.
     """
     import torch
+    from torch.utils._pytree import tree_leaves
 
-    def add_hooks(self: Any, watched: Any) -> None:
-        if self.forward:
-            self.fhooks.append(watched.register_forward_hook(self.fhook_fn))
-        if self.backward:
-            self.bhooks.append(watched.register_forward_hook(watch_gradients(self)))
-
-    def watch_gradients(detector: Any) -> Callable[[Any, Any, Any], None]:
+    def add_hooks(detector: Any, watched: Any) -> None:
         def watch(watched: Any, given: Any, output: Any) -> None:
-            if isinstance(output, dict):
-                output = list(output.values())
-            if isinstance(output, (list, tuple)):
-                for part in output:
-                    watch(watched, given, part)
-            elif torch.is_tensor(output) and output.requires_grad:
-                output.register_hook(lambda gradient: detector.bhook_fn(watched, None, gradient))
+            for part in tree_leaves(output):
+                if torch.is_tensor(part) and part.requires_grad:
+                    part.register_hook(lambda gradient: detector.bhook_fn(watched, None, gradient))
 
-        return watch
+        if detector.forward:
+            detector.fhooks.append(watched.register_forward_hook(detector.fhook_fn))
+        if detector.backward:
+            detector.bhooks.append(watched.register_forward_hook(watch))
 
     module.NanDetector.add_hooks = add_hooks
 

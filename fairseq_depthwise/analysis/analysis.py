@@ -15,13 +15,7 @@ from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 
 @dataclass(frozen=True)
 class Analysis:
-    """A subcommand of the name of its module, in which it is called ``ANALYSIS``.
-
-    Attributes:
-        help: of the subcommand; ``example`` likewise.
-        add_options: adds its options to a parser.
-        run: does the work, with these options.
-    """
+    """A subcommand of the name of its module, in which it is called ``ANALYSIS``."""
 
     help: str
     example: str
@@ -52,16 +46,10 @@ def report_checkpoints(
     as_text: Callable[[Any], str],
     drawings: Mapping[str, Callable[[str, Sequence[str], Sequence[Any]], None]],
 ) -> None:
-    """Measure one checkpoint after the other, so that one model is in memory; print and draw what comes out.
+    """Measure one checkpoint after the other, so that one model is in memory; print and draw the reports.
 
-    Args:
-        options: of :func:`add_checkpoint_options`.
-        measure: returns the report on a checkpoint, whose ``document`` returns an object of JSON.
-        as_text: returns a report as a table.
-        drawings: name of an option with a path -> draws reports, with a title each, into a figure.
-
-    Raises:
-        UserError: a figure cannot be written there, or a checkpoint cannot be loaded or measured.
+    ``measure`` returns the report on a path, whose ``document`` is an object of JSON. ``drawings``: option that names a
+    figure -> what draws the reports, with a title each, into it.
     """
     paths = {}
     for name in drawings:

@@ -23,12 +23,9 @@ from fairseq_depthwise.modules.connections.shape import ShapedConnection
 
 @dataclass(frozen=True)
 class SourceWeight:
-    """The weight of one source in what one layer reads.
+    """The weight of one source ("embedding", "layer 1") in what one layer reads, over positions.
 
-    Attributes:
-        layer: number of the layer that reads, from 1; with L layers L + 1 is what the stack's output is made of.
-        source: what is read, as "embedding" or "layer 1".
-        weight: over positions.
+    With L layers, layer L + 1 is what the stack's output is made of.
     """
 
     layer: int
@@ -46,10 +43,7 @@ def has_weights(stack: Any) -> bool:
 def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBatch]) -> dict[str, list[SourceWeight]]:
     """Run batches and return the weights of each side, by layer and source, whatever the size of the batches.
 
-    Args:
-        model: the ``sdt_transformer`` that the batches are for, in evaluation mode.
-        sides: of the batches; nothing is returned for one whose connection has no weights.
-        batches: to run.
+    Nothing is returned for a side whose connection has no weights.
     """
     moments: dict[str, dict[tuple[int, str], RunningMoments]] = {side: {} for side in sides}
     padding: dict[str, Tensor] = {}
@@ -61,7 +55,8 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
 
     with ExitStack() as watching:
         for side in moments:
-            if has_weights(stack := getattr(model, side, None)):
+            stack = getattr(model, side)
+            if has_weights(stack):
                 watching.enter_context(_watched(stack.connection, partial(add, side)))
         for batch in batches:
             padding = batch.padding

@@ -55,15 +55,10 @@ class GateDistribution(MeanDeviation):
 
 @dataclass(frozen=True)
 class CellStatistics:
-    """The statistics of one cell.
+    """The statistics of one cell: gates over positions and features, and L2 norms of its states over positions.
 
-    Attributes:
-        layer: number of its layer, from 1.
-        cell: None where the layer has one; "a" and "b" where it has two (``--decoder-merge two-cells``): the cell
-            between self- and cross-attention, and the one above both.
-        input_gate, forget_gate, output_gate: over positions and features.
-        cell_norm: L2 norm of the cell state, over positions.
-        output_norm: the same of the output.
+    Where a layer has two cells (``--decoder-merge two-cells``) ``cell`` is "a" for the one between self- and
+    cross-attention and "b" for the one above both; else None.
     """
 
     layer: int
@@ -117,13 +112,7 @@ def cells_of(layers: Iterable[Any]) -> Iterator[tuple[int, str | None, Any]]:
 def measure_gates(
     model: Any, sides: Iterable[str], batches: Iterable[StackBatch]
 ) -> dict[str, tuple[CellStatistics, ...]]:
-    """Run batches and return the statistics of each side's cells, whatever the size of the batches.
-
-    Args:
-        model: the ``depthwise_lstm_transformer`` that the batches are for, with gates, in evaluation mode.
-        sides: of the batches.
-        batches: to run.
-    """
+    """Run batches and return the statistics of each side's cells, whatever the size of the batches."""
     sums: dict[str, list[CellSums]] = {side: [] for side in sides}
     padding: dict[str, Tensor] = {}
     hooks: list[Any] = []

@@ -6,25 +6,27 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from fairseq import utils
-from fairseq.data import BaseWrapperDataset, FairseqDataset
+from fairseq.data import FairseqDataset
+from fairseq.data.data_utils import numpy_seed
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
+from torch.utils.data import DataLoader
 
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 
+#: Seed of the choice of sentences.
+_SEED = 1
+
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model on the CPU in evaluation mode, and the task that reads its data.
+    """A model on the CPU in evaluation mode, in float32, and the task that reads its data.
 
-    Attributes:
-        path: the checkpoint.
-        architecture: as given in training, with ``--arch``.
-        model: with the checkpoint's parameters, in float32.
-        task: with the data folder's dictionaries and the checkpoint's languages.
-        data: the data folder.
+    ``architecture`` is as given in training; the task has the dictionaries of the folder ``data`` and the checkpoint's
+    languages.
     """
 
     path: str
@@ -34,11 +36,7 @@ class LoadedModel:
     data: str
 
     def sentences(self, subset: str) -> FairseqDataset:
-        """Return a part of the data: ``valid``, ``test``, ...
-
-        Raises:
-            UserError: there is no such part.
-        """
+        """Return a part of the data: ``valid``, ``test``, ...; raise UserError if there is none of this name."""
         if subset not in self.task.datasets:
             try:
                 self.task.load_dataset(subset)
@@ -49,38 +47,37 @@ class LoadedModel:
                 ) from error
         return self.task.dataset(subset)
 
-    def batches(self, subset: str, *, max_sentences: int, max_tokens: int) -> Any:
-        """Return an iterator with a length over batches like those of fairseq's validation, sorted by length.
+    def batches(
+        self, subset: str, *, max_tokens: int, max_sentences: int | None = None, max_tokens_used: int = 0
+    ) -> DataLoader[Any]:
+        """Return batches of similar lengths, of ``max_tokens`` with padding unless a sentence is longer.
 
-        Args:
-            subset: part of the data.
-            max_sentences: number of sentences, the first of the part.
-            max_tokens: size of a batch with padding, exceeded only by a longer sentence.
+        They have the first ``max_sentences`` of the part; or sentences chosen at random, always the same ones, with at
+        most ``max_tokens_used`` target tokens, unless the first has more.
         """
-        chosen = _FirstSentences(self.sentences(subset), max_sentences)
-        longest = max(chosen.num_tokens(index) for index in range(min(max_sentences, len(chosen))))
-        return self.task.get_batch_iterator(
-            dataset=chosen,
-            max_tokens=max(max_tokens, longest),
-            max_positions=utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions()),
-            ignore_invalid_inputs=True,
-            disable_iterator_cache=True,
-        ).next_epoch_itr(shuffle=False)
+        dataset: Any = self.sentences(subset)
+        limits = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())
+        with numpy_seed(_SEED):  # sentences of one length come in random order
+            indices = dataset.ordered_indices()
+        if max_sentences is not None:
+            indices = indices[indices < max_sentences]
+        indices = self.task.filter_indices_by_size(indices, dataset, limits, ignore_invalid_inputs=True)
+        if max_tokens_used:
+            shuffled = np.random.default_rng(_SEED).permutation(np.sort(indices))
+            enough = int(np.searchsorted(np.cumsum(dataset.tgt_sizes[shuffled]), max_tokens_used, side="right"))
+            indices = indices[np.isin(indices, shuffled[: max(enough, 1)])]
+        if dataset.supports_prefetch:
+            dataset.prefetch(indices)
+        longest = max(dataset.num_tokens(index) for index in indices)
+        batches = dataset.batch_by_size(indices, max_tokens=max(max_tokens, longest), required_batch_size_multiple=1)
+        return DataLoader(dataset, batch_sampler=batches, collate_fn=dataset.collater)
 
 
 def load_model(path: str, data: str, *, family: str | None = None) -> LoadedModel:
-    """Load a checkpoint for a folder of binarized data.
+    """Load a checkpoint for a folder that ``fairseq-preprocess`` made, of a ``family`` and its presets if given.
 
     Task, languages and options are the checkpoint's; its own data folder, and files that are only used to start
     training, need not exist any more.
-
-    Args:
-        path: a checkpoint of any architecture that is registered.
-        data: a folder that ``fairseq-preprocess`` made.
-        family: the model must be one of this name, or of its presets.
-
-    Raises:
-        UserError: the file is no checkpoint, or of another family; the folder is missing or has other dictionaries.
     """
     if not os.path.isdir(utils.split_paths(data)[0]):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
@@ -88,15 +85,3 @@ def load_model(path: str, data: str, *, family: str | None = None) -> LoadedMode
     checkpoint.require_family(family)
     task = checkpoint.task(data)
     return LoadedModel(path, checkpoint.architecture, checkpoint.model(task, data), task, data)
-
-
-class _FirstSentences(BaseWrapperDataset):
-    """The first sentences of a data set, in any order."""
-
-    def __init__(self, dataset: FairseqDataset, count: int) -> None:
-        super().__init__(dataset)
-        self.count = count
-
-    def ordered_indices(self) -> Any:
-        indices = super().ordered_indices()
-        return indices[indices < self.count]

@@ -48,14 +48,7 @@ _PANELS = {
 
 @dataclass(frozen=True)
 class LayerSimilarity:
-    """Cosine similarities of one layer.
-
-    Attributes:
-        layer: number of the layer; 0 is the embedding.
-        emb_similarity: to the embedding at the same position; 1 for layer 0.
-        adjacent_similarity: to the layer below; None for layer 0.
-        inter_similarity: to the mean of the sentence.
-    """
+    """Cosine similarities of one layer; layer 0 is the embedding, to which it has 1 and below which is nothing."""
 
     layer: int
     emb_similarity: float
@@ -71,12 +64,7 @@ class LayerSimilaritySums:
         self._sums: list[list[float]] = []
 
     def add(self, states: Sequence[Tensor], padding: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            states: embedding and layers' outputs, L + 1 times T x B x C.
-            padding: B x T, True at padding.
-        """
+        """Add a batch: embedding and layers' outputs, L + 1 times T x B x C, and padding, B x T, True at padding."""
         real = padding.logical_not().t()
         self._sums = self._sums or [[0.0, 0.0, 0.0] for _ in states]
         self.positions += int(real.sum())

@@ -32,12 +32,9 @@ _MARKERS_SHOWN = 12
 
 @dataclass(frozen=True)
 class StackBatch:
-    """A batch that is ready to run.
+    """A batch that is ready to run: as fairseq makes it, and where its padding is.
 
-    Attributes:
-        model: in evaluation mode.
-        net_input: as fairseq makes it, with ``src_tokens`` (B x S) and for a decoder ``prev_output_tokens`` (B x T).
-        padding: of each side, B x S or B x T, True at padding.
+    ``padding`` has a mask for each side that runs, B x S or B x T, True at padding.
     """
 
     model: Any
@@ -60,13 +57,7 @@ class StackBatch:
 def stack_batches(
     loaded: LoadedModel, batches: Iterable[dict[str, Any]], sides: Iterable[str] = SIDES
 ) -> Iterator[StackBatch]:
-    """Yield the batches of :meth:`LoadedModel.batches`, ready to run.
-
-    Args:
-        loaded: a model of ours or a ``transformer`` of fairseq.
-        batches: as fairseq makes them.
-        sides: which of :data:`SIDES` to run.
-    """
+    """Yield the batches of :meth:`LoadedModel.batches`, ready to run, of ours or fairseq's ``transformer``."""
     read = {
         "encoder": ("src_tokens", loaded.task.source_dictionary.pad()),
         "decoder": ("prev_output_tokens", loaded.task.target_dictionary.pad()),
@@ -78,15 +69,9 @@ def stack_batches(
 
 @dataclass(frozen=True)
 class StackReport:
-    """What was measured of a checkpoint.
+    """What was measured of a checkpoint: for each side dataclasses with the field ``layer``, lowest first.
 
-    Attributes:
-        checkpoint: the file.
-        architecture: as given in training.
-        subset: part of the data.
-        sentences: number of sentences read.
-        tokens: number of tokens of each side, ends of sentences included.
-        rows: of each side, from the lowest layer to the highest: dataclasses with the field ``layer``.
+    ``tokens`` of each side were read, ends of sentences included.
     """
 
     checkpoint: str

@@ -56,13 +56,10 @@ class UnitRow:
 
 @dataclass(frozen=True)
 class UnitReport:
-    """What was measured of a checkpoint's units.
+    """What was measured of a checkpoint's units: an encoder of rows of :class:`UnitRow`.
 
-    Attributes:
-        measured: of the encoder, in rows of :class:`UnitRow`.
-        include_self: whether diversity is computed as by the authors' program.
-        attention: of a sentence: the number of the layer, the T tokens, and the weights of each unit, U x T x T, from
-            each token (first T) to all; U is 1 where the units share their attention.
+    ``attention`` is of a sentence: the number of the layer, the T tokens, and the weights of each unit, U x T x T, from
+    each token (first T) to all; U is 1 where the units share their attention.
     """
 
     measured: StackReport
@@ -100,13 +97,9 @@ class UnitReport:
 def measure_units(
     encoder: Any, batches: Iterator[StackBatch], *, include_self: bool = False
 ) -> dict[str, list[UnitRow]]:
-    """Run batches and return a row for each layer, in evaluation mode, in which a hard order is used as in inference.
-
-    Raises:
-        UserError: the units have a learned order and scipy is not installed.
-    """
+    """Run batches and return a row for each layer; in evaluation mode a hard order is used as in inference."""
     weights = list(map(_weights_of, encoder.layers))
-    diversities = measure_diversity(encoder.layers, batches, include_self=include_self)
+    diversities: list[Any] = measure_diversity(encoder.layers, batches, include_self=include_self)
     pairs = zip(diversities, weights, strict=True)
     return {"encoder": [UnitRow(number, *found, *values) for number, (found, values) in enumerate(pairs, start=1)]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import glob
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -14,37 +15,23 @@ from fairseq import checkpoint_utils, tasks
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, open_dict
-from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
-from fairseq_compat.errors import first_line
 from fairseq_compat.finite import require_finite
-
-#: What building from damaged options can raise.
-_FAILURES = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 
 
 class Checkpoint:
     """A checkpoint of fairseq: its options, its task and its model.
 
-    Args:
-        path: the file; it is checked at once, and its tensors stay in it until they are used.
-        named: what errors call it; the path by default.
-
-    Raises:
-        UserError: the file is missing, damaged, or no checkpoint of fairseq.
+    The file is checked at once, and its tensors stay in it until they are used. ``named``: what errors call it.
     """
 
     def __init__(self, path: str, named: str = "") -> None:
         self.path = path
         self.named = named or path
-        if not path:
-            raise UserError(f"{self.named or 'the name of a checkpoint'} is empty; give the path of a checkpoint")
         if not os.path.isfile(path):
-            raise UserError(f"{self.named} does not exist; give the path of a checkpoint")
+            raise UserError(f"{self.named or repr(path)} does not exist; give the path of a checkpoint")
         #: What is in the file, as fairseq wrote it.
         self.state = checkpoints.load_checkpoint(path, mapped=True)
 
@@ -86,14 +73,7 @@ class Checkpoint:
         return upgraded
 
     def require_family(self, family: str | None = None) -> None:
-        """Check that the architecture is registered.
-
-        Args:
-            family: the model must be of this name, or one of its presets.
-
-        Raises:
-            UserError: it is not.
-        """
+        """Check that the architecture is registered, and that the model is of a family or one of its presets."""
         architecture = self.architecture
         if family is not None and ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture) != family:
             raise UserError(
@@ -103,15 +83,9 @@ class Checkpoint:
             raise UserError(f"{self.path} holds a model of the architecture {architecture}, which is not known here")
 
     def task(self, data: str, **languages: str | None) -> FairseqTask:
-        """Set up the task of the training for another folder of data.
-
-        Args:
-            data: a folder that ``fairseq-preprocess`` made.
-            languages: ``source_lang`` and ``target_lang`` in place of the training's.
-
-        Raises:
-            UserError: the task is not known, or the folder holds no data.
-        """
+        """Set up the task of the training for another folder of data, and perhaps other languages."""
+        if not glob.glob(os.path.join(glob.escape(data.split(os.pathsep)[0]), "dict*.txt")):
+            raise UserError(f"--data {data} has no dictionaries; give a folder that fairseq-preprocess made")
         # Tasks without a dataclass get their options as a namespace, and change it.
         options = copy.deepcopy(self.cfg.get("task"))
         if (name := getattr(options, "_name", None)) not in tasks.TASK_REGISTRY:
@@ -122,41 +96,10 @@ class Checkpoint:
                 setattr(options, side, language)
             if getattr(options, "eval_bleu", False):
                 options.eval_bleu = False  # would build a beam search, and load a tokenizer
-        try:
-            with self._recorded_options():
-                return tasks.setup_task(options)
-        except Exception as error:
-            if not str(error).startswith("Could not infer language pair"):
-                raise
-            raise UserError(
-                f"--data {data} holds no binarized data; give a folder that fairseq-preprocess made"
-            ) from error
-
-    @contextmanager
-    def _recorded_options(self) -> Iterator[None]:
-        """Turn what goes wrong with recorded options of another name, type or size into an error about the file."""
-        try:
-            yield
-        except UserError:
-            raise
-        except OmegaConfBaseException as error:
-            name, reason = getattr(error, "full_key", None), first_line(error)
-            raise UserError(f"{self.path} records the option {name} wrongly: {reason}") from error
-        except _FAILURES as error:  # fairseq's own tasks and models do not check their options
-            raise UserError(
-                f"{self.path} records options that nothing can be built from: {first_line(error)}"
-            ) from error
+        return tasks.setup_task(options)
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
-        """Build the model on the CPU in evaluation mode, in float32.
-
-        Args:
-            task: from :meth:`task`, of this checkpoint or of another one of the same data.
-            data: the task's folder, for messages.
-
-        Raises:
-            UserError: the parameters do not fit the options or the dictionaries, or some are not numbers.
-        """
+        """Build the model on the CPU in evaluation mode, in float32, for the task of this or of another checkpoint."""
         self.require_family()
         values = self._upgraded["model"]
         belonging.require_same(self.path, self.belongs_to, belonging.of_task(task), f"--data {data}")
@@ -164,7 +107,7 @@ class Checkpoint:
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(options, name, None):
                 setattr(options, name, None)
-        with self._recorded_options(), checkpoints.built_within(values, self.path):
+        with checkpoints.built_within(values, self.path):
             model = task.build_model(options, from_checkpoint=True)
         try:
             model.load_state_dict(values, strict=True, model_cfg=options)

@@ -25,13 +25,10 @@ _TABLES = ("embedding.tokens.weight", "embed_tokens.weight")
 
 
 class ParameterCount(NamedTuple):
-    """Sizes of a model in a checkpoint.
+    """Sizes of a model in a checkpoint: tied parameters count once, what stock fairseq saves and never reads apart.
 
-    Attributes:
-        parameters: tied ones counted once, without ``unused_copies``.
-        unused_copies: the second copies of encoder weights that stock fairseq keeps and never reads.
-        ties_known: False where only the file says what is tied: one written on a GPU, or in half precision, holds tied
-            parameters as separate tensors, which are counted separately then.
+    ``ties_known`` is False where only the file says what is tied: one written on a GPU, or in half precision, holds
+    tied parameters as separate tensors, which are counted separately then.
     """
 
     parameters: int
@@ -62,12 +59,7 @@ def first_of_each_memory(values: StateDict) -> dict[str, str]:
 def count_parameters(values: StateDict, options: Mapping[str, Any]) -> ParameterCount:
     """Count the parameters of a model in a checkpoint; no tensor is read.
 
-    Which of them are one is known from the model that its options build, so that it does not matter how the file holds
-    them.
-
-    Args:
-        values: ``state["model"]``.
-        options: the model's.
+    Which of them are one is known from the model that its options build, however the file holds them.
     """
     same = _first_of_each_parameter(values, options)
     distinct = {first: name for name, first in (same or first_of_each_memory(values)).items()}
@@ -85,14 +77,7 @@ def family_of(arch: str | None) -> type[BaseFairseqModel] | None:
 def build_with_words(
     family: type[BaseFairseqModel], options: Mapping[str, Any], source_words: int, target_words: int
 ) -> Any:
-    """Build a model for dictionaries of which only the sizes matter.
-
-    Args:
-        family: its class.
-        options: its options; those left out have their defaults.
-        source_words: size of the source dictionary.
-        target_words: size of the target dictionary; where it is the same, both are one.
-    """
+    """Build a model for dictionaries of which only the sizes matter; of the same size, both are one."""
     source, target = placeholder_dictionary(source_words), placeholder_dictionary(target_words)
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
     return family.build_model(SimpleNamespace(**options), task)

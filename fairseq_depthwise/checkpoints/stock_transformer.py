@@ -65,12 +65,7 @@ def is_unused_copy(name: str) -> bool:
 def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Return the parameters of a stock model under our names, and remarks on what is left out.
 
-    Args:
-        values: ``state["model"]`` of a stock checkpoint.
-        named: what to call the file in an error.
-
-    Raises:
-        UserError: there is a parameter that ``sdt_transformer`` has no counterpart for.
+    One that ``sdt_transformer`` has no counterpart for is refused; ``named`` is what the error calls the file.
     """
     renamed: dict[str, Tensor] = {}
     copies = 0
@@ -92,11 +87,7 @@ def names_of_sdt(values: Mapping[str, Tensor], named: str) -> tuple[dict[str, Te
 
 
 def options_of_sdt(given: Mapping[str, Any], named: str) -> dict[str, Any]:
-    """Return the options of ``sdt_transformer`` that describe a stock model: no relative positions, no blocks.
-
-    Raises:
-        UserError: an option has a value that ``sdt_transformer`` does not compute.
-    """
+    """Return the options of ``sdt_transformer`` that describe a stock model: no relative positions, no blocks."""
     for option, allowed in _REQUIRED.items():
         if given.get(option) not in allowed:
             raise UserError(

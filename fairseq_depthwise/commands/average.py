@@ -46,9 +46,7 @@ def run(options: argparse.Namespace) -> None:
     elif folder := next(filter(os.path.isdir, paths), None):
         raise UserError(f"{folder} is a folder; add --last N or --best N, or name the checkpoints")
     output_file("--output", output, force=True, inputs=map(str, paths))
-    averaging.write_average(
-        paths, output, newest=bool(options.last), progress=lambda path: print(f"reading {path}", file=sys.stderr)
-    )
+    averaging.write_average(paths, output, progress=lambda path: print(f"reading {path}", file=sys.stderr))
     if options.json:
         print(json.dumps({"output": options.output, "inputs": [str(path) for path in paths]}))
     else:

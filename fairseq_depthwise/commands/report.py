@@ -36,7 +36,7 @@ def add_to(subcommands: Any) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     if options.output is None and not options.json:
         raise UserError("report needs --output PAGE.html, or --json for the numbers alone")
     if options.output is not None:
@@ -55,14 +55,9 @@ def run(options: argparse.Namespace) -> int:
             file.write(page.encode())
         print(f"{options.output} written", file=sys.stderr)
     if options.json:
+        shown = ("source", "options", "series")
         documents = [
-            {
-                "name": name,
-                "source": run.source,
-                "summary": summarize(run),
-                "options": run.options,
-                "series": run.series,
-            }
+            {"name": name, "summary": summarize(run), **{field: getattr(run, field) for field in shown}}
             for name, run in zip(names, runs, strict=True)
         ]
         # JSON has no nan.
@@ -70,4 +65,3 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(finite, indent=2))
     else:
         print(aligned([["", *names], *([title, *cells] for title, cells in summary_table(runs))]), end="")
-    return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import functools
 import hashlib
 import json
@@ -136,13 +135,7 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
     text = LargeText(options.files, option, output, options.buffer_lines, depends_on, options.force)
     demand = Demand(options.ray_actors, options.threads or 1, gpu=not options.cpu)
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
-    try:
-        translate_large_text(text, address, demand, functools.partial(_load_actor, sent))
-    except (KeyboardInterrupt, SystemExit) as error:
-        # Ray's library, interrupted, sometimes crashes when Python takes it down: this process ends before that.
-        status = error.code if isinstance(error, SystemExit) else 130
-        atexit.register(os._exit, status if isinstance(status, int) else 1)
-        raise
+    translate_large_text(text, address, demand, functools.partial(_load_actor, sent))
     return 0
 
 

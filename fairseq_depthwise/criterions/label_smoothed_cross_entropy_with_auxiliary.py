@@ -11,20 +11,14 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterionConfig,
 )
 from fairseq.logging import metrics
-from fairseq.models import BaseFairseqModel, FairseqDecoder
-from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.base.decoder import StackDecoder
 from fairseq_depthwise.models.base.model import StackModel, take_auxiliary_losses, unwrapped
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.
 _PREFIX = "auxiliary:"
-
-#: With these, log-probabilities are the log-softmax of a decoder's scores, unless it has an adaptive softmax.
-_SOFTMAX_OF_DECODER = (FairseqDecoder.get_normalized_probs, StackDecoder.get_normalized_probs)
-_SOFTMAX_OF_MODEL = (BaseFairseqModel.get_normalized_probs, TransformerModelBase.get_normalized_probs)
 
 
 @register_criterion("label_smoothed_cross_entropy_with_auxiliary", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
@@ -40,25 +34,18 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
 
     Each value is logged under its name, in training and validation; ``loss`` has them all, ``nll_loss`` has none.
 
-    Where the model's probabilities are the softmax of its scores, the translation loss is computed from the scores
+    Where probabilities are the softmax of scores, the translation loss is computed from these
     (:mod:`fairseq_depthwise.modules.label_smoothed_loss`), which takes less time and memory; it equals fairseq's up to
-    rounding. Of our own models, on a CPU, only the positions that count are projected to the vocabulary: padding is
-    not.
+    rounding. Our own models project on a CPU only the positions that count to the vocabulary: padding is not.
     """
 
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """Compute the loss of a batch.
+        """Compute the loss of a batch; return it with the sample size n and the logging output.
 
-        Args:
-            model: returns scores and a dictionary that may hold ``auxiliary_losses``, name -> ``AuxiliaryLoss``.
-            sample: fairseq's batch.
-            reduce: without it fairseq's criterion returns one translation loss for each target position. So does this
-                one: an auxiliary loss belongs to no position, it is logged only.
-
-        Returns:
-            the loss, the sample size n, and the logging output.
+        Without ``reduce`` the translation loss of each target position is returned, as fairseq's criterion does; an
+        auxiliary loss belongs to no position, it is logged only.
         """
         # On a GPU selecting positions would wait for the device in the middle of the step.
         selects = reduce and sample["target"].device.type == "cpu" and isinstance(unwrapped(model), StackModel)
@@ -91,11 +78,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     def compute_loss(
         self, model: nn.Module, net_output: tuple[Tensor, Any], sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Compute the translation loss and the negative log-likelihood.
-
-        Returns:
-            sums, or N x 1 for N target positions without ``reduce``.
-        """
+        """Compute the translation loss and the negative log-likelihood: sums, or N x 1 without ``reduce``."""
         if not _is_softmax_of_scores(model):
             loss, nll_loss = super().compute_loss(model, net_output, sample, reduce=reduce)
             return loss, nll_loss
@@ -141,11 +124,7 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
 
 
 def _is_softmax_of_scores(model: nn.Module) -> bool:
-    """Return whether neither the model nor its decoder computes probabilities in a way of its own."""
+    """Return whether a model is one of ours, or fairseq's Transformer; others may have probabilities of their own."""
     model = unwrapped(model)
-    decoder = getattr(model, "decoder", None)
-    return (
-        getattr(decoder, "adaptive_softmax", None) is None
-        and getattr(type(decoder), "get_normalized_probs", None) in _SOFTMAX_OF_DECODER
-        and getattr(type(model), "get_normalized_probs", None) in _SOFTMAX_OF_MODEL
-    )
+    is_known = isinstance(model, StackModel) or type(model) is TransformerModel
+    return is_known and getattr(model.decoder, "adaptive_softmax", None) is None

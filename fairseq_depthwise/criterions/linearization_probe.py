@@ -46,22 +46,9 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     once for each layer, and padding not at all; the sample size is the number of positions of all chosen layers. The
     loss of an update is then the mean over layers, positions and features, however the batches are cut. Each layer's
     own error is logged as ``mse_encoder.1``.
-
-    Raises:
-        UserError: an option is wrong, or the model is not a linearized one.
     """
 
-    def __init__(  # fairseq reads the options' names here
-        self,
-        task: FairseqTask,
-        probe_objective: str,
-        sentence_avg: bool,
-        label_smoothing: float,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-    ) -> None:
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        self.objective = probe_objective
+    objective: str
 
     @classmethod
     def build_criterion(
@@ -69,13 +56,18 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
     ) -> "LinearizationProbeCriterion":
         check_values(LinearizationProbeCriterionConfig, cfg)
         criterion: LinearizationProbeCriterion = super().build_criterion(cfg, task)
+        criterion.objective = cfg.probe_objective
         return criterion
 
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute the loss of a batch, summed; the sample size; the logging output."""
-        _require_linearized(model)
+        if not isinstance(inner := unwrapped(model), LinearizedTransformer):
+            raise UserError(
+                "--criterion linearization_probe trains --arch linearized_transformer; the model is a "
+                f"{type(inner).__name__}"
+            )
         if self.objective == "task":
             output: tuple[Tensor, int, dict[str, Any]] = super().forward(model, sample, reduce)
             return output
@@ -106,13 +98,3 @@ class LinearizationProbeCriterion(LabelSmoothedCrossEntropyCriterion):
         for name in names:
             error, positions = (sum(log.get(key + name, 0) for log in logging_outputs) for key in (_ERROR, _POSITIONS))
             metrics.log_scalar(f"mse_{name}", error / positions, positions, round=6)
-
-
-def _require_linearized(model: nn.Module) -> None:
-    """Raise UserError unless ``model``, or what fairseq's data parallel wrapper holds, is a linearized one."""
-    inner = unwrapped(model)
-    if not isinstance(inner, LinearizedTransformer):
-        raise UserError(
-            f"--criterion linearization_probe trains --arch linearized_transformer; the model is a "
-            f"{type(inner).__name__}"
-        )

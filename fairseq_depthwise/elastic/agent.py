@@ -27,12 +27,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Interruption:
-    """The signal that a launcher got; Ctrl-C after it ends its processes at once.
-
-    Attributes:
-        number: of the signal; None before it came.
-        impatient: whether Ctrl-C came after it. Others may come twice, from a scheduler and from a parent.
-    """
+    """The number of the signal that a launcher got; Ctrl-C after it, ``impatient``, ends its processes at once."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -62,12 +57,9 @@ interruption = Interruption()
 
 
 class Agent(LocalElasticAgent):
-    """Starts processes again after a failure that may pass, and lets them save before they end where they can.
+    """Starts processes again after a failure that may pass, and lets them save before they end where they can."""
 
-    Attributes:
-        first_failure: rank and status of the process that ended first; the others are ended because of it.
-    """
-
+    #: Rank and status of the process that ended first; the others are ended because of it.
     first_failure: ClassVar[tuple[int, int] | None] = None
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:

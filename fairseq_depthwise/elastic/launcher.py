@@ -7,45 +7,21 @@ machine joins or leaves, they meet again and start their processes anew, which g
 from __future__ import annotations
 
 import argparse
-import hashlib
-import importlib
-import logging
 import os
-import re
-import shlex
 import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_compat.patching import Overlay
-from fairseq_depthwise.elastic.rank import ELASTIC, PERMANENT, TRY_AGAIN, reported
+from fairseq_depthwise.elastic.rank import ELASTIC, PERMANENT, TRY_AGAIN
 
 #: Seconds for which launchers wait for more machines once there are enough of them.
 LAST_CALL = 10
 
 #: Options of fairseq that say what a launcher finds out.
 _PLACES = ("--distributed-world-size", "--distributed-rank", "--distributed-init-method", "--distributed-port")
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What is started.
-
-    Attributes:
-        processes: on this machine.
-        nodes: how many machines, as torchrun reads it.
-        rendezvous: HOST:PORT where launchers meet; empty for one machine.
-        max_restarts: how many times the processes are started again after a failure.
-    """
-
-    processes: int
-    nodes: str
-    rendezvous: str
-    max_restarts: int
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,62 +32,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="start the processes with torchrun, and start them again from the last checkpoint when one dies; "
         "--update-freq is then the number of batches of an update over all processes",
     )  # fmt: skip
-    group.add_argument("--processes", metavar="N", help="on this machine (default: one for each GPU, or one)")
+    group.add_argument("--processes", type=int, metavar="N", help="on this machine (default: one for each GPU, or one)")
     group.add_argument("--nodes", default="1", metavar="MIN:MAX", help="machines, such as 2 or 1:4 (default: 1)")
     group.add_argument(
         "--rendezvous", default="", metavar="HOST:PORT", help="where the launchers of several machines meet"
     )
-    group.add_argument("--max-restarts", default="3", metavar="N", help="restarts after failures (default: 3)")
+    group.add_argument("--max-restarts", type=int, default=3, metavar="N", help="restarts after failures (default: 3)")
 
 
-def parse(arguments: Sequence[str]) -> tuple[Launch, list[str]]:
-    """Return what is to be started, and the options of fairseq.
-
-    Raises:
-        UserError: a value is wrong, or an option of fairseq contradicts the launcher.
-    """
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options of the launcher, and those of fairseq; options that contradict each other are refused."""
     parser = argparse.ArgumentParser(prog="fairseq-depthwise train", add_help=False, allow_abbrev=False)
     add_options(parser)
-    given, rest = parser.parse_known_args(arguments)
+    launch, rest = parser.parse_known_args(arguments)
     for name in (argument.partition("=")[0] for argument in rest):
         if name in _PLACES:
             raise UserError(f"{name} contradicts --elastic, which finds that out itself; leave it out")
-    match = re.fullmatch(r"(\d{1,5})(?::(\d{1,5}))?", given.nodes)
-    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= least <= most:
-        raise UserError(f"--nodes {given.nodes} is neither a number of machines nor a range such as 1:4")
-    if given.rendezvous and not re.fullmatch(r"(\[[\da-fA-F:]+\]|[^\s:\[\]]+):\d{1,5}", given.rendezvous):
-        raise UserError(f"--rendezvous {given.rendezvous} is not HOST:PORT, such as node0:29400")
-    if most > 1 and not given.rendezvous:
-        raise UserError(f"--nodes {given.nodes} needs --rendezvous HOST:PORT, on a machine that all others reach")
-    processes = _all_gpus() if given.processes is None else _number("--processes", given.processes, lowest=1)
-    restarts = _number("--max-restarts", given.max_restarts, lowest=0)
-    return Launch(processes, f"{least}:{most}", given.rendezvous, restarts), rest
+    if launch.nodes != "1" and not launch.rendezvous:
+        raise UserError(f"--nodes {launch.nodes} needs --rendezvous HOST:PORT, on a machine that all others reach")
+    if launch.processes is None:
+        import torch
+
+        launch.processes = max(1, torch.cuda.device_count())
+    return launch, rest
 
 
-def _number(option: str, text: str, lowest: int) -> int:
-    if not re.fullmatch(r"\d{1,6}", text) or int(text) < lowest:
-        raise UserError(f"{option} {text} is not a whole number of at least {lowest}")
-    return int(text)
-
-
-def _all_gpus() -> int:
-    import torch
-
-    return max(1, torch.cuda.device_count())
-
-
-def run(launch: Launch, arguments: list[str]) -> int:
-    """Train to the end with as many processes as there are; return the exit status.
+def run(launch: argparse.Namespace, arguments: list[str]) -> int:
+    """Train to the end with as many processes as there are, given options of fairseq-train; return the exit status.
 
     That is 0, 1 for what only the user can change, 128 and the number of a signal, 75 where other machines ended or are
     not reached, or that of the process that failed once too often.
-
-    Args:
-        launch: what is started.
-        arguments: options of fairseq-train, with ``--user-dir``.
     """
-    _check_options(arguments)
+    # What is wrong with the options is said once, and not in each process.
+    from fairseq import options as fairseq_options
+
+    sys.argv = ["fairseq-train", *arguments]  # which the parser looks at, too
+    fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), arguments)
     os.environ[ELASTIC] = str(os.getpid())
     # Processes of gloo that share the launchers' store do not find each other after a restart (PyTorch's #135712).
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
@@ -127,7 +83,7 @@ def run(launch: Launch, arguments: list[str]) -> int:
     api.LocalElasticAgent = Agent  # type: ignore[misc]  # what torchrun has no option for
     interruption.listen()
     with tempfile.TemporaryDirectory(prefix="fairseq_depthwise_elastic_") as logs:
-        options = [*_torchrun_options(launch, arguments), "--log-dir", logs]
+        options = [*_torchrun_options(launch), "--log-dir", logs]
         try:
             torchrun.run(torchrun.parse_args([*options, "-m", "fairseq_depthwise", "train", *arguments]))
             return 0
@@ -147,42 +103,22 @@ def run(launch: Launch, arguments: list[str]) -> int:
             return TRY_AGAIN
 
 
-def _check_options(arguments: list[str]) -> None:
-    """Let fairseq read its options, so that it says once, and not in each process, what is wrong with them."""
-    train: Any = importlib.import_module("fairseq_cli.train")
-    sys.argv = ["fairseq-train", *arguments]
-    everything = train.distributed_utils
-    train.distributed_utils = Overlay(everything, call_main=lambda *given, **more: None)
-    logging.disable(logging.INFO)
-    try:
-        train.cli_main()
-    finally:
-        logging.disable(logging.NOTSET)
-        train.distributed_utils = everything
-
-
-def _torchrun_options(launch: Launch, arguments: Sequence[str]) -> list[str]:
+def _torchrun_options(launch: argparse.Namespace) -> list[str]:
     options = ["--nproc-per-node", str(launch.processes), "--max-restarts", str(launch.max_restarts)]
     if not launch.rendezvous:
         return [*options, "--standalone", "--nnodes", "1"]
-    # Launchers of another training that meet at the same place, by mistake, do not meet those of this one.
-    training = hashlib.sha256(shlex.join(arguments).encode()).hexdigest()[:16]
     return [
         *options, "--nnodes", launch.nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", launch.rendezvous,
-        "--rdzv-id", os.environ.get("SLURM_JOB_ID") or training, "--rdzv-conf", f"last_call_timeout={LAST_CALL}",
+        "--rdzv-id", os.environ.get("SLURM_JOB_ID", "training"), "--rdzv-conf", f"last_call_timeout={LAST_CALL}",
     ]  # fmt: skip
 
 
-def _explain_failures(launch: Launch, error: Any, first_failure: tuple[int, int] | None) -> int:
-    """Say why the processes failed once too often, and return the exit status.
-
-    Raises:
-        UserError: only the user can change it.
-    """
+def _explain_failures(launch: argparse.Namespace, error: Any, first_failure: tuple[int, int] | None) -> int:
+    """Say why the processes failed once too often, and return the exit status, or raise what the user can change."""
     permanent = [failure for failure in error.failures.values() if failure.exitcode == PERMANENT]
     for failure in permanent:
-        if sentence := reported(failure.error_file):
-            raise UserError(sentence)
+        if isinstance(failure.message, dict):  # of record
+            raise UserError(failure.message["message"].partition(": ")[2])
     if permanent:
         return 1  # the process has said why
     rank, status = first_failure or (error.get_first_failure()[0], error.get_first_failure()[1].exitcode)

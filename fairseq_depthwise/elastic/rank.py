@@ -7,20 +7,15 @@ checkpoint when it or another process of the training is asked to end.
 from __future__ import annotations
 
 import ctypes
-import datetime
 import functools
 import importlib
-import json
 import logging
 import os
-import re
 import signal
 import sys
 import threading
-import time
 from typing import Any
 
-from fairseq_compat.commands.run import TRACEBACK
 from fairseq_compat.errors import mistake
 from fairseq_compat.patches import training
 
@@ -34,12 +29,6 @@ PERMANENT, TRY_AGAIN = 2, 75
 
 #: Seconds for which a file server may hold the lock of a process whose machine is lost.
 LOCK_PATIENCE = 120.0
-
-#: How long processes wait for one that neither answers nor is known to have ended, as when a network is cut.
-SILENCE = datetime.timedelta(minutes=10)
-
-#: How gloo says that the other end of a connection is gone.
-_ANOTHER_ENDED = re.compile("Connection (reset|closed) by peer|Broken pipe|Timed out waiting")
 
 #: Of prctl, Linux.
 _PR_SET_PDEATHSIG = 1
@@ -55,30 +44,23 @@ def is_rank() -> bool:
 
 def train() -> int:
     """Run ``fairseq-train`` with the options of ``sys.argv``; return the exit status."""
-    from torch import distributed
+    from torch.distributed.elastic.multiprocessing.errors import record
 
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
     _end_with_launcher()
     training.PATIENCE = LOCK_PATIENCE
-    for name in ("init_process_group", "new_group"):
-        setattr(distributed, name, functools.partial(getattr(distributed, name), timeout=SILENCE))
     command = importlib.import_module("fairseq_cli.train")
     ending = Ending()
     batches.share_updates(command)
     ending.listen(command)
     try:
-        command.cli_main.__wrapped__()  # without fairseq-train's own handler, which knows no status but 1
+        # Without fairseq-train's own handler, which knows no status but 1; record tells the launcher.
+        record(command.cli_main.__wrapped__)()
     except Exception as error:
-        if os.environ.get(TRACEBACK):
+        if mistake(error) is None:
             raise
-        if (sentence := mistake(error)) is not None:
-            _report(sentence)
-            return PERMANENT
-        if _ANOTHER_ENDED.search(str(error)):
-            print("another process of the training is gone or silent; this one ends, too", file=sys.stderr)
-            return 1
-        raise
+        return PERMANENT
     return TRY_AGAIN if ending.ended else 0
 
 
@@ -89,37 +71,8 @@ def _end_with_launcher() -> None:
     except (AttributeError, OSError, TypeError):
         return
     launcher = os.environ[ELASTIC]
-    if launcher.isdecimal() and not _runs(int(launcher)):  # it ended before
+    if launcher.isdecimal() and not os.path.exists(f"/proc/{launcher}"):  # it ended before
         sys.exit(TRY_AGAIN)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _report(sentence: str) -> None:
-    """Write the file in which torchrun looks for the reason of a failure."""
-    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        message = {"message": sentence, "extraInfo": {"timestamp": str(int(time.time()))}}
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"message": message}, file)
-    else:
-        print(f"fairseq-train: error: {sentence}", file=sys.stderr)
-
-
-def reported(path: str) -> str | None:
-    """Return the sentence that a process wrote for its launcher; None where it wrote none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return str(json.load(file)["message"]["message"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 class Ending:
@@ -127,10 +80,7 @@ class Ending:
 
     The processes take each update together. The first that was asked to end writes into their store the number of the
     update that it is about to compute; the others look there after each update, hence after that write, and all end
-    after the same update.
-
-    Attributes:
-        ended: whether the training was saved and ends.
+    after the same update. Then ``ended`` is true.
     """
 
     def __init__(self) -> None:

@@ -37,13 +37,9 @@ class LanguageScore(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """A system's scores in many languages.
+    """A system's scores in many languages: means over all, OPUS-100's 94 and :data:`FOUR`; wins in per cent.
 
-    Attributes:
-        mean: over all languages.
-        bleu94: over the 94 of OPUS-100 that have a test set; None where :func:`why_no_bleu94` has a reason.
-        bleu4: over German, Chinese, Breton and Telugu; None where :func:`why_no_bleu4` has a reason.
-        win_ratio: share of languages in which the system scores higher than the base, in per cent; None for the base.
+    None stands where :func:`why_no_bleu94` or :func:`why_no_bleu4` has a reason; ``win_ratio`` of the base is None.
     """
 
     mean: float
@@ -53,11 +49,7 @@ class Summary:
 
 
 def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files of a folder by language: their names are a language and one of the endings.
-
-    Raises:
-        UserError: it has no such file, or two for one language.
-    """
+    """Return the files of a folder by language: their names are a language and one of the endings."""
     files: dict[str, str] = {}
     for name in sorted(os.listdir(folder)):
         language, ending = os.path.splitext(name)

@@ -38,15 +38,10 @@ _COMPOUND_HYPHEN = re.compile(rb"(?<=\S)-(?=\S)")
 
 @dataclass(frozen=True)
 class Score:
-    """A system's score.
+    """A system's score, from 0 to 100, with sacreBLEU's name and signature.
 
-    Attributes:
-        name: BLEU, chrF2 or chrF2++.
-        score: from 0 to 100.
-        signature: sacreBLEU's.
-        sentences: number of sentences.
-        ngrams: of BLEU, matching and all n-grams for n = 1 to 4 (``counts``, ``totals``), precisions in per cent
-            (smoothed for ``sacrebleu``), brevity penalty and lengths in words; None for chrF.
+    ``ngrams`` of BLEU: matching and all n-grams for n = 1 to 4, precisions in per cent (smoothed for ``sacrebleu``),
+    brevity penalty, lengths in words; None for chrF.
     """
 
     name: str
@@ -57,16 +52,9 @@ class Score:
 
 
 class TranslationMetric:
-    """One of :data:`METRICS` with its options.
+    """One of :data:`METRICS` with its options: sacreBLEU's tokenizer for ``sacrebleu``, word n-grams for ``chrf``.
 
-    Args:
-        name: the metric.
-        tokenize: sacreBLEU's tokenizer, for the metric ``sacrebleu``.
-        chrf_word_order: n-grams of words in chrF; 2 makes it chrF++.
-        split_all: for the metric ``compound-split``, split at every hyphen.
-
-    Raises:
-        UserError: sacreBLEU has no such tokenizer.
+    ``split_all`` makes ``compound-split`` split at every hyphen.
     """
 
     def __init__(
@@ -99,12 +87,7 @@ class TranslationMetric:
         return [sentence.translate(_INNER_SPACE) for sentence in prepared]
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """Score a system.
-
-        Args:
-            hypotheses: its translations.
-            references: one or several references, each as long as the hypotheses.
-        """
+        """Score a system; each of the references is as long as the hypotheses."""
         result = self.scorer.corpus_score(self.prepare(hypotheses), list(map(self.prepare, references)))
         ngrams = None
         if isinstance(result, BLEUScore):

@@ -45,18 +45,10 @@ def paired_test(
     samples: int = 1000,
     seed: int = 12345,
 ) -> float:
-    """Return sacreBLEU's p value of the difference between two systems.
+    """Return sacreBLEU's p value of the difference between two systems, by a key of :data:`TESTS`.
 
     The bootstrap is one-sided (its differences are centered after their absolute values are taken): a two-sided p value
-    is about twice as large. Approximate randomization is two-sided.
-
-    Args:
-        base, system: their translations of one test set.
-        references: one or several references.
-        metric: how they are scored.
-        test: paired bootstrap resampling (Koehn, 2004) or approximate randomization; a key of :data:`TESTS`.
-        samples: number of resamples or trials.
-        seed: at least 1: sacreBLEU takes 0 for no seed.
+    is about twice as large. Approximate randomization is two-sided. sacreBLEU takes the seed 0 for none.
     """
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
     prepared = [metric.prepare(reference) for reference in references]

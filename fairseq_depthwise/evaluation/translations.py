@@ -34,15 +34,11 @@ class Translations:
 
 
 def read_translations(path: str, *, tokenized: bool = False) -> Translations:
-    """Read a system's output, plain text or output of fairseq.
+    """Read a system's output, plain text or output of fairseq; raise UserError where sentences are missing or repeated.
 
     ``H-`` lines have the model's tokens after ``--post-process``; ``D-`` lines the same, decoded with ``--bpe`` and
-    ``--tokenizer``. ``D-`` lines are used, or ``H-`` lines if there are no others. For tokens, ``H-`` lines are
-    used, unless they are subwords of the words of the ``D-`` lines.
-
-    Raises:
-        UserError: the file is empty; sentences are missing or repeated; or tokens are needed (``tokenized``), and there
-            are only subwords and detokenized text.
+    ``--tokenizer``. ``D-`` lines are used, or ``H-`` lines if there are no others; with ``tokenized`` ``H-`` lines,
+    unless they are subwords of the words of the ``D-`` lines.
     """
     lines = read_lines(path)
     if not any(map(_HYPOTHESIS.match, lines)):

@@ -25,9 +25,7 @@ _LAYERS = tuple(f"{side}.layers." for side in SIDES)
 class LastGrowth(NamedTuple):
     """What a checkpoint keeps, in its ``task_state``, of the latest growth.
 
-    Attributes:
-        new: names of the parameters that were added; empty where nothing has grown.
-        frozen: what no longer trains, one of ``FREEZES``.
+    ``new``: names of the parameters that were added. ``frozen``: what no longer trains, one of ``FREEZES``.
     """
 
     new: tuple[str, ...] = ()

@@ -23,14 +23,7 @@ _AVERAGES = ("ema", "ema_fp32_params")
 
 
 class GrownCheckpoint(NamedTuple):
-    """What was done.
-
-    Attributes:
-        depth: layers of the side before.
-        layers: layers of the side after.
-        parameters: of the whole model before and after, tied ones counted once.
-        updates: updates behind the checkpoint, where the learning rate restarts.
-    """
+    """Layers of the side and parameters of the model, before and after, and the updates behind the checkpoint."""
 
     depth: int
     layers: int
@@ -49,20 +42,10 @@ def grow_checkpoint(
     frozen: str = "none",
     seed: int | None = None,
 ) -> GrownCheckpoint:
-    """Write a checkpoint whose model has ``layers`` layers on one side.
+    """Write a checkpoint whose model has ``layers`` layers on one side; the file appears whole or not at all.
 
-    Args:
-        path: checkpoint of one of our families.
-        output: where to write; appears whole or not at all.
-        layers: new depth.
-        strategy: which layers are copied.
-        side: "encoder" or "decoder".
-        init: how new layers start, one of ``layer_sources.INITS``.
-        frozen: what ``--growth-freeze`` of the training from it will say, one of ``freezing.FREEZES``.
-        seed: of the values of layers that start anew; None is the one that the training so far was given.
-
-    Raises:
-        UserError: the file cannot be read or grown to that depth.
+    ``frozen``: the ``--growth-freeze`` of the training from it. ``seed``: of layers that start anew; None is the one
+    that the training so far was given.
     """
     trained = read_trained_model(path)
     if trained.remarks:

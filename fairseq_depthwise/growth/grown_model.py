@@ -23,17 +23,7 @@ def grow_model(
     """Make ``model``, an encoder-decoder, as deep as what ``build`` returns, and give it its own parameters.
 
     The object stays the same, so that whoever holds it decodes and trains the deep model; its encoder and its decoder
-    are replaced. Type, device and mode stay.
-
-    Args:
-        model: the shallow model.
-        build: makes a deep model in float32 on the CPU.
-        sources: for each side that grows, the source layer of each layer.
-        seed: of the random values of new layers, which are those of a new model.
-        init: one of ``layer_sources.INITS``.
-
-    Returns:
-        from which parameter each of the deep model's was taken.
+    are replaced. Type, device and mode stay. New layers are those of a new model, drawn from ``seed`` in float32.
     """
     with drawing_from(seed):
         grown = build().to(next(model.parameters()))

@@ -28,19 +28,8 @@ def layer_sources(
 ) -> list[int | None]:
     """Return, for each of ``layers`` layers, the layer of a stack of ``depth`` that it starts from; None: it is new.
 
-    For 12 to 18 layers: top-most is 0 to 11 and then 6 to 11; top is 0 to 11 and then six times 11; interpolation is
-    0 to 5 and then 6, 6, 7, 7 up to 11, 11; middle is 0 to 8, 3 to 8, 9 to 11; random is 0 to 11 and six times None.
-    Doubling is top-most with g equal to the depth.
-
-    Args:
-        depth: layers there are.
-        layers: layers there shall be; the growth g is the difference.
-        strategy: one of ``STRATEGIES``.
-        block_size: layers in a connected block; 0 where the stack has no block connections.
-        init: one of ``INITS``; with random, what would be a copy is None.
-
-    Raises:
-        UserError: the strategy cannot make that depth.
+    For 12 to 18 layers: top-most is 0 to 11 and then 6 to 11; interpolation is 0 to 5 and then 6, 6, 7, 7 up to 11, 11;
+    middle is 0 to 8, 3 to 8, 9 to 11. ``block_size``: layers in a connected block; 0 where there are none.
     """
     growth = layers - depth
     if strategy in _BETWEEN and block_size > 1:

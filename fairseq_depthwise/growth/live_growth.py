@@ -51,18 +51,9 @@ def grow_trainer(
 ) -> LastGrowth:
     """Make the trainer's model deeper, with a new optimizer, a restarted learning rate and a grown moving average.
 
-    All processes call this at the same moment; they compute the same, which is checked.
-
-    Args:
-        trainer: between two updates.
-        build: makes a model from ``trainer.cfg.model``, which has the new depth by then.
-        sources: for each side that grows, the source layer of each layer.
-        init: how new layers start, one of ``layer_sources.INITS``.
-        frozen: what no longer trains, one of ``freezing.FREEZES``.
-        keep_moments: the new optimizer takes over the moments, copies those of their source.
-
-    Returns:
-        what was added and frozen.
+    All processes call this between the same two updates; they compute the same, which is checked. ``build`` makes a
+    model from ``trainer.cfg.model``; with ``keep_moments`` the new optimizer has the moments, copies those of their
+    source.
     """
     started = time.perf_counter()
     model = trainer.get_model()

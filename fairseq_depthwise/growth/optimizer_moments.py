@@ -17,12 +17,7 @@ from fairseq_depthwise.growth.parameter_sources import Growth
 
 
 class ParameterMoments(NamedTuple):
-    """One parameter's part of an optimizer.
-
-    Attributes:
-        state: what the optimizer keeps: tensors of the parameter's shape (Adam's moments), and numbers (its steps).
-        master: the float32 value that half-precision training updates; None where the parameter itself is updated.
-    """
+    """What an optimizer keeps of a parameter: tensors of its shape, numbers, and half precision's float32 master."""
 
     state: dict[str, Any]
     master: Tensor | None
@@ -60,14 +55,7 @@ def give_moments(
     moments: Mapping[str, ParameterMoments],
     growth: Growth,
 ) -> None:
-    """Let a fresh optimizer of a grown model go on where that of the shallow one was.
-
-    Args:
-        optimizer: has not taken a step.
-        model: the grown model.
-        moments: what the shallow model's optimizer knew.
-        growth: of the model; what it takes from nowhere starts without moments.
-    """
+    """Let a fresh optimizer of a grown model go on where that of the shallow one was; what is new has no moments."""
     for name, place in _places(optimizer, model):
         source = growth[name]
         if source is None or source not in moments:

@@ -26,14 +26,9 @@ _ITEM = re.compile(r"(?P<list>(?P<side>encoder|decoder)\.(?:connection\.)?\w+)\.
 
 
 class _Item(NamedTuple):
-    """A parameter of the deep model that belongs to one of its layers.
+    """A parameter of the deep model that belongs to a layer; its name is ``stem``, an index and ``rest``.
 
-    Attributes:
-        stem, rest: its name without the index.
-        of: what its list says.
-        layer: the layer; the depth for what reads the stack's output.
-        is_new: whether growth added that layer.
-        sources: of all layers, and of what reads the output.
+    ``layer`` is the depth, and ``sources`` has one more, for what reads the stack's output.
     """
 
     stem: str
@@ -55,18 +50,9 @@ class Growth(dict[str, str | None]):
     - With zero, new layers get residual branches that end in 0, and all that the connection has for them is as built.
     - All else stays.
 
-    Args:
-        deep: the deep model, as it was built; with zero, ends of branches are set to 0 here.
-        present: the shallow model's values.
-        sources: for each side that grows, the source layers.
-        init: one of ``layer_sources.INITS``.
-
-    Attributes:
-        new: names in the deep model of what growth added, copies too: the parameters of layers that are not the old
-            ones, and of the connection what belongs to these or weighs them.
-
-    Raises:
-        UserError: with zero, the deep model would compute another function than the shallow one.
+    ``deep`` is the deep model, as it was built; with zero, ends of branches are set to 0 here. ``new`` has the names of
+    what growth added, copies too: parameters of layers that are not old, and of the connection what belongs to these or
+    weighs them.
     """
 
     def __init__(
@@ -149,10 +135,7 @@ class Growth(dict[str, str | None]):
         return _Item(match["list"], match["rest"], of, layer, layer in self._new[side], self._layers[side])
 
     def _start_at_zero(self, deep: nn.Module) -> list[str]:
-        """Set what ends a residual branch of a new layer to 0; return what is not copied for that.
-
-        That is also what weighs branches, which stays as it was built.
-        """
+        """Set what ends a residual branch of a new layer to 0; return what is not copied: also what weighs branches."""
         names = []
         for side, new in self._new.items():
             for index in sorted(new):

@@ -15,51 +15,34 @@ _LAST = "checkpoint_last.pt"
 
 
 class Restored(NamedTuple):
-    """What ``fairseq.checkpoint_utils.load_checkpoint`` is going to restore.
-
-    Attributes:
-        path: the checkpoint; None where training starts afresh.
-        counts_anew: whether the restored model begins the plan from its first stage.
-    """
+    """The checkpoint that fairseq is going to restore, or None, and whether it begins the plan from its first stage."""
 
     path: str | None
     counts_anew: bool = False
 
     @classmethod
     def by(cls, options: Any) -> Restored:
-        """Read the options that fairseq reads: ``save_dir``, ``restore_file``, ``continue_once`` and so on.
+        """Read the options that ``fairseq.checkpoint_utils.load_checkpoint`` reads.
 
-        Raises:
-            UserError: one of them names a file that does not exist, which fairseq itself may pass over in silence.
+        A file that does not exist is refused, which fairseq itself may pass over in silence.
         """
         own = os.path.join(options.save_dir, _LAST)
-        if options.restore_file != _LAST:
-            option, path = "--restore-file", options.restore_file
-        elif os.path.isfile(own):
-            return cls(own)
-        elif options.continue_once is not None:
-            option, path = "--continue-once", options.continue_once
-        elif options.finetune_from_model is not None:
-            option, path = "--finetune-from-model", options.finetune_from_model
-        else:
-            return cls(None)
-        if not os.path.isfile(path):
+        given = {
+            "--restore-file": options.restore_file if options.restore_file != _LAST else None,
+            "--save-dir": own if os.path.isfile(own) else None,
+            "--continue-once": options.continue_once,
+            "--finetune-from-model": options.finetune_from_model,
+        }
+        option, path = next(((option, path) for option, path in given.items() if path is not None), ("", None))
+        if path is not None and not os.path.isfile(path):
             raise UserError(f"{option} {path}: there is no such file")
         return cls(path, option == "--finetune-from-model")
 
 
 def depth_to_resume(restored: Restored, state: Mapping[str, Any], side: str, plan: GrowthPlan, options: Any) -> int:
-    """Return the number of layers of the growing stack in a checkpoint.
+    """Return the number of layers of the growing stack in a checkpoint, which is what the plan has at that place.
 
-    Args:
-        restored: which checkpoint that is.
-        state: what it holds.
-        side: "encoder" or "decoder".
-        plan: the stages of the run that goes on.
-        options: ``reset_dataloader`` and ``reset_optimizer`` say whether epochs and updates are counted anew.
-
-    Raises:
-        UserError: the plan has another depth at the checkpoint's epoch or update; the message says both.
+    ``options``: ``reset_dataloader`` and ``reset_optimizer`` say whether epochs and updates are counted anew.
     """
     # At a stage boundary the checkpoint may have been grown already, by `fairseq-depthwise grow`.
     if plan.in_updates:

@@ -23,14 +23,7 @@ _STAGE = re.compile(
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a plan.
-
-    Attributes:
-        layers: depth of the growing stack.
-        length: epochs or updates; None = until training ends.
-        max_tokens: tokens in a batch, where the stage sets them.
-        update_freq: batches in an update, where the stage sets them.
-    """
+    """A depth, its epochs or updates (None: until training ends), and a batch where the stage sets it."""
 
     layers: int
     length: int | None
@@ -40,13 +33,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class GrowthPlan:
-    """All stages of a run, in the order of training.
-
-    Attributes:
-        text: ``--growth-stages`` as given.
-        stages: from shallow to deep.
-        in_updates: lengths count updates instead of epochs.
-    """
+    """All stages of a run, from shallow to deep; ``text`` is ``--growth-stages`` as given."""
 
     text: str
     stages: tuple[Stage, ...]
@@ -87,8 +74,7 @@ class GrowthPlan:
     def update_freqs(self, otherwise: Sequence[int]) -> list[int] | None:
         """Return ``--update-freq`` for each epoch until the last stage's first, or None where no stage sets it.
 
-        Args:
-            otherwise: the value for each epoch, the last for all later ones, where a stage does not set it.
+        ``otherwise``: the value for each epoch, the last for all later ones, where a stage does not set it.
         """
         if all(stage.update_freq is None for stage in self.stages):
             return None
@@ -101,17 +87,7 @@ class GrowthPlan:
 
 
 def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan:
-    """Return the plan that ``--growth-stages`` describes.
-
-    Args:
-        text: the option's value.
-        strategy: how layers are copied; it must be able to take each step.
-        block_size: layers in a connected block of the growing stack; 0 where it has none.
-
-    Raises:
-        UserError: the text is not a list of stages, a stage but the last has no end, depths do not grow, the strategy
-            cannot take a step, epochs and updates are mixed, or a batch is set for a stage in updates.
-    """
+    """Return the plan that ``--growth-stages`` describes; the strategy must be able to take each of its steps."""
     stages: list[Stage] = []
     units: set[str] = set()
     for part in map(str.strip, text.split(",")):

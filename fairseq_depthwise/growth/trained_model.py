@@ -23,15 +23,9 @@ from fairseq_depthwise.modules.stack import SIDES
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What a checkpoint holds of a model.
+    """What a checkpoint holds of a model: family, options completed with defaults, and a value for each parameter.
 
-    Attributes:
-        path: the file.
-        family: class of the model; for a stock fairseq ``transformer`` the family whose names it was given.
-        options: the family's options as they were in training, completed with defaults.
-        values: name -> value of each parameter.
-        updates: updates it was trained for.
-        remarks: what was renamed or left out, for the log.
+    ``remarks``: what of fairseq's own ``transformer``, whose family is ``sdt_transformer``, was renamed or left out.
     """
 
     path: str
@@ -50,12 +44,7 @@ class TrainedModel:
 def read_trained_model(path: str, option: str = "") -> TrainedModel:
     """Read a model of one of our families, or of fairseq's own ``transformer`` with layer norms before sub-layers.
 
-    Args:
-        path: checkpoint; its tensors stay in the file until they are used.
-        option: the command line's option that named the file, for errors.
-
-    Raises:
-        UserError: the file is missing, damaged, not a checkpoint, or its model is none of these or has diverged.
+    ``option`` named the file, for errors. Tensors stay in the file until they are used.
     """
     checkpoint = Checkpoint(path, f"{option} {path}".strip())
     named, arch, given, values = checkpoint.named, checkpoint.architecture, checkpoint.options(), checkpoint.parameters

@@ -26,21 +26,9 @@ def start_from(
     strategy: str,
     init: str = "copy",
 ) -> tuple[int, list[str]]:
-    """Copy a trained model's parameters into a new one, growing it to the new one's depth.
+    """Copy a trained model's parameters into a new one, growing the ``sides`` to the new one's depth.
 
-    Args:
-        path: checkpoint of the same family, or of a stock fairseq transformer for ``sdt_transformer``.
-        model: the new model; what the trained one has not got keeps its first values.
-        options: the new model's.
-        sides: stacks that may be deeper in ``model``.
-        strategy: how layers are copied.
-        init: how new layers start, one of ``layer_sources.INITS``.
-
-    Returns:
-        the updates that the trained model has seen, and the names of the parameters that growth added.
-
-    Raises:
-        UserError: the file cannot be read, or its model differs in more than depth; the message says in what.
+    Returns the updates that the trained model has seen, and the names of the parameters that growth added.
     """
     trained = read_trained_model(path, "--growth-from")
     _require_same_options(trained, type(model), options, sides)

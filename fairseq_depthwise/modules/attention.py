@@ -20,15 +20,8 @@ class MultiheadAttention(nn.Module):
 
     fairseq's own module cannot be trained without biases, and sends neither cross-attention nor decoding through the
     fused kernel; this one does both. Weights start as ``torch.nn.Linear`` sets them, uniform in
-    +-1/sqrt(fan_in), which is what the authors of the depth-wise LSTM used.
-
-    Args:
-        embed_dim: width d of queries, keys, values and output.
-        heads: number of heads; must divide ``embed_dim``.
-        dropout: dropout probability of the attention weights in training.
-        bias: whether the four projections have biases.
-        attend_encoder: cross-attention: keys and values come from the encoder.
-        relative_positions: for self-attention, the tables of relative positions.
+    +-1/sqrt(fan_in), which is what the authors of the depth-wise LSTM used. With ``attend_encoder`` keys and values
+    come from the encoder; otherwise there may be tables of relative positions.
     """
 
     def __init__(
@@ -42,10 +35,6 @@ class MultiheadAttention(nn.Module):
         relative_positions: RelativePositions | None = None,
     ) -> None:
         super().__init__()
-        if embed_dim % heads:
-            raise ValueError(f"embed_dim {embed_dim} is not divisible by heads {heads}")
-        if attend_encoder and relative_positions is not None:
-            raise ValueError("relative positions have no meaning between two sentences")
         self.heads = heads
         self.head_dim = embed_dim // heads
         self.dropout = Dropout(dropout)
@@ -68,19 +57,17 @@ class MultiheadAttention(nn.Module):
         need_weights: bool = False,
         blend: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from every position of ``query`` to the positions of ``source``.
+        """Attend from every position of ``query`` (T x B x C) to those of ``source`` (S x B x C).
 
         Args:
-            query: T x B x C.
-            source: S x B x C, what keys and values are made of; for self-attention the same as ``query``.
+            query: of self-attention the same as ``source``.
             padding: B x S, True at padding of ``source``; None where there is none.
             causal: position t sees positions up to t only.
             cache: what the earlier steps of a beam search left, in place of source, padding and causal: :meth:`step`.
             need_weights: also return the attention weights, which the fused kernel does not give.
             blend: for self-attention, other values (S x B x C), and two weights: theirs, and that of the own values.
 
-        Returns:
-            T x B x C, and the weights (heads x B x T x S) or None.
+        Returns T x B x C, and the weights (heads x B x T x S) or None.
         """
         if cache is not None:
             return self.step(query, cache, need_weights, blend)
@@ -120,16 +107,9 @@ class MultiheadAttention(nn.Module):
         need_weights: bool = False,
         blend: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from the newest target position: one step of a beam search.
+        """Attend from the newest target position of each hypothesis, 1 x N x C, to those that ``cache`` has.
 
-        Args:
-            query: 1 x N x C, with one row for each hypothesis of the search.
-            cache: keys and values so far; self-attention adds its newest.
-            need_weights: also return the attention weights.
-            blend: as in :meth:`forward`, for the newest position.
-
-        Returns:
-            1 x N x C, and the weights (heads x N x 1 x S) or None.
+        Returns 1 x N x C, and the weights (heads x N x 1 x S) or None; other arguments as in :meth:`forward`.
         """
         count, rows = query.size(1), None
         if self.attend_encoder:
@@ -219,12 +199,9 @@ def attend(
         queries: B x heads x T x head_dim.
         parts: keys and values, in parts along the S positions; more than one go through plain products.
         mask: added to the scores; broadcasts to B x heads x T x S.
-        dropout: of the weights.
-        relative_positions: the tables of relative positions.
-        rows: their rows for each pair of positions, T x S; None where there are no tables.
+        rows: of the tables of relative positions, for each pair of positions, T x S; None where there are none.
         kernel_causal: let the fused kernel make the causal mask; only without ``mask`` and ``rows``.
         products: compute matrix multiplications instead of the fused kernel; not together with ``kernel_causal``.
-        need_weights: the weights are wanted.
     """
     on_cpu = queries.device.type == "cpu"
     # In a traced graph they are for its compiler to fuse; other programs have no such kernel.

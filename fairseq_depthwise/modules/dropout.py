@@ -28,11 +28,7 @@ def keep_mask(shape: torch.Size, probability: float, device: torch.device) -> Te
 
 
 class Dropout(nn.Module):
-    """Zero entries with a probability and scale the others by 1 / (1 - probability), in training.
-
-    Args:
-        probability: of an entry to become zero; at least 0 and below 1.
-    """
+    """Zero entries with a probability (below 1) and scale the others by 1 / (1 - probability), in training."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()

@@ -15,13 +15,8 @@ from fairseq_depthwise.modules.dropout import Dropout
 class SinusoidalPositions(nn.Module):
     """Fixed positions (Vaswani et al. 2017, Section 3.5): sines in the first half of the width, cosines in the second.
 
-    The values are those of fairseq's own module, which keeps an uninitialized number in every checkpoint; this one
-    keeps nothing. The first token of a sentence has position ``padding_idx + 1``; padding has a zero vector.
-
-    Args:
-        embed_dim: width.
-        padding_idx: the dictionary's padding.
-        length: for so many positions the vectors are made beforehand; longer sentences extend the table.
+    The values are those of fairseq's own module, which keeps an uninitialized number in every checkpoint. The first
+    token of a sentence has position ``padding_idx + 1``; padding has a zero vector. Longer sentences extend the table.
     """
 
     table: Tensor
@@ -38,12 +33,9 @@ class SinusoidalPositions(nn.Module):
         real = tokens.ne(self.padding_idx)
         return self.table[torch.cumsum(real, dim=1) * real + self.padding_idx]
 
-    def at(self, position: int | Tensor) -> Tensor:
-        """Return the vector (1 x C) of a position, counted from 0; a tensor must be one that the table reaches."""
-        if torch.is_tensor(position):
-            return self.table.index_select(0, self.padding_idx + 1 + position)
-        self.reach(position + 1)
-        return self.table.narrow(0, self.padding_idx + 1 + position, 1)
+    def at(self, position: Tensor) -> Tensor:
+        """Return the vector (1 x C) of a position, counted from 0, that the table must reach."""
+        return self.table.index_select(0, self.padding_idx + 1 + position)
 
     def reach(self, length: int) -> None:
         """Make vectors for so many positions."""
@@ -63,24 +55,16 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(LearnedPositionalEmbedding):
     """fairseq's table, in which row ``padding_idx + t`` belongs to the t-th token, counted from 1."""
 
-    def at(self, position: int | Tensor) -> Tensor:
+    def at(self, position: Tensor) -> Tensor:
         """Return the vector (1 x C) of a position, counted from 0."""
-        if torch.is_tensor(position):
-            return self.weight.index_select(0, self.padding_idx + 1 + position)
-        row: Tensor = self.weight.narrow(0, self.padding_idx + 1 + position, 1)
-        return row
+        return self.weight.index_select(0, self.padding_idx + 1 + position)
 
 
 class TokenEmbedding(nn.Module):
     """``dropout(sqrt(d) * E[token] + position)`` (Vaswani et al. 2017, Section 3.4 and 3.5).
 
-    Args:
-        tokens: the embedding table, possibly shared with the other side and with the output projection.
-        max_positions: longest sentence that learned positions have rows for; sinusoids have no limit.
-        learned_positions: learned positions instead of sinusoids.
-        positions: False leaves absolute positions out.
-        scale: False leaves the factor sqrt(d) out.
-        dropout: dropout of the sum.
+    ``scale`` and ``positions`` leave out the factor and the absolute positions; learned ones have ``max_positions``
+    rows. The table may be shared with the other side and with the output projection.
     """
 
     def __init__(
@@ -94,8 +78,7 @@ class TokenEmbedding(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if tokens.padding_idx is None:
-            raise ValueError("the embedding table needs a padding_idx")
+        assert tokens.padding_idx is not None
         self.tokens = tokens
         self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
         self.positions = (
@@ -111,7 +94,8 @@ class TokenEmbedding(nn.Module):
         With ``incremental_state`` only the last position is embedded, and T is 1.
         """
         if incremental_state is not None:
-            return self.at(tokens[:, -1], tokens.size(1) - 1)
+            self.reach(tokens.size(1))
+            return self.at(tokens[:, -1], torch.tensor([tokens.size(1) - 1], device=tokens.device))
         embedded = self.scale * self.tokens(tokens)
         if self.positions is not None:
             embedded = embedded + self.positions(tokens)
@@ -122,7 +106,7 @@ class TokenEmbedding(nn.Module):
         if isinstance(self.positions, SinusoidalPositions):
             self.positions.reach(length)
 
-    def at(self, tokens: Tensor, position: int | Tensor) -> Tensor:
+    def at(self, tokens: Tensor, position: Tensor) -> Tensor:
         """Embed ``tokens`` (N) at one position, counted from 0, as 1 x N x d."""
         embedded = self.scale * self.tokens(tokens)
         if self.positions is not None:

@@ -15,16 +15,10 @@ ACTIVATIONS = ("relu", "gelu")
 
 
 class FeedForward(nn.Module):
-    """``W_2 activation(W_1 x + b_1) + b_2`` (Vaswani et al. 2017, Equation 2).
+    """``W_2 activation(W_1 x + b_1) + b_2`` (Vaswani et al. 2017, Equation 2); ``activation``: of ``ACTIVATIONS``.
 
     Weights start uniform as Glorot and Bengio have it, biases at 0, as in the fairseq of 2018; today's leaves both as
     :class:`torch.nn.Linear` sets them.
-
-    Args:
-        embed_dim: d.
-        hidden_dim: width between the two layers.
-        activation: a name in ``ACTIVATIONS``.
-        activation_dropout: dropout after the activation.
     """
 
     def __init__(

@@ -28,16 +28,10 @@ _LARGE_PIECE = 2**26
 
 
 def label_smoothed_loss(scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
-    """Compute the loss of each position, and its negative log-likelihood, which has no gradient.
+    """Compute the loss of each of N positions, and its negative log-likelihood, which has no gradient.
 
-    Args:
-        scores: N x V, in any floating-point type.
-        target: N, entries of the vocabulary.
-        smoothing: e, fairseq's ``--label-smoothing``.
-        padding: targets of this entry have a loss of 0.
-
-    Returns:
-        both N, in float32 (float64 for scores in float64).
+    ``scores`` are N x V, in any floating-point type; targets (N) that are ``padding`` have a loss of 0. Both results
+    are in float32, or float64 for scores in float64.
     """
     loss, nll = _LabelSmoothedLoss.apply(scores, target, smoothing, padding)
     return loss, nll

@@ -15,12 +15,10 @@ class RelativePositions(nn.Module):
     """The tables of one attention module, shared by its heads.
 
     Args:
-        head_dim: width of a head.
         max_distance: m; farther positions count as m away.
         value_term: also the sum over values (Shaw et al., Eq. 3); otherwise on the keys only (Eq. 4).
         one_table: r^V is r^K, as in the program of the Multi-Unit Transformers.
-        units: so many tables, for so many parallel units, whose sentences make up the batch one unit after the other;
-            None is one table for all.
+        units: so many tables, for parallel units, whose sentences make up the batch one unit after the other.
     """
 
     def __init__(

@@ -61,13 +61,7 @@ class ResidualEncoderLayer(EncoderLayer):
         self.dropout = Dropout(dropout)
 
     def forward(self, stream: Tensor, padding: Tensor | None, *, blend: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Compute T x B x d from ``stream``, T x B x d.
-
-        Args:
-            stream: T x B x d.
-            padding: B x T, True at padding.
-            blend: of self-attention's values, see :class:`~fairseq_depthwise.modules.attention.MultiheadAttention`.
-        """
+        """Compute T x B x d from T x B x d; ``padding``: B x T; ``blend``: of self-attention's values."""
         normalized = self.self_attention_norm(stream)
         attended, _ = self.self_attention(normalized, normalized, padding=padding, blend=blend)
         stream = stream + self.dropout(attended)
@@ -115,14 +109,11 @@ class ResidualDecoderLayer(nn.Module):
         """Compute T x B x d from T x B x d, and the cross-attention's weights (heads x B x T x S) where asked for.
 
         Args:
-            stream: T x B x d.
-            encoder_output: S x B x d.
-            encoder_padding: B x S, True at padding.
+            encoder_output: S x B x d, with ``encoder_padding`` (B x S, True at padding).
             self_padding: B x T, True at padding.
             causal: False lets every position see all others (alignment of a finished sentence).
             cache: in a step of a beam search, what the earlier steps left; T is 1 then, and the encoder's output is
                 read from there.
-            need_weights: whether to return weights.
             blend: of self-attention's values, see :class:`~fairseq_depthwise.modules.attention.MultiheadAttention`.
         """
         # 1. Self-attention.

@@ -85,12 +85,8 @@ class EncoderLayer(nn.Module):
         """Return further arguments for the layers of a stack, one tuple for each, before the first of them runs.
 
         This is the place for what is drawn at random, because activation checkpointing runs a layer twice (dropout,
-        which PyTorch repeats, needs no care), and for what is computed for all layers at once.
-
-        Args:
-            layers: all of this class.
-            embedded: what the stack reads, T x B x d.
-            padding: B x T, True at padding; None where there is none.
+        which PyTorch repeats, needs no care), and for what is computed for all layers at once. ``layers`` are all of
+        this class, ``embedded`` (T x B x d) is what the stack reads, ``padding`` is B x T or None.
         """
         return [()] * len(layers)
 

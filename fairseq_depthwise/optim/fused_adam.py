@@ -41,11 +41,7 @@ class FusedAdamConfig(FairseqDataclass):
 
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FusedAdam(FairseqOptimizer):
-    """PyTorch's fused AdamW as an optimizer of fairseq.
-
-    Raises:
-        UserError: the parameters are in half precision, and so their moments would be.
-    """
+    """PyTorch's fused AdamW as an optimizer of fairseq; half precision is refused, as the moments would be in it."""
 
     def __init__(self, cfg: Any, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)

@@ -42,9 +42,6 @@ class InverseSqrtRestartSchedule(FairseqLRScheduler):
 
     Only counts are kept: which restarts were done, and where a warm start began. Peak and warm-up are read from the
     options, so a run resumed with others follows these.
-
-    Raises:
-        UserError: an option's value is not possible; the message names the option.
     """
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:

@@ -32,11 +32,7 @@ class RestartableSchedule(Protocol):
 def schedule_step(updates: int, restarts: Iterable[int], warmup: int, start: int = 0) -> int:
     """Return the schedule's step s after ``updates`` updates, the one that decides the rate of the next update.
 
-    Args:
-        updates: the number of updates done so far.
-        restarts: the numbers of updates after which the schedule restarts; those that lie ahead do nothing yet.
-        warmup: W, the number of updates of the warm-up.
-        start: the step that the schedule goes on from; like a restart it leads no further than W.
+    Restarts that lie ahead do nothing yet; the ``start`` leads, like a restart, no further than W = ``warmup``.
     """
     # A restart at r makes s - updates the lesser of itself and W - r, so the latest alone decides; the start is like a
     # restart at 0.
@@ -56,11 +52,7 @@ def rate(step: int, peak: float, warmup: int, initial: float = 0.0) -> float:
 
 
 def parse_restarts(text: str) -> tuple[int, ...]:
-    """Parse the numbers of updates in ``--restart-updates``; none if it is empty.
-
-    Raises:
-        UserError: it is not a list of growing whole numbers above 0.
-    """
+    """Parse the numbers of updates in ``--restart-updates``; none if it is empty."""
     parts = text.split(",") if text.strip() else []
     restarts = [int(part) if part.strip().isdecimal() else 0 for part in parts]  # 0 is refused like what is no number
     if any(later <= earlier for earlier, later in pairwise([0, *restarts])):

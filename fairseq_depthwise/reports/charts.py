@@ -74,35 +74,42 @@ def charts_of(runs: Sequence[Run]) -> Iterator[Chart]:
         base = match[1] if (match := _OF_LAYER.match(name)) else name
         if (base == name or base not in names) and not _IGNORED.match(base):
             charts[base] = [*charts.get(base, ()), name] if base != name else [name]
+    seconds = max(run.seconds for run in runs)
     for base, metrics in charts.items():
         section = "Gates and cell states" if base.endswith(("_gate", "_cell_norm")) else "Auxiliary losses"
         section, title, unit = _CHARTS.get(base, (section, base.replace("_", " ").capitalize(), "mean"))
         if unit == "bits":
             per = {"sentence" if "--sentence-avg" in run.options else "token" for run in runs}
             unit = f"bits per {' or '.join(sorted(per))}"
-        yield from _charts(runs, metrics, section, title, unit)
+        for over in ("", " over time") if base in _VALIDATED and seconds else ("",):
+            x, scale = ("hours", 3600) if seconds > 10800 else ("minutes", 60) if seconds > 120 else ("seconds", 1)
+            x = f"{x} of training" if over else "updates"
+            curves = [
+                curve
+                for number, run in enumerate(runs)
+                for curve in _curves(number, run, metrics, unit, scale if over else 0)
+            ]
+            drawn = {curve.run for curve in curves}
+            grown = [
+                (number, after / scale if over else update, depth)
+                for number, run in enumerate(runs)
+                for update, after, depth in run.growth
+                if number in drawn
+            ]
+            if curves:
+                yield Chart(section, title + over, x, unit, curves, grown)
 
 
-def _charts(runs: Sequence[Run], metrics: Sequence[str], section: str, title: str, unit: str) -> Iterator[Chart]:
-    """Yield a chart over updates, and over time where there is validation, unless it has no finite point."""
-    longest, validated = max(run.seconds for run in runs), metrics[0] in _VALIDATED
-    time, scale = ("hours", 3600) if longest > 10800 else ("minutes", 60) if longest > 120 else ("seconds", 1)
-    for axis in ("updates", "seconds") if validated and longest else ("updates",):
-        curves, grown = [], []
-        for number, run in enumerate(runs):
-            place = {one[1]: one[1] if axis == "updates" else one[2] / scale for one in run.readings}
-            of_run = [("training", metric, run.of(metric)) for metric in metrics]
-            of_run += [("validation", metric, run.of(metric, validation=True)) for metric in metrics if validated]
-            for kind, metric, series in of_run:
-                xs = [place[int(one)] for one in series["updates"]]
-                columns = (xs, series["values"], run.of(f"{metric}_deviation")["values"])
-                curves.append(Curve(number, kind, *(_thinned(one, steps=unit in _STEPS) for one in columns)))
-            grown += [(number, place[update], depth) for update, depth in run.growth]
-        curves = [curve for curve in curves if np.isfinite(curve.ys).any()]
-        if curves:
-            grown = [one for one in grown if one[0] in {curve.run for curve in curves}]
-            x, over = (axis, "") if axis == "updates" else (f"{time} of training", " over time")
-            yield Chart(section, title + over, x, unit, curves, grown)
+def _curves(number: int, run: Run, metrics: Sequence[str], unit: str, scale: int) -> Iterator[Curve]:
+    """Yield the lines of a run that have a finite point, over updates or, with a scale, over time."""
+    for metric in metrics:
+        for kind in ("training", "validation") if metric in _VALIDATED else ("training",):
+            series = run.of(metric, validation=kind == "validation")
+            xs = [seconds / scale for seconds in series["seconds"]] if scale else series["updates"]
+            columns = (xs, series["values"], run.of(f"{metric}_deviation")["values"])
+            curve = Curve(number, kind, *(_thinned(column, steps=unit in _STEPS) for column in columns))
+            if np.isfinite(curve.ys).any():
+                yield curve
 
 
 def _thinned(values: Sequence[float], *, steps: bool) -> list[float]:
@@ -141,8 +148,8 @@ def _draw(figure: Figure, chart: Chart) -> None:
         color = _RUN.format(run % len(COLORS))
         axes.axvline(place, color=color, linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.8)
         above = (place, 1 + 0.06 * rows.index(run))
-        axes.text(
-            *above, f"{depth}", color=color, size=9, ha="center", va="bottom", transform=axes.get_xaxis_transform()
+        axes.annotate(
+            f"{depth}", above, xycoords=("data", "axes fraction"), color=color, size=9, ha="center", va="bottom"
         )
     values = [y for curve in chart.curves for y in curve.ys if math.isfinite(y)]
     if min(values) > 0 and max(values) / min(values) > _LOGARITHMIC:

@@ -68,7 +68,7 @@ def summarize(run: Run) -> dict[str, Any]:
     """Return the numbers of a run, losses in bits; None where the log does not have them."""
     loss, ppl = _best(run.of("loss", validation=True), min), run.of("ppl", validation=True)
     perplexities = dict(zip(ppl["updates"], ppl["values"], strict=True))
-    grown, speeds = [update for update, _ in run.growth], _finite(run.of("wps"))
+    grown, speeds = [update for update, *_ in run.growth], _finite(run.of("wps"))
     layers = {side: run.options.get(f"--{side}-layers") for side in ("encoder", "decoder")}
     if depths := _finite(run.of("depth")):
         growing = run.options.get("--growth-side", "")

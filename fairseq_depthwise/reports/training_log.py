@@ -35,12 +35,8 @@ _NOTHING: Series = {"updates": [], "seconds": [], "values": []}
 class Run:
     """A training run, by one process or by several that went on from each other's checkpoints.
 
-    Attributes:
-        source: what it was read from.
-        readings: split of the data, updates, seconds of training and values, in the order of updates.
-        options: option -> value, of those that are on; empty where the log does not have them.
-        parameters: of the model, as last logged, after ``counted`` updates.
-        continued: updates after which another process went on.
+    A reading is a split of the data, updates, seconds of training and values. ``parameters`` are as last logged, after
+    ``counted`` updates; ``continued`` has the updates after which another process went on.
     """
 
     source: str
@@ -96,18 +92,14 @@ class Run:
         return next((self.series[split][metric] for split in splits if metric in self.series.get(split, ())), _NOTHING)
 
     @cached_property
-    def growth(self) -> list[tuple[int, int]]:
-        """The updates after which the model grew, as exactly as the log has it, and its depth from there on."""
-        depths = [(update, int(values["depth"])) for _, update, _, values in self.readings if "depth" in values]
-        return [(update, after) for (update, before), (_, after) in pairwise(depths) if after != before]
+    def growth(self) -> list[tuple[int, float, int]]:
+        """Updates and seconds after which the model grew, as exactly as the log has it, and its depth from there on."""
+        depths = [(update, seconds, int(one["depth"])) for _, update, seconds, one in self.readings if "depth" in one]
+        return [(update, at, after) for (update, at, before), (*_, after) in pairwise(depths) if after != before]
 
 
 def read_run(path: str) -> Run:
-    """Read a log, the log of a folder, or the event files of a folder that has no log.
-
-    Raises:
-        UserError: a folder has several logs, or there is no training.
-    """
+    """Read a log, the log of a folder, or the event files of a folder that has no log."""
     place = Path(path)
     if place.is_dir():
         logs = sorted(place.glob("*.log"))

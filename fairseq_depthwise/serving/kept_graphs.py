@@ -125,8 +125,9 @@ def _key(models: Sequence[StackModel], about: object) -> str:
     for model in models:
         digest.update(repr((type(model).__name__, str(model), model.max_positions())).encode())
         for module in model.modules():  # options that neither the names of modules nor tensors show
-            plain = {name: value for name, value in vars(module).items() if isinstance(value, (int, float, str))}
-            functions = [value.__qualname__ for value in vars(module).values() if inspect.isroutine(value)]
+            public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+            plain = {name: value for name, value in public.items() if isinstance(value, (int, float, str))}
+            functions = [value.__qualname__ for value in public.values() if inspect.isroutine(value)]
             digest.update(repr((plain, functions)).encode())
         for name, tensor in sorted(model.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

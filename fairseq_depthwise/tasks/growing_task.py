@@ -5,7 +5,6 @@ layers for two epochs, copies layers, trains 12 for two, and so on, all in one c
 is in :mod:`fairseq_depthwise.growth`; this file connects it to fairseq's hooks, whatever the task translates.
 """
 
-import functools
 import gc
 import itertools
 import logging
@@ -22,6 +21,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
 from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat.patching import replaces
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_trainer
@@ -67,11 +67,9 @@ class GrowingTask(FairseqTask):
     A boundary between epochs is met in :meth:`begin_epoch`, one between updates at the first batch of the update,
     in :meth:`train_step`. A checkpoint that is saved at a boundary has the depth it was trained with; a run
     that resumes from it grows it then.
-
-    Attributes:
-        name: under which the task is registered.
     """
 
+    #: Under which the task is registered.
     name: str
 
     def __init__(self, *options_and_data: Any) -> None:
@@ -89,24 +87,15 @@ class GrowingTask(FairseqTask):
 
     @property
     def growth_options(self) -> Any:
-        """Those of :class:`GrowthConfig`; in training also fairseq's own that say what is trained on and restored.
-
-        These are ``train_subset``, ``save_dir``, ``restore_file``, ``continue_once``, ``finetune_from_model``,
-        ``reset_dataloader`` and ``reset_optimizer``.
-        """
+        """Those of :class:`GrowthConfig`, and ``train_subset``, ``save_dir`` and so on of fairseq's own."""
         raise NotImplementedError  # abstract: each kind of task of fairseq keeps its options in a place of its own
 
     # --- the model, before training -----------------------------------------------------------------------------------
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own.
-
-        Raises:
-            UserError: the stages are wrong or contradict the model, what is restored, or what is grown from.
-        """
+        """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
-        give_tasks_their_trainer()
         dataclass_of_model = options_class(cfg._name)
         if not (isinstance(dataclass_of_model, type) and issubclass(dataclass_of_model, EncoderDecoderConfig)):
             raise UserError(
@@ -170,11 +159,7 @@ class GrowingTask(FairseqTask):
     # --- the trainer, before training ---------------------------------------------------------------------------------
 
     def set_trainer(self, trainer: Trainer) -> None:
-        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once.
-
-        Raises:
-            UserError: training would not end, or an option cannot be used with a model that grows.
-        """
+        """Give fairseq the lengths and the batches of the stages; a new trainer calls this once."""
         plan = self.plan
         if plan is None:
             return
@@ -313,17 +298,9 @@ def _depth_of_architecture(arch: str, side: str) -> int:
     return int(own if own is not None else getattr(options_class(arch), f"{side}_layers"))
 
 
-def give_tasks_their_trainer() -> None:
-    """Let a new trainer call ``task.set_trainer(trainer)`` of a task that has such a method."""
-    original: Any = Trainer.__init__
-    if hasattr(original, "gives_tasks_their_trainer"):
-        return
-
-    @functools.wraps(original)
-    def initialize(self: Trainer, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if hasattr(self.task, "set_trainer"):
-            self.task.set_trainer(self)
-
-    initialize.gives_tasks_their_trainer = True  # type: ignore[attr-defined]  # also where others wrap it
-    Trainer.__init__ = initialize
+@replaces(Trainer, "__init__")
+def _initialize(original: Any, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
+    """Give a growing task its trainer, which no task of fairseq gets."""
+    original(trainer, *args, **kwargs)
+    if isinstance(trainer.task, GrowingTask):
+        trainer.task.set_trainer(trainer)

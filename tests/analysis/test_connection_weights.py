@@ -10,7 +10,7 @@ import torch
 from probe_checkpoints import checkpoint_of, data_in
 
 from fairseq_compat import checkpoints
-from fairseq_depthwise.analysis.connection_weights import SourceWeight, has_weights, measure_weights
+from fairseq_depthwise.analysis.connection_weights import SourceWeight, measure_weights
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.stacks import SIDES, stack_batches
 
@@ -99,11 +99,3 @@ def test_the_model_is_as_it_was(tmp_path: Path, data: str, monkeypatch: pytest.M
         measured(loaded, 1000)
     assert connections == {side: getattr(loaded.model, side).connection for side in SIDES}
     assert before == {side: dict(vars(connection)) for side, connection in connections.items()}
-
-
-def test_stacks_without_weights(tmp_path: Path, data: str) -> None:
-    loaded = model_of(tmp_path, data, "average", decoder_connection="residual")
-    assert [has_weights(getattr(loaded.model, side)) for side in SIDES] == [True, False]
-    found = measured(loaded, 1000)
-    assert found["decoder"] == []
-    assert len(found["encoder"]) == sum(range(2, len(loaded.model.encoder.layers) + 2))

@@ -146,17 +146,3 @@ def test_packed_cells_show_the_same(tmp_path: Path, data: str) -> None:
         for row, read in zip(rows, expected[side], strict=True):
             for values, others in zip(numbers(row), numbers(read), strict=True):
                 assert values == pytest.approx(others, abs=1e-5)
-
-
-def test_no_hook_is_left(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = load_model(checkpoint_of(tmp_path, FAMILY), data)
-
-    def stop(*_: Any) -> None:
-        raise RuntimeError("stop")
-
-    monkeypatch.setattr(CellSums, "add", stop)
-    with pytest.raises(RuntimeError, match="stop"):
-        measured(loaded, 1000)
-    for module in loaded.model.modules():
-        assert not module._forward_hooks
-        assert not module._forward_pre_hooks

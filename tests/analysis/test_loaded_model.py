@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from growth_checkpoints import stock_model
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
-from tiny_models import FAMILIES, build_tiny
 from unit_checkpoints import SENTENCES, unit_checkpoint, unit_data, unit_model
 
 from fairseq_compat import UserError, checkpoints
@@ -40,22 +37,6 @@ def test_parameters_and_mode(tmp_path: Path, data: str) -> None:
         assert torch.equal(loaded.model.state_dict()[name], value)
 
 
-@pytest.mark.parametrize("family", ["depthwise_lstm_transformer", "sdt_transformer", "transformer"])
-def test_every_family(family: str, tmp_path: Path, data: str) -> None:
-    path = unit_checkpoint(tmp_path)
-    cfg = checkpoints.load_checkpoint(path)["cfg"]
-    if family == "transformer":
-        model, options = stock_model()
-    else:
-        model, options = build_tiny(family), Namespace(**FAMILIES[family], _name=family)
-    rewritten(path, cfg={**cfg, "model": options}, model=model.state_dict())
-    loaded = load_model(path, data)
-    batch = next(iter(loaded.batches("valid", max_sentences=10, max_tokens=100)))
-    source = {name: batch["net_input"][name] for name in ("src_tokens", "src_lengths")}
-    output, expected = (one.encoder(**source)["encoder_out"][0] for one in (loaded.model, model))
-    assert torch.equal(output, expected)
-
-
 @pytest.mark.parametrize("max_tokens", [1, 12, 1000])
 @pytest.mark.parametrize("count", [1, 3, 1000])
 def test_batches_have_the_first_sentences(count: int, max_tokens: int, tmp_path: Path, data: str) -> None:
@@ -79,13 +60,3 @@ def test_a_part_that_is_not_there(tmp_path: Path, data: str) -> None:
     for loaded, folder in ((load_model(unit_checkpoint(tmp_path), data), data), (load_model(path, several), several)):
         with pytest.raises(UserError, match=f"--data {folder} has no part nowhere"):
             loaded.sentences("nowhere")
-
-
-def test_what_does_not_fit(tmp_path: Path, data: str) -> None:
-    path = unit_checkpoint(tmp_path)
-    with pytest.raises(UserError, match=r"architecture mute_transformer; .* sdt_transformer"):
-        load_model(path, data, family="sdt_transformer")
-    with pytest.raises(UserError, match=r"--data .*nowhere is not a folder"):
-        load_model(path, str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"mute.pt does not fit its own options or --data .*other"):
-        load_model(path, unit_data(tmp_path / "other", entries=14))

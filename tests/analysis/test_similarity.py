@@ -63,20 +63,6 @@ def test_golden_numbers() -> None:
         assert astuple(found) == pytest.approx(astuple(one), rel=1e-12)
 
 
-def test_every_position_counts_alike() -> None:
-    """Not every batch: one of a single position and one of four."""
-    generator = torch.Generator().manual_seed(1)
-    states = list(torch.randn(3, 5, 1, 4, generator=generator))
-    parts, whole = LayerSimilaritySums(), LayerSimilaritySums()
-    for first, last in ((0, 1), (1, 5)):
-        parts.add([state[first:last] for state in states], torch.zeros(1, last - first, dtype=torch.bool))
-    # Both sentences side by side, the first padded on its left.
-    padding = torch.tensor([[True, True, True, False], [False, False, False, False]])
-    whole.add([torch.stack([state[[0, 0, 0, 0], 0], state[1:, 0]], dim=1) for state in states], padding)
-    for one, other in zip(parts.value(), whole.value(), strict=True):
-        assert astuple(one) == pytest.approx(astuple(other), rel=1e-12)
-
-
 # --- models ----------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,14 +89,6 @@ def test_short_types_are_summed_in_a_wider_one(dtype: torch.dtype, values: list[
     assert mean["weight"].item() == torch.tensor(sum(values) / len(values)).to(dtype).item()
 
 
-def test_states_are_left_as_they_were() -> None:
-    states = random_states(torch.float64)
-    before = [{name: tensor.clone() for name, tensor in state.items()} for state in states]
-    average_of(states, NAMES)
-    for state, copy in zip(states, before, strict=True):
-        assert all(torch.equal(state[name], copy[name]) for name in state)
-
-
 def test_counters_and_masks_are_those_of_the_last() -> None:
     states = [
         {"weight": torch.tensor([value]), "version": torch.tensor([int(value)]), "mask": torch.tensor([value > 1])}
@@ -127,15 +118,6 @@ def test_tied_tensors_stay_tied_in_the_file(tmp_path: Path) -> None:
         assert torch.equal(tensor, torch.full((4, 2), 2.0))
 
 
-def test_tie_that_only_some_have_is_none() -> None:
-    table = torch.ones(2)
-    states = [{"a": table, "b": table}, {"a": torch.zeros(2), "b": torch.full((2,), 4.0)}]
-    for given in (states, states[::-1]):
-        mean = average_of(given, NAMES[:2])
-        assert mean["a"].tolist() == [0.5, 0.5]
-        assert mean["b"].tolist() == [2.5, 2.5]
-
-
 def test_tie_within_a_larger_tie_is_kept() -> None:
     """a = b = c in the first, only b = c in the second."""
     first, second, third = torch.ones(1), torch.full((1,), 3.0), torch.full((1,), 5.0)
@@ -148,70 +130,44 @@ def test_tie_within_a_larger_tie_is_kept() -> None:
 # What is refused.
 
 
-def test_first_tensor_of_another_shape_is_named() -> None:
-    states = [{"same": torch.ones(1), "wide": torch.ones(2, 3), "deep": torch.ones(1)}] * 2
-    states.append({"same": torch.ones(1), "wide": torch.ones(2, 4), "deep": torch.ones(5)})
-    with pytest.raises(UserError, match=r"wide has shape 2x4 in third\.pt and 2x3 in first\.pt"):
-        average_of(states, NAMES)
-
-
-def test_missing_and_additional_tensors_are_named() -> None:
-    small, large = {"a": torch.ones(1)}, {"a": torch.ones(1), "b": torch.ones(1)}
-    with pytest.raises(UserError, match=r"second\.pt has no tensor b, which first\.pt has"):
-        average_of([large, small], NAMES[:2])
-    with pytest.raises(UserError, match=r"second\.pt has a tensor b, which first\.pt lacks"):
-        average_of([small, large], NAMES[:2])
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ({"a": 1, "b": 2, "c": 1}, {"a": 1, "b": 3, "c": 5}, "b is 3 in second.pt and 2 in first.pt"),
+        ({"a": 1, "b": 2}, {"a": 1}, "b is missing in second.pt and 2 in first.pt"),
+        ({"a": 1}, {"a": 1, "b": 2}, "b is 2 in second.pt and missing in first.pt"),
+    ],
+)
+def test_the_first_tensor_that_differs_is_named(one: dict[str, int], other: dict[str, int], said: str) -> None:
+    states = [{name: torch.ones(size) for name, size in sizes.items()} for sizes in (one, other)]
+    with pytest.raises(UserError, match=said):
+        average_of(states, NAMES[:2])
 
 
 # Models that grew between two checkpoints.
 
 
-def stacks(encoder: int, decoder: int, *, first_has_norm: bool = True) -> dict[str, Tensor]:
-    """A model of that depth; as the depth-wise one, perhaps without a norm in its first layers."""
-    model = {"encoder.embed.weight": torch.ones(4, 2), "encoder.connection.rows.0": torch.ones(1)}
-    for side, depth in (("encoder", encoder), ("decoder", decoder)):
-        for layer in range(depth):
-            model[f"{side}.layers.{layer}.linear.weight"] = torch.ones(2, 2)
-            if layer or first_has_norm:
-                model[f"{side}.layers.{layer}.norm"] = torch.ones(2)
-    return model
-
-
 @pytest.mark.parametrize(
-    ("depths", "newest", "said"),
+    ("depths", "said"),
     [
-        ([(6, 6), (6, 6), (12, 6)], True, "2.pt has 12 encoder layers and 1.pt 6"),
-        ([(6, 6), (12, 6), (12, 6)], True, "2.pt has 12 encoder layers and 0.pt 6"),
-        ([(2, 1), (4, 1), (6, 1), (6, 1), (6, 1)], True, "4.pt has 6 encoder layers and 1.pt 4"),
-        ([(12, 6), (6, 6)], False, "1.pt has 6 encoder layers and 0.pt 12"),
-        ([(6, 1), (6, 2)], False, "1.pt has 2 decoder layers and 0.pt 1"),
+        ([(6, 6), (12, 6), (12, 6)], "2.pt has 12 encoder layers .*0.pt 6 encoder layers .* the last 2 of these"),
+        ([(12, 6), (6, 6)], "1.pt has 6 encoder layers .*0.pt 12 encoder layers"),
+        ([(6, 1), (6, 2)], "1.pt has .* 2 decoder layers and .*0.pt .* 1 decoder layers"),
     ],
 )
-@pytest.mark.parametrize("first_has_norm", [True, False])
 def test_depths_are_compared_before_anything_is_averaged(
-    depths: list[tuple[int, int]], newest: bool, said: str, first_has_norm: bool, tmp_path: Path
+    depths: list[tuple[int, int]], said: str, tmp_path: Path
 ) -> None:
-    paths = [
-        save(tmp_path, f"{number}.pt", stacks(*depth, first_has_norm=first_has_norm))
-        for number, depth in enumerate(depths)
-    ]
+    paths = []
+    for number, (encoder, decoder) in enumerate(depths):
+        layers = [f"encoder.layers.{layer}" for layer in range(encoder)]
+        layers += [f"decoder.layers.{layer}" for layer in range(decoder)]
+        paths.append(save(tmp_path, f"{number}.pt", {f"{layer}.weight": torch.ones(2) for layer in layers}))
     read: list[str] = []
-    with pytest.raises(UserError) as raised:
-        averaging.write_average(paths, str(tmp_path / "average.pt"), newest=newest, progress=read.append)
-    message = str(raised.value).replace(f"{tmp_path}/", "")
-    assert message.startswith(said)
-    alike = len(depths) - max(number for number, depth in enumerate(depths) if depth != depths[-1]) - 1
-    assert (f"--last {alike} " in message) is (newest and alike > 1)
+    with pytest.raises(UserError, match=said):
+        averaging.write_average(paths, str(tmp_path / "average.pt"), progress=read.append)
     assert read == []
     assert not (tmp_path / "average.pt").exists()
-
-
-def test_other_differences_are_named_as_before(tmp_path: Path) -> None:
-    """Models of two families, which differ in depth as well."""
-    other = {name.replace("linear", "projection"): tensor for name, tensor in stacks(4, 6).items()}
-    paths = [save(tmp_path, "one.pt", stacks(6, 6)), save(tmp_path, "other.pt", other)]
-    with pytest.raises(UserError, match=r"other\.pt has no tensor encoder\.layers\.0\.linear\.weight"):
-        averaging.write_average(paths, str(tmp_path / "average.pt"))
 
 
 # The file.
@@ -250,16 +206,10 @@ def test_last_are_the_newest_in_the_order_of_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("maximize", "expected"), [(False, [-1.0, 2.5, 3.75]), (True, [10.25, 9.5, 3.75])])
-@pytest.mark.parametrize("style", ["cfg", "args"])
-def test_best_follow_the_direction_of_the_metric(
-    style: str, maximize: bool, expected: list[float], tmp_path: Path
-) -> None:
-    more: dict[str, Any] = {}
-    if style == "args":
-        more = {"cfg": None, "args": argparse.Namespace(maximize_best_checkpoint_metric=maximize)}
+def test_best_follow_the_direction_of_the_metric(maximize: bool, expected: list[float], tmp_path: Path) -> None:
     for score in (9.5, 10.25, 3.75, 2.5, -1.0):
         name = f"checkpoint.best_my_metric_{score:.3f}0.pt"  # fairseq adds a digit against ties
-        save(tmp_path, name, {"weight": torch.ones(1)}, maximize=maximize, **more)
+        save(tmp_path, name, {"weight": torch.ones(1)}, maximize=maximize)
     save(tmp_path, "checkpoint_best.pt", {"weight": torch.ones(1)})
     best = averaging.best_checkpoints(str(tmp_path), 3)
     assert best == [str(tmp_path / f"checkpoint.best_my_metric_{score:.3f}0.pt") for score in expected]

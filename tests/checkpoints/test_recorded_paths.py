@@ -34,8 +34,7 @@ def test_files_and_folders(run: Path) -> None:
     ("names", "said"),
     [
         ([], "no checkpoint_best.pt"),
-        (["b.pt", "a.pt", "x.log"], "no checkpoint_best.pt; .* a.pt, b.pt"),
-        ([f"{n}.pt" for n in range(7)], "0.pt, 1.pt, 2.pt, 3.pt, 4.pt and 2 more"),
+        (["b.pt", "a.pt", "x.log"], r"no checkpoint_best.pt; .*\(a.pt, b.pt\)"),
     ],
 )
 def test_folder_without_the_best(names: list[str], said: str, tmp_path: Path) -> None:

@@ -85,13 +85,6 @@ def test_a_stock_model_that_computes_something_else(tmp_path: Path, option: str)
         read_trained_model(path, "--growth-from")
 
 
-def test_an_option_that_old_stock_did_not_have_is_off(tmp_path: Path) -> None:
-    model, args = stock_model()
-    for name in ("layernorm_embedding", "no_cross_attention", "cross_self_attention", "adaptive_input"):
-        delattr(args, name)
-    read_trained_model(save(tmp_path / "stock.pt", checkpoint_of(model.state_dict(), args)))
-
-
 def test_a_stock_parameter_without_a_counterpart(tmp_path: Path) -> None:
     model, args = stock_model()
     values = {**model.state_dict(), "decoder.project_out_dim.weight": torch.zeros(2, 2)}

@@ -67,7 +67,7 @@ def test_mean(
         ("--last 2 {folder} {folder}", "--last and --best"),
         ("{folder}/nowhere.pt", "{folder}/nowhere.pt"),
         ("{folder}/checkpoint1.pt {folder}/text.pt", "{folder}/text.pt is not a PyTorch file"),
-        ("{folder}/checkpoint1.pt {folder}/other.pt", "tensor weight has shape 3 in {folder}/other.pt and 2 in"),
+        ("{folder}/checkpoint1.pt {folder}/other.pt", "weight is 3 in {folder}/other.pt and 2 in"),
     ],
 )
 def test_refused_without_a_file(words: str, named: str, run_folder: Path, refusal: Callable[..., str]) -> None:

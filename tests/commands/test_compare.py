@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import sacrebleu
 
-from fairseq_depthwise.commands import compare
 from fairseq_depthwise.evaluation import languages
 
 pytestmark = pytest.mark.usefixtures("files")
@@ -103,17 +102,6 @@ def test_seeds(printed: Callable[..., str], document: Callable[..., Any]) -> Non
     assert both == ["deep1,deep2", mean, "2", *spread, f"{difference:+.2f}", "0.0100, 0.0100"]
     assert (one[2:4], one[-1]) == (["1", "-"], "-")
     assert notes.splitlines()[-1] == single["why_untested"]
-
-
-@pytest.mark.parametrize(("test", "samples"), [("bootstrap", 1000), ("approximate-randomization", 10000)])
-def test_tests_and_their_samples(
-    test: str, samples: int, document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    monkeypatch.setattr(compare, "paired_test", lambda *_, **options: asked.append(options) or 0.5)
-    for options in ([], ["--samples", 7, "--seed", 3]):
-        document("compare", "--ref", "ref", "--test", test, *options, "base1", "deep1")
-    assert asked == [{"test": test, "samples": samples, "seed": 12345}, {"test": test, "samples": 7, "seed": 3}]
 
 
 def test_the_metric_is_that_of_the_test(document: Callable[..., Any]) -> None:

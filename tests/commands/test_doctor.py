@@ -54,18 +54,6 @@ def test_a_problem_has_its_fix_and_status_1(
     assert [check["name"] for check in answer["checks"] if not check["ok"]] == ["omegaconf"]
 
 
-def test_plugin_that_is_not_registered_is_wrong(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fairseq import models
-
-    monkeypatch.delitem(models.MODEL_REGISTRY, "depthwise_lstm_transformer")
-    assert cli.main(["doctor"]) == 1
-    out = capsys.readouterr().out
-    assert "WRONG  plugin " in out
-    assert "--user-dir" in out
-
-
 def test_it_answers_where_fairseq_is_missing(tmp_path: Path) -> None:
     """For real, in a process that finds no fairseq, as where a package is half removed."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -143,7 +143,7 @@ def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], docu
         ("{shallow} --layers 6 --strategy stack", "stack"),
         ("{folder}/attention.pt --layers 2 --init zero", "the connection attention"),
         ("{folder}/nowhere.pt --layers 6", "{folder}/nowhere.pt"),
-        ("'' --layers 6", "is empty"),
+        ("'' --layers 6", "'' does not exist"),
         ("{folder}/half.pt --layers 6", "{folder}/half.pt is truncated or damaged"),
         ("{folder}/stock.pt --layers 4", "--growth-from {folder}/stock.pt"),
         ("{folder}/other.pt --layers 6", "lightconv"),

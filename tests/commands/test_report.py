@@ -202,28 +202,14 @@ def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -
     assert not re.search(r"\bnan\b", re.sub(r"<table>.*?</table>", "", content))
 
 
-def test_a_page_that_exists_is_replaced_with_force_only(
-    tmp_path: Path, printed: Callable[..., str], refusal: Callable[..., str]
-) -> None:
-    log, page = write(tmp_path / "train.log", inner(1)), write(tmp_path / "page.html", "the user's")
-    assert str(page) in refusal("report", log, "--output", page)
-    assert page.read_text() == "the user's"
-    before = page.stat().st_ino
-    printed("report", log, "--output", page, "--force")
-    assert page.read_text().startswith("<!DOCTYPE html>")
-    assert page.stat().st_ino != before, "written aside and renamed"
-    assert sorted(tmp_path.iterdir()) == [page, log]
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         ("train.log", "--output"),
         ("none --json", "none"),
-        ("empty.log --json", "--log-format json"),
+        ("train.log --output train.log --force", "a file that is read"),
         ("simple.log --json", "--log-format json"),
         ("several --json", "several"),
-        ("folder --json", "folder"),
     ],
 )
 def test_refused(
@@ -231,9 +217,7 @@ def test_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "train.log", inner(1))
-    write(tmp_path / "empty.log")
     write(tmp_path / "simple.log", line(OURS), "epoch 001:     10 / 50 loss=8.1, ppl=274.4, num_updates=10, wall=4\n")
     write(tmp_path / "several" / "a.log", inner(1))
     write(tmp_path / "several" / "b.log", inner(1))
-    (tmp_path / "folder").mkdir()
     assert named in refusal("report", *words.split())

@@ -55,7 +55,8 @@ def batch(*rows: int) -> dict[str, Any]:
 
 def criterion_of(objective: str = "distill", **options: Any) -> LinearizationProbeCriterion:
     values = {"sentence_avg": False, "label_smoothing": 0.1, **options}
-    return LinearizationProbeCriterion(task_of(), objective, **values)
+    cfg = OmegaConf.structured(LinearizationProbeCriterionConfig(probe_objective=objective, **values))
+    return LinearizationProbeCriterion.build_criterion(cfg, task_of())
 
 
 def linearized(kind: str = DEPTHWISE, which: str = "pair", **options: Any) -> LinearizedTransformer:
@@ -164,17 +165,6 @@ def test_batches_may_be_cut_in_any_way() -> None:
     torch.testing.assert_close(found[1][1], found[0][1])
 
 
-def test_logging_outputs_can_be_summed() -> None:
-    """As fairseq does between processes, of which one may have nothing left to do."""
-    assert LinearizationProbeCriterion.logging_outputs_can_be_summed()
-    model = linearized()
-    logs = [criterion_of()(model, sample)[2] for sample in (batch(0), batch(1, 2))]
-    assert list(logs[0]) == list(logs[1])
-    nothing = dict.fromkeys(logs[0], 0)
-    summed = {key: sum(log[key] for log in (*logs, nothing)) for key in logs[0]}
-    assert logged([summed]) == pytest.approx(logged(logs))
-
-
 def test_sixteen_bits_do_not_overflow() -> None:
     """The square of 300 is more than float16 has."""
     model = linearized().half()
@@ -213,9 +203,8 @@ def test_other_models_are_refused(objective: str) -> None:
 
 
 def test_other_objectives_are_refused() -> None:
-    cfg = OmegaConf.structured(LinearizationProbeCriterionConfig(probe_objective="both", sentence_avg=False))
     with pytest.raises(UserError, match="--probe-objective both"):
-        LinearizationProbeCriterion.build_criterion(cfg, task_of())
+        criterion_of("both")
 
 
 @pytest.fixture

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from fairseq_depthwise.elastic import rank
 from fairseq_depthwise.elastic.agent import SIGNALS, Interruption
 
 
@@ -42,23 +39,3 @@ def test_what_nohup_ignores_stays_ignored() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         signal.signal(signal.SIGHUP, signal.default_int_handler)
     assert interruption.number is None
-
-
-def test_a_process_whose_launcher_ended_before_it_began_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    monkeypatch.setenv(rank.ELASTIC, ended.stdout.decode().strip())
-    monkeypatch.setattr(rank.ctypes, "CDLL", _NoSystem)
-    with pytest.raises(SystemExit):
-        rank._end_with_launcher()
-    monkeypatch.setenv(rank.ELASTIC, "1")  # of a container
-    rank._end_with_launcher()
-
-
-class _NoSystem:
-    """Stands in for the C library, whose prctl would have this process killed."""
-
-    def __init__(self, name: object) -> None:
-        pass
-
-    def prctl(self, *arguments: object) -> int:
-        return 0

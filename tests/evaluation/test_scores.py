@@ -182,14 +182,6 @@ def test_sacrebleu_with_a_tokenizer(tokenizer: str) -> None:
     assert f"|tok:{tokenizer}|" in score.signature
 
 
-@pytest.mark.parametrize(("order", "name"), [(0, "chrF2"), (2, "chrF2++")])
-def test_chrf(order: int, name: str) -> None:
-    score = TranslationMetric("chrf", chrf_word_order=order).score(HYPOTHESES, [REFERENCE])
-    expected = sacrebleu.CHRF(word_order=order).corpus_score(HYPOTHESES, [REFERENCE])
-    assert (score.score, score.name, score.ngrams) == (expected.score, name, None)
-    assert f"|nc:6|nw:{order}|" in score.signature
-
-
 def test_chrf_by_hand() -> None:
     """Both have three characters, "ab" in common: precision and recall 2/3, 1/2 and 0 for n = 1, 2 and 3."""
     score = TranslationMetric("chrf").score(["abx"], [["aby"]])

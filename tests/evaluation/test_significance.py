@@ -9,7 +9,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test
+from fairseq_depthwise.evaluation.significance import TESTS, paired_test
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -55,11 +55,7 @@ def test_the_same_as_a_bootstrap_of_its_own() -> None:
 
 @pytest.mark.parametrize("test", TESTS)
 def test_equal_translations_do_not_differ(test: str) -> None:
-    for metric in ("sacrebleu", "tokenized"):
-        assert paired_test(GOOD, list(GOOD), [REFERENCE], TranslationMetric(metric), test=test, samples=9) == 1
-    detokenized = [line + "." for line in GOOD]
-    tokenized = [line + " ." for line in GOOD]
-    assert paired_test(tokenized, detokenized, [REFERENCE], TranslationMetric(), test=test, samples=9) == 1
+    assert paired_test(GOOD, list(GOOD), [REFERENCE], TranslationMetric(), test=test, samples=9) == 1
     upper = [line.upper() for line in GOOD]
     assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized-lc"), test=test, samples=9) == 1
     assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized"), test=test, samples=9) < 1
@@ -80,9 +76,3 @@ def test_several_references() -> None:
     """With the translation itself as a reference, one of the two is perfect."""
     metric = TranslationMetric("tokenized")
     assert paired_test(BAD, GOOD, [REFERENCE, BAD], metric, samples=99) == pytest.approx(0.01)
-
-
-def test_samples_are_those_of_sacrebleu() -> None:
-    from sacrebleu.significance import PairedTest
-
-    assert {TESTS[test]: samples for test, samples in DEFAULT_SAMPLES.items()} == PairedTest._DEFAULT_SAMPLES

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.evaluation.translations import read_lines, read_reference, read_translations, subwords_in
+from fairseq_depthwise.evaluation.translations import read_lines, read_translations, subwords_in
 
 
 def write(folder: Path, text: str | bytes, name: str = "out.txt") -> str:
@@ -39,10 +39,8 @@ WORDS = tuple((f"src {n}", f"tgt {n}", f"tok {n} .", f"tok {n}.") for n in range
     ("content", "lines"),
     [
         ("a\nb\n", ["a", "b"]),
-        ("a\nb", ["a", "b"]),
         ("a\r\nb\r\n", ["a", "b"]),
         ("a\n\n\nb\n\n", ["a", "", "", "b", ""]),
-        ("\n", [""]),
         ("a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei\rj\n", ["a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei\rj"]),
     ],
 )
@@ -88,12 +86,6 @@ def test_empty_translations_and_tabs_within(tmp_path: Path) -> None:
     assert read_translations(path).sentences == ["a\tb", "", ""]
 
 
-@pytest.mark.parametrize("kind", ["D", "H"])
-def test_lines_of_one_kind(kind: str, tmp_path: Path) -> None:
-    read = read_translations(write(tmp_path, f"{kind}-1\t-0.5\tb\n{kind}-0\t-0.25\ta\n"))
-    assert (read.sentences, read.lines, read.targets) == (["a", "b"], f"{kind}-", None)
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -109,18 +101,6 @@ def test_missing_and_repeated_sentences(text: str, named: str, tmp_path: Path) -
     path = write(tmp_path, text)
     with pytest.raises(UserError, match=f"{path} .*{named}"):
         read_translations(path)
-
-
-def test_parts_one_after_the_other(tmp_path: Path) -> None:
-    parts = generated(*WORDS, numbers=[0, 2, 4, 6, 8, 10]) + generated(*WORDS, numbers=[1, 3, 5, 7, 9, 11])
-    assert read_translations(write(tmp_path, parts)).sentences == [f"tok {n}." for n in range(12)]
-
-
-def test_a_reference_is_plain_text(tmp_path: Path) -> None:
-    assert read_reference(write(tmp_path, "a\n\nb\n")) == ["a", "", "b"]
-    path = write(tmp_path, generated(*WORDS))
-    with pytest.raises(UserError, match="fairseq-generate"):
-        read_reference(path)
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

@@ -124,18 +124,20 @@ def test_numbers_are_those_of_before(name: str) -> None:
 @every_variant
 @torch.no_grad()
 def test_decoding_step_by_step_is_the_whole_forward(name: str) -> None:
-    """With the caches, over two exchanged beams of each sentence, and with the layers made ready for generation."""
-    rows, order = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([1, 1, 2, 3, 5, 4])
+    """With the caches, over beams that are exchanged and a sentence that is finished; also ready for generation."""
+    orders = {2: torch.tensor([1, 1, 2, 3, 5, 4]), 3: torch.tensor([1, 0, 4, 4])}
     words = torch.tensor([[EOS, 6, 5, 7], [EOS, 9, 8, 7], [EOS, 4, 11, 6]] * 2)
     for model, tolerance in ((model_of(name), 1e-7), (model_of(name).float(), 1e-3)):
         if tolerance == 1e-3:
             model.make_generation_fast_()
-        encoded, tokens = model.encoder.reorder_encoder_out(model.encoder(SOURCE), rows), words
+        rows, tokens = torch.tensor([0, 0, 1, 1, 2, 2]), words
+        encoded = model.encoder.reorder_encoder_out(model.encoder(SOURCE), rows)
         state: dict[str, Any] = {}
         for t in range(4):
-            if t == 2:
-                encoded, tokens = model.encoder.reorder_encoder_out(encoded, order), tokens[order]
-                model.decoder.reorder_incremental_state_scripting(state, order)
+            if t in orders:
+                rows, tokens = rows[orders[t]], tokens[orders[t]]
+                encoded = model.encoder.reorder_encoder_out(encoded, orders[t])
+                model.decoder.reorder_incremental_state_scripting(state, orders[t])
             step = model.decoder(tokens[:, : t + 1], encoded, incremental_state=state)[0]
             whole = model_of(name).decoder(tokens[:, : t + 1], model_of(name).encoder(SOURCE[rows]))[0]
             torch.testing.assert_close(step[:, -1].double(), whole[:, -1], rtol=tolerance, atol=tolerance)

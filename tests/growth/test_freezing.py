@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from fairseq.trainer import Trainer
-from growing_trainer import train, trainer_of
+from growing_trainer import save, train, trainer_of
 from growth_by_hand import grow, trained
 
-from fairseq_depthwise import cli
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.cuda.amp.autocast:FutureWarning")  # fairseq's call
@@ -99,57 +97,18 @@ def test_what_old_and_new_layers_share_counts_as_old(sharing: str) -> None:
 # --- from one run to the next ----------------------------------------------------------------------------------------
 
 
-def save(trainer: Trainer, folder: Path, updates: int) -> Path:
-    trainer.consolidate_optimizer()
-    folder.mkdir(exist_ok=True)
-    path = folder / "checkpoint_last.pt"
-    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1, "iterations_in_epoch": updates}})
-    return path
-
-
-@pytest.mark.parametrize(
-    ("task", "grown"),
-    [
-        ({"growth_freeze": "copied"}, ["--freeze", "copied"]),
-        ({"growth_freeze": "trained", "growth_init": "random"}, ["--freeze", "trained", "--init", "random"]),
-        ({"growth_strategy": "random"}, ["--strategy", "random"]),
-        ({"growth_strategy": "random", "growth_init": "zero"}, ["--strategy", "random", "--init", "zero"]),
-        ({"growth_strategy": "stack"}, ["--strategy", "stack"]),
-    ],
-    ids=str,
-)
-def test_a_file_that_was_grown_goes_on_as_a_run_that_grew(
-    tmp_path: Path, task: dict[str, str], grown: list[str]
-) -> None:
-    changes: dict[str, Any] = {f"task__{name}": value for name, value in task.items()}
-    changes["task__growth_stages"] = "1:2u,2:"
-    whole = trainer_of(**changes)
-    train(whole, 2)
-    path = save(whole, tmp_path, 2)
-    train(whole, 2)
-    (tmp_path / "run").mkdir()
-    deep = tmp_path / "run" / "checkpoint_last.pt"
-    assert cli.main(["grow", str(path), str(deep), "--layers", "2", *grown]) == 0
-    again = trainer_of(**changes, task__save_dir=str(deep.parent))
-    again.load_checkpoint(str(deep))
-    train(again, 2)
-    expected = whole.get_model().state_dict()
-    for name, value in again.get_model().state_dict().items():
-        assert torch.equal(value, expected[name]), name
-
-
 def test_growing_from_a_trained_model_freezes_it_also_after_a_resume(tmp_path: Path) -> None:
     """The paper's Stack-12L: a trained model, fixed, with a copy of its layers on top."""
     first = trainer_of(task__growth_stages="2:")
     train(first, 1)
-    path = save(first, tmp_path / "shallow", 1)
+    path = save(first, tmp_path / "shallow.pt")
     changes = {
         "task__growth_stages": "4:", "task__growth_from": str(path), "task__growth_strategy": "stack",
         "task__growth_freeze": "trained", "optimization__max_update": 8, "model__dropout": 0.1,
     }  # fmt: skip
     trainer = trainer_of(**changes, task__save_dir=str(tmp_path / "none"))
     train(trainer, 2)
-    saved = save(trainer, tmp_path / "deep", 2)
+    saved = save(trainer, tmp_path / "deep" / "checkpoint_last.pt")
     again = trainer_of(**changes, task__save_dir=str(saved.parent))
     again.load_checkpoint(str(saved))
     for one in (trainer, again):

@@ -1,89 +1,25 @@
-"""The grown model against one that is put together by hand: forward, names, sharing, new layers, what stays."""
+"""The grown model against one that is put together by hand: forward, names, sharing, new layers, what stays.
+
+Copies in sdt_transformer are in test_growth_properties and test_live_growth.
+"""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 from growth_by_hand import assert_same_model, build, depthwise_by_hand, grow, scores, trained
-from tiny_models import SOURCE, VARIANTS, build_tiny, task_of
+from tiny_models import SOURCE, VARIANTS, task_of
 from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.grown_model import grow_model
-from fairseq_depthwise.growth.parameter_sources import Growth
 
 SDT, DEPTHWISE = "sdt_transformer", "depthwise_lstm_transformer"
 
-# --- copies: sdt_transformer -----------------------------------------------------------------------------------------
-
-
-def sdt_by_hand(shallow: nn.Module, sources: list[int], norms: list[int]) -> nn.Module:
-    """At growth: layers by the table; old rows stay; a new row is 1/(n+1); blocks' norms are copied as the blocks."""
-    deep = copy.deepcopy(shallow)
-    deep.encoder.layers = nn.ModuleList(copy.deepcopy(shallow.encoder.layers[source]) for source in sources)
-    if norms:
-        old, connection = shallow.encoder.connection, deep.encoder.connection
-        connection.norms = nn.ModuleList(copy.deepcopy(old.norms[block]) for block in norms)
-        for row in range(len(old.rows), len(norms) + 1):
-            connection.rows.append(nn.Parameter(torch.full((row + 1,), 1 / (row + 1), dtype=old.rows[0].dtype)))
-    return deep
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("block_size", "sources", "norms"),
-    [
-        (0, [0, 1, 2, 3, 2, 3], []),
-        (0, [0, 0, 1, 1, 2, 2, 3, 3], []),
-        (1, [0, 1, 2, 3, 2, 3], [0, 1, 2, 3, 2, 3]),
-        (1, [0, 1, 2, 2, 3, 3], [0, 1, 2, 2, 3, 3]),
-        (2, [0, 1, 2, 3, 2, 3], [0, 1, 1]),
-        (2, [0, 1, 2, 3, 3, 3, 3, 3], [0, 1, 1, 1]),
-    ],
-)
-def test_sdt(block_size: int, sources: list[int], norms: list[int], dtype: torch.dtype) -> None:
-    options = {"encoder_layers": 4, "encoder_block_size": block_size}
-    model = trained(SDT, **options).to(dtype)
-    expected, before = sdt_by_hand(model, sources, norms), scores(model)
-    grow(model, SDT, {"encoder": sources}, **options)
-    assert_same_model(model, expected)
-    assert not torch.equal(scores(model), before)
-    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
-    assert_names_of_a_new_one(model, build(SDT, **(options | {"encoder_layers": len(sources)})))
-
-
-def assert_names_of_a_new_one(model: nn.Module, new: nn.Module) -> None:
-    assert list(model.state_dict()) == list(new.state_dict())
-    shapes = {name: value.shape for name, value in new.state_dict().items()}
-    assert {name: value.shape for name, value in model.state_dict().items()} == shapes
-    assert [name for name, _ in model.named_parameters()] == [name for name, _ in new.named_parameters()]
-
-
-def test_growing_twice_is_growing_twice_by_hand() -> None:
-    options = {"encoder_layers": 1, "encoder_block_size": 1}
-    model = trained(SDT, **options)
-    expected = copy.deepcopy(model)
-    for sources in ([0, 0], [0, 1, 1], [0, 1, 2, 1, 2]):
-        expected = sdt_by_hand(expected, sources, sources)
-        grow(model, SDT, {"encoder": sources}, **options)
-        assert_same_model(model, expected)
-
-
-def test_a_model_without_connections_gets_new_ones() -> None:
-    """As when sdt_transformer starts from fairseq's transformer, which has no relative positions either."""
-    plain = build_tiny(SDT, encoder_block_size=0).state_dict()
-    shallow = {name: value for name, value in plain.items() if "relative_positions" not in name}
-    found = Growth(build_tiny(SDT, encoder_layers=6), shallow, {"encoder": [0, 1, 2, 3, 2, 3]})
-    new = ("relative_positions", ".connection.rows.", ".connection.norms.")
-    assert all((source is None) == any(part in name for part in new) for name, source in found.items())
-    assert found["encoder.layers.5.feed_forward.first.weight"] == "encoder.layers.3.feed_forward.first.weight"
-
-
-# --- copies: depthwise_lstm_transformer ------------------------------------------------------------------------------
+# --- copies ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -106,6 +42,13 @@ def test_depthwise(options: dict[str, Any]) -> None:
     depths = {f"{side}_layers": len(table) for side, table in sources.items()}
     assert_names_of_a_new_one(model, build(DEPTHWISE, **(options | depths)))
     assert sharing_of(model) == sharing_of(expected)
+
+
+def assert_names_of_a_new_one(model: nn.Module, new: nn.Module) -> None:
+    assert list(model.state_dict()) == list(new.state_dict())
+    shapes = {name: value.shape for name, value in new.state_dict().items()}
+    assert {name: value.shape for name, value in model.state_dict().items()} == shapes
+    assert [name for name, _ in model.named_parameters()] == [name for name, _ in new.named_parameters()]
 
 
 def sharing_of(model: nn.Module) -> list[list[str]]:
@@ -191,14 +134,6 @@ def test_new_layers_are_those_of_a_new_model_and_the_rest_stays(family: str) -> 
         expected = new if source is None else old
         at = name if source is None else name.replace(f"{kind}.{place}.", f"{kind}.{source}.", 1)
         assert torch.equal(value, expected[at]), name
-
-
-def test_new_layers_share_the_gates_that_there_are() -> None:
-    model = trained(DEPTHWISE)
-    weight = model.encoder.layers[0].cell.gates.projection.weight.clone()
-    grow_model(model, lambda: build(DEPTHWISE, encoder_layers=4), {"encoder": [0, 1, 2, None]})
-    (gates,) = {layer.cell.gates for layer in model.encoder.layers}
-    assert torch.equal(gates.projection.weight, weight)
 
 
 @pytest.mark.parametrize("source", [1, None], ids=["copies", "anew"])

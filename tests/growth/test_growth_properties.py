@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from fairseq.optim import FairseqOptimizer
-from growing_trainer import train, trainer_of
+from growing_trainer import save, train, trainer_of
 from growth_by_hand import build, scores, trained
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise import cli
-from fairseq_depthwise.growth.freezing import LastGrowth
+from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
 from fairseq_depthwise.growth.grown_model import grow_model
-from fairseq_depthwise.growth.layer_sources import STRATEGIES, layer_sources
+from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.cuda.amp.autocast:FutureWarning")  # fairseq's call
@@ -224,14 +224,17 @@ def test_with_zero_it_computes_the_same_or_is_refused(case: Case) -> None:
 @settings(some, max_examples=15)
 @given(
     st.sampled_from([case for case in _cases() if case.depth < 4 and len(case.sources) < 6]),
-    st.sampled_from(["copy", "zero", "random"]),
+    st.sampled_from(INITS),
+    st.sampled_from(FREEZES),
 )
-def test_a_file_grows_as_a_running_model(case: Case, init: str) -> None:
+def test_a_file_grows_as_a_running_model(case: Case, init: str, frozen: str) -> None:
     """Two updates, growth, and one more update; the moving average, too; bit for bit."""
     options = {f"model__{name}": value for name, value in case.options(case.depth).items()}
     options |= {"task__growth_side": case.side, "task__growth_strategy": case.strategy, "task__growth_init": init}
+    options |= {"task__growth_freeze": frozen}
     options |= {"task__growth_stages": f"{case.depth}:2u,{len(case.sources)}:", "ema__store_ema": True}
     words = ["--layers", str(len(case.sources)), "--side", case.side, "--strategy", case.strategy, "--init", init]
+    words += ["--freeze", frozen]
     try:
         running = trainer_of(**options)
     except UserError:
@@ -241,8 +244,7 @@ def test_a_file_grows_as_a_running_model(case: Case, init: str) -> None:
     train(running, 2)
     with tempfile.TemporaryDirectory() as folder:
         path, deep = (Path(folder) / name for name in ("shallow.pt", "checkpoint_last.pt"))
-        running.consolidate_optimizer()
-        running.save_checkpoint(str(path), {"train_iterator": {"epoch": 1, "iterations_in_epoch": 2}})
+        save(running, path)
         assert cli.main(["grow", str(path), str(deep), *words]) == 0
         train(running, 1)
         resumed = trainer_of(**options, task__save_dir=folder)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
-from growing_trainer import BATCHES, PEAK, WARMUP, configured, train, trainer_of
+from growing_trainer import BATCHES, PEAK, WARMUP, configured, save, train, trainer_of
 from tiny_models import PAD
 from torch import Tensor, nn
 
@@ -219,10 +219,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(options: dict[str, str]
     whole = trainer_of(**changes)
     for update in range(1, 6):
         train(whole, 1)
-        whole.consolidate_optimizer()
-        path = tmp_path / str(update) / "checkpoint_last.pt"
-        path.parent.mkdir()
-        whole.save_checkpoint(str(path), {"train_iterator": {"epoch": 1, "iterations_in_epoch": update}})
+        save(whole, tmp_path / str(update) / "checkpoint_last.pt")
     train(whole, 1)
     for update, depth in ((1, 1), (2, 1), (3, 2), (5, 3)):
         again = trainer_of(**changes, task__save_dir=str(tmp_path / str(update)))

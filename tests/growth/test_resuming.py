@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from fairseq_compat import UserError
 from fairseq_compat.checkpoints import load_checkpoint
-from fairseq_depthwise.growth.resuming import Restored, depth_to_resume, last_epoch, stages_in
+from fairseq_depthwise.growth.resuming import Restored, depth_to_resume, last_epoch
 from fairseq_depthwise.growth.stages import parse_stages
 
 
@@ -138,13 +138,6 @@ def test_the_depth_of_every_place(tmp_path: Path, layers: int) -> None:
                 resumed(path, text)
 
 
-def test_the_side_that_grows(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path, 6, epoch=1)
-    assert resumed(path, "2:1,4:", "decoder") == 2
-    with pytest.raises(UserError, match="has 6 encoder layers"):
-        resumed(path, "2:1,4:")
-
-
 @pytest.mark.parametrize(
     ("text", "options", "layers"),
     [
@@ -179,10 +172,3 @@ def test_a_checkpoint_without_a_place_in_the_data_is_at_the_start(tmp_path: Path
     path = save(tmp_path / "old.pt", state)
     assert resumed(path, "2:2,4:") == resumed(path, "2:20u,4:") == 2
     assert last_epoch(state) == 0
-
-
-def test_the_stages_of_the_run_that_wrote_it() -> None:
-    given = {"growth_stages": "2:1,4:", "growth_side": "both", "growth_strategy": "top", "data": "x"}
-    for task in (given, Namespace(**given)):
-        assert stages_in({"cfg": {"task": task}}) == ("2:1,4:", "both", "top")
-    assert stages_in({"cfg": {"task": {"data": "x"}}}) is None

@@ -78,13 +78,6 @@ def test_a_family_and_its_presets_are_read(tmp_path: Path, arch: str, old: bool)
     assert all(torch.equal(found.values[name], value) for name, value in values.items())
 
 
-@pytest.mark.parametrize("arch", ["lstm", "nobody_knows", None])
-def test_another_architecture(tmp_path: Path, arch: str | None) -> None:
-    path = save(tmp_path / "other.pt", checkpoint_of({}, {"_name": arch}))
-    with pytest.raises(UserError, match=f"{path} .* architecture {arch}; .*sdt_transformer"):
-        read_trained_model(path)
-
-
 # --- from fairseq's transformer --------------------------------------------------------------------------------------
 
 
@@ -142,23 +135,6 @@ def test_the_same_depth_is_the_same_model(tmp_path: Path, family: str, caplog: p
     assert f"{path}, 4321 updates, encoder of {len(model.encoder.layers)} layers" in message
 
 
-@pytest.mark.parametrize("sharing", ["gates", "none", "all"])
-def test_a_deeper_depthwise_model(tmp_path: Path, sharing: str) -> None:
-    path, model = ours(tmp_path, "depthwise_lstm_transformer", depthwise_sharing=sharing)
-    deep = copy.deepcopy(model)
-    deep.encoder.layers = nn.ModuleList(copy.deepcopy(model.encoder.layers[source]) for source in (0, 1, 2, 0, 1, 2))
-    deep.encoder.layers[3].input_norm = copy.deepcopy(model.encoder.layers[1].input_norm)
-    content = Path(path).read_bytes()
-    found = started(path, "depthwise_lstm_transformer", encoder_layers=6, depthwise_sharing=sharing)
-    assert torch.equal(scores(found), scores(deep))
-    gates = {layer.cell.gates.projection.weight.data_ptr() for layer in found.encoder.layers}
-    assert len(gates) == (6 if sharing == "none" else 1)
-    with torch.no_grad():
-        for parameter in found.parameters():
-            parameter.zero_()
-    assert Path(path).read_bytes() == content  # training leaves the file as it was
-
-
 def test_a_half_precision_file(tmp_path: Path) -> None:
     model = trained("sdt_transformer").half()
     given = {**FAMILIES["sdt_transformer"], "_name": "sdt_transformer"}
@@ -192,21 +168,20 @@ def test_a_model_that_cannot_start_from_it(tmp_path: Path, options: dict[str, An
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("there", "here"),
     [
-        {"encoder_layers": 8},
-        {"dropout": 0.5, "encoder_layerdrop": 0.1, "checkpoint_activations": True, "max_source_positions": 2000},
-        {"inter_similarity_weight": 1.0},
+        ({}, {"encoder_layers": 8, "dropout": 0.5, "encoder_layerdrop": 0.1, "checkpoint_activations": True}),
+        ({}, {"inter_similarity_weight": 1.0, "max_source_positions": 2000}),
+        ({"encoder_block_size": 0, "max_relative_positions": 0}, {"relative_position_terms": "key-value"}),
     ],
     ids=str,
 )
-def test_what_may_differ(tmp_path: Path, options: dict[str, Any]) -> None:
-    started(ours(tmp_path, "sdt_transformer")[0], "sdt_transformer", **options)
-
-
-def test_connections_and_relative_positions_may_be_new(tmp_path: Path) -> None:
-    path, _ = ours(tmp_path, "sdt_transformer", encoder_block_size=0, max_relative_positions=0)
-    started(path, "sdt_transformer", relative_position_terms="key-value")
+def test_what_may_differ(there: dict[str, Any], here: dict[str, Any], tmp_path: Path) -> None:
+    """Connections and relative positions may be new."""
+    path, _ = ours(tmp_path, "sdt_transformer", **there)
+    content = Path(path).read_bytes()
+    started(path, "sdt_transformer", **here).encoder.layers[0].feed_forward.first.bias.data.zero_()
+    assert Path(path).read_bytes() == content
 
 
 def test_one_table_for_all_is_one_for_the_output_too(tmp_path: Path) -> None:

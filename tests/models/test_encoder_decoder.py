@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import EOS, FAMILIES, PAD, SOURCE, TARGET, build_tiny
+from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny
 
 from fairseq_depthwise.modules.dropout import Dropout
 
@@ -41,15 +41,6 @@ def test_alignment_is_a_distribution_over_the_source(family: str) -> None:
     assert not torch.allclose(attention, chosen)
     model.train()
     assert model(SOURCE, None, TARGET)[1]["attn"] == [None]
-
-
-@every_family
-def test_left_padded_targets(family: str) -> None:
-    model = build_tiny(family).double()
-    left = torch.tensor([[PAD, EOS, 6, 5]])
-    with torch.no_grad():
-        padded = model(SOURCE[1:2], None, left)[0]
-        torch.testing.assert_close(padded[:, 1:], model(SOURCE[1:2], None, left[:, 1:])[0])
 
 
 @every_family

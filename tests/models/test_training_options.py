@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
-from second_reading import read_embedding, read_norm
 from tiny_models import FAMILIES, SOURCE, TARGET, build_tiny
 from torch import Tensor, nn
 
@@ -67,25 +65,6 @@ def test_no_layer_is_skipped_in_evaluation(family: str) -> None:
     plain = build_tiny(family, encoder_layers=2)
     assert torch.equal(model(SOURCE, None, TARGET)[0], plain(SOURCE, None, TARGET)[0])
     assert model.state_dict().keys() == plain.state_dict().keys()
-
-
-@pytest.mark.parametrize("merge", ["add", "concat", "two-cells"])
-def test_without_any_layer_embeddings_meet_the_last_norm(merge: str) -> None:
-    model = build_tiny(encoder_layerdrop=1 - 1e-9, decoder_layerdrop=1 - 1e-9, dropout=0.0, decoder_merge=merge)
-    model.double().train()
-    source, target = SOURCE[1], TARGET[1]
-    with torch.no_grad():
-        encoded = model.encoder(source[None])["encoder_out"][0][:, 0]
-        scores = model(source[None], None, target[None])[0][0]
-        read_source = read_embedding(model.encoder.embedding.tokens.weight, source)
-        read_target = read_embedding(model.decoder.embedding.tokens.weight, target)
-        expected = read_norm(model.decoder.connection.final_norm, read_target)
-        torch.testing.assert_close(
-            encoded, read_norm(model.encoder.connection.final_norm, read_source), rtol=1e-5, atol=1e-5
-        )
-        torch.testing.assert_close(
-            scores, F.linear(expected, model.decoder.output_projection.weight), rtol=1e-5, atol=1e-5
-        )
 
 
 @every_family

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from module_checks import randn, require_gradients
+from module_checks import randn
 from second_reading import read_attention_and_weights
 from torch import Tensor
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.decoding.cache import DecodingCache
 from fairseq_depthwise.modules.relative_positions import RelativePositions
 
 WIDTH, HEADS = 8, 2
@@ -65,64 +62,7 @@ def test_attention_is_the_second_reading(
             torch.testing.assert_close(weights[:, b], read, check_dtype=False, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "options", [{"bias": True, "attend_encoder": True}, {"max_distance": 1}, {"max_distance": 1, "value_term": True}]
-)
-def test_gradients(options: dict[str, Any]) -> None:
-    attention = build_attention(**options)
-    query, source = randn(2, 2, WIDTH), randn(3, 2, WIDTH, seed=6)
-    padding = torch.tensor([[False, False, True], [False, False, False]])
-    inputs = (query, source) if "attend_encoder" in options else (source, source)
-    require_gradients(attention, inputs, lambda returned: returned[0], padding=padding)
-
-
-def decode(attention: MultiheadAttention, source: Tensor) -> Tensor:
-    """Self-attention position by position, T x B x C, each row a sentence of its own."""
-    count = source.size(1)
-    cache = DecodingCache(torch.zeros(1, count, WIDTH, dtype=source.dtype), None, torch.arange(count))
-    steps = []
-    for position in source:
-        cache.begin_step()
-        steps.append(attention.step(position[None], cache)[0])
-    return torch.cat(steps)
-
-
-@pytest.mark.parametrize("options", [{}, {"max_distance": 2}, {"max_distance": 2, "value_term": True}], ids=str)
-def test_decoding_step_by_step_is_attending_at_once(options: dict[str, Any]) -> None:
-    attention = build_attention(**options)
-    source = randn(40, 2, WIDTH)  # longer than the buffer that is made at first
-    torch.testing.assert_close(decode(attention, source), attention(source, source, causal=True)[0])
-
-
-def test_relative_positions_need_one_sentence() -> None:
-    with pytest.raises(ValueError, match="no meaning between two sentences"):
-        MultiheadAttention(
-            embed_dim=WIDTH,
-            heads=HEADS,
-            attend_encoder=True,
-            relative_positions=RelativePositions(head_dim=4, max_distance=2),
-        )
-
-
 # --- numbers ---------------------------------------------------------------------------------------------------------
-
-
-def test_packed_projections_are_the_same_and_follow_their_weights() -> None:
-    attention = build_attention(bias=True).float()
-    source = randn(5, 3, WIDTH).float()
-    with torch.no_grad():
-        expected, _ = attention(source, source, padding=PADDING)
-        attention.make_generation_fast_(name="attention")
-        torch.testing.assert_close(attention(source, source, padding=PADDING)[0], expected)
-        attention.query_projection.weight.mul_(3)
-        attention.output_projection.weight.mul_(2)
-        changed, _ = attention(source, source, padding=PADDING)
-        fresh = build_attention(bias=True).float()
-        fresh.load_state_dict(attention.state_dict())
-        torch.testing.assert_close(changed, fresh(source, source, padding=PADDING)[0])
-        torch.testing.assert_close(
-            attention.double()(source.double(), source.double())[0].float(), attention.float()(source, source)[0]
-        )
 
 
 def test_bfloat16_gradients_on_a_cpu_are_near_those_of_float32() -> None:
@@ -147,17 +87,3 @@ def test_a_row_of_nothing_but_padding_stays_finite() -> None:
     padding = torch.tensor([[True, True, False]])
     output, _ = attention(source, source, padding=padding, causal=True)
     assert torch.isfinite(output).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_near_double(dtype: torch.dtype) -> None:
-    attention = build_attention(attend_encoder=True)
-    query, source = randn(4, 3, WIDTH), randn(5, 3, WIDTH, seed=5)
-    expected, _ = attention(query, source, padding=PADDING)
-    output, _ = attention.to(dtype)(query.to(dtype), source.to(dtype), padding=PADDING)
-    torch.testing.assert_close(output.double(), expected, rtol=0.05, atol=0.02)
-
-
-def test_heads_must_divide_the_width() -> None:
-    with pytest.raises(ValueError, match="embed_dim 10 is not divisible by heads 3"):
-        MultiheadAttention(embed_dim=10, heads=3)

@@ -87,27 +87,6 @@ def test_mask_and_scale_are_what_forward_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "drops"),
-    [
-        ({}, False),
-        ({"retain_dropout": False}, False),
-        ({"retain_dropout": True}, True),
-        ({"retain_dropout": True, "retain_dropout_modules": ["decoder.layers.1.dropout", "there"]}, True),
-        ({"retain_dropout": True, "retain_dropout_modules": ["decoder.layers"]}, True),
-        ({"retain_dropout": True, "retain_dropout_modules": ["encoder", "decoder.lay", "dropout"]}, False),
-        ({"retain_dropout": True, "retain_dropout_modules": []}, False),
-        ({"retain_dropout": False, "retain_dropout_modules": ["decoder"]}, False),
-    ],
-    ids=str,
-)
-def test_dropout_is_retained_in_generation_where_asked(options: dict[str, object], drops: bool) -> None:
-    layer, values = Dropout(0.5).eval(), torch.ones(100)
-    layer.make_generation_fast_(name="decoder.layers.1.dropout", beamable_mm_beam_size=4, need_attn=False, **options)
-    assert layer.active is drops
-    assert bool((layer(values) == 0).any()) is drops
-
-
-@pytest.mark.parametrize(
     "dropouts", [{"dropout": 0.5}, {"attention_dropout": 0.5}, {"activation_dropout": 0.5}], ids=str
 )
 @pytest.mark.parametrize("modules", [None, ["encoder"], ["decoder.layers"]], ids=str)
@@ -123,9 +102,3 @@ def test_a_whole_model_retains_dropout(family: str, dropouts: dict[str, Any], mo
         assert torch.equal(*encoded) is (modules == ["decoder.layers"])
         out = model.encoder(source)
         assert torch.equal(*(model.decoder(target, out)[0] for _ in range(2))) is (modules == ["encoder"])
-
-
-def test_dropout_is_not_retained_unless_asked() -> None:
-    model = build_tiny(dropout=0.5, attention_dropout=0.5, activation_dropout=0.5)
-    model.make_generation_fast_()
-    assert not any(module.active for module in model.modules() if isinstance(module, Dropout))

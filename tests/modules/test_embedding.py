@@ -38,28 +38,8 @@ def test_padding_is_zero_and_moves_no_position(learned: bool) -> None:
     assert right[2:].abs().max() == 0
 
 
-@pytest.mark.parametrize("learned", [False, True])
-def test_one_position_at_a_time(learned: bool) -> None:
-    embedding = build(learned=learned)
-    tokens = torch.tensor([[4, 7, 5], [6, 8, 9]])
-    whole = embedding(tokens)
-    for t in range(3):
-        step = embedding(tokens[:, : t + 1], incremental_state={})
-        torch.testing.assert_close(step, whole[t : t + 1])
-
-
 def test_sinusoids_reach_beyond_the_longest_sentence() -> None:
     assert build()(torch.full((1, 2000), 4)).shape == (2000, 1, WIDTH)
-
-
-def test_without_positions_and_scale_it_is_the_table() -> None:
-    embedding = build(positions=False, scale=False)
-    assert torch.equal(embedding(torch.tensor([[4, 7]]))[:, 0], embedding.tokens.weight[[4, 7]])
-
-
-def test_a_table_without_padding_is_refused() -> None:
-    with pytest.raises(ValueError, match="padding_idx"):
-        TokenEmbedding(tokens=nn.Embedding(10, WIDTH), max_positions=5)
 
 
 def test_sinusoids_of_two_values_are_finite() -> None:

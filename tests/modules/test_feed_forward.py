@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from module_checks import randn, require_gradients
+from module_checks import randn
 from second_reading import read_activation, read_linear
 from second_reading_sdt import read_feed_forward
 from torch import nn
 
 from fairseq_depthwise.modules.feed_forward import ACTIVATIONS, FeedForward
-from fairseq_depthwise.modules.linear.prepacked import PrepackedLinear
 
 WIDTH, HIDDEN = 4, 6
 
@@ -40,19 +39,3 @@ def test_drops_between_activation_and_second_layer_only(activation: str) -> None
         seen.add(tuple(keep.flatten().tolist()))
     assert len(seen) == 10
     torch.testing.assert_close(net.eval()(values), read_feed_forward(net, values, activation))
-
-
-@every_activation
-def test_gradients(activation: str) -> None:
-    require_gradients(build(activation), (randn(2, 2, WIDTH),))
-
-
-@every_activation
-def test_packed_for_generation_it_is_the_same(activation: str) -> None:
-    net, values = build(activation).float(), randn(5, 3, WIDTH).float()
-    with torch.no_grad():
-        expected = net(values)
-        net.make_generation_fast_(name="feed_forward")
-        torch.testing.assert_close(net(values), expected)
-    assert isinstance(net.first, PrepackedLinear)
-    assert isinstance(net.second, PrepackedLinear)

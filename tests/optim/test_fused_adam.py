@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq import optim
 from fairseq.optim import FairseqOptimizer
-from growing_trainer import PEAK, train, trainer_of
+from growing_trainer import PEAK, save, train, trainer_of
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -117,9 +117,7 @@ def test_trainings_go_on_from_checkpoints(first: str, precision: dict[str, Any],
     whole = training(first)
     train(whole, 3)
     assert len(whole.get_model().encoder.layers) == 2
-    path = str(tmp_path / "checkpoint_last.pt")
-    whole.consolidate_optimizer()
-    whole.save_checkpoint(path, {"train_iterator": {"epoch": 1, "iterations_in_epoch": 3}})
+    path = str(save(whole, tmp_path / "checkpoint_last.pt"))
     again = training("fused_adam")
     assert again.load_checkpoint(path) is not None
     train(again, 3)

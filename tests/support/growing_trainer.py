@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -72,6 +73,15 @@ def batch(rows: list[int]) -> dict[str, Any]:
 
 #: The batches of every update: two, of different sizes.
 BATCHES = [batch([0, 1]), batch([2])]
+
+
+def save(trainer: Trainer, path: Path) -> Path:
+    """Save a checkpoint within the first epoch."""
+    path.parent.mkdir(exist_ok=True)
+    trainer.consolidate_optimizer()
+    position = {"epoch": 1, "iterations_in_epoch": trainer.get_num_updates()}
+    trainer.save_checkpoint(str(path), {"train_iterator": position})
+    return path
 
 
 def train(trainer: Trainer, updates: int) -> list[tuple[int, float]]:

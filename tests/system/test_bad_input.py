@@ -12,10 +12,11 @@ from subprocess import CompletedProcess
 
 import pytest
 import torch
-from fairseq_compat.folder_lock import locked_folder
+from filelock import FileLock
 
 import fairseq_depthwise
 from fairseq_compat import checkpoints
+from fairseq_compat.patches.training import LOCK
 
 RunCommand = Callable[..., CompletedProcess[str]]
 
@@ -44,15 +45,15 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("fairseq-generate {data} --path {trained} --cpu", "KeyError"),
         ("fairseq-train {data} --user-dir {folder}/nowhere TRAINING", "{folder}/nowhere"),
         ("OURS --dropout 1.5", "--dropout 1.5"),
-        ("OURS --lr -1", "--lr -1 is out of range"),
+        ("OURS --lr -1", "--lr -1.0 is out of range"),
         ("OURS --encoder-layers 1000000000", "--encoder-layers 1000000000 is out of range"),
         ("fairseq-generate {data} --path {trained} --cpu --beam 0", "--beam 0 is out of range"),
         ("fairseq-depthwise translate {trained} --data {data} --lenpen nan", "--lenpen nan is out of range"),
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
         ("OURS --depthwise-gate-scope model --decoder-merge concat", "--depthwise-gate-scope model"),
         ("OURS --tokenizer moses", "source_lang"),
-        ("OURS --restore-file {folder}", "--restore-file {folder} is a folder"),
-        ("OURS --finetune-from-model {folder}", "--finetune-from-model {folder} is a folder"),
+        ("OURS --restore-file {folder}", "--restore-file {folder} is no file"),
+        ("OURS --finetune-from-model {folder}", "--finetune-from-model {folder} is no file"),
     ],
 )
 def test_refused_before_training(
@@ -125,11 +126,10 @@ def test_folder_of_another_training(
     command: list[object], refusal: Callable[..., str], training: list[object], tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
-    with locked_folder(str(tmp_path / "run"), "--save-dir"):
-        before = os.listdir(tmp_path / "run")
+    with FileLock(tmp_path / "run" / LOCK):
         sentence = refusal(*command, *training[2:])
-        assert os.listdir(tmp_path / "run") == before
-    assert sentence.startswith(f"--save-dir {tmp_path}/run is in use: process {os.getpid()} ")
+        assert os.listdir(tmp_path / "run") == [LOCK]
+    assert sentence.startswith(f"--save-dir {tmp_path}/run is in use")
 
 
 def test_resuming_with_another_model(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -81,8 +80,8 @@ def test_a_process_that_is_asked_to_end_lets_all_save(
         "--save-interval-updates=1000", "--num-workers=1",
     )  # fmt: skip
     run.wait_for_update(3)
-    holder = json.loads((tmp_path / ".training.lock").read_text())
-    os.kill(holder["pid"], signal.SIGUSR1)
+    holder = (tmp_path / ".training.lock").read_text().split()[1]
+    os.kill(int(holder), signal.SIGUSR1)
     assert run.status() == 0, run.errors
     assert run.updates() == list(range(1, 31))
     assert_same_training(uninterrupted, tmp_path / "checkpoint_last.pt")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.tasks.translation import TranslationTask
-from growing_trainer import PEAK, WARMUP, train, trainer_of
+from growing_trainer import PEAK, WARMUP, save, train, trainer_of
 
 from fairseq_compat import UserError
 
@@ -35,28 +34,6 @@ def test_training_ends_with_the_last_stage(stages: str, given: dict[str, int], l
     assert (optimization.max_update, optimization.max_epoch) == limits
 
 
-def test_stages_that_are_not_reached(caplog: pytest.LogCaptureFixture) -> None:
-    trainer_of(task__growth_stages="1:4u,2:4u,3:", optimization__max_update=8)
-    assert "training ends with 2 layers: --max-update 8 is over before the later stages" in caplog.text
-    caplog.clear()
-    trainer_of(task__growth_stages="1:4u,2:4u,3:", optimization__max_update=9)
-    assert "training ends with" not in caplog.text
-
-
-def test_the_stages_set_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of(task__growth_stages="1:1@50x2,2:2@70x3,3:", optimization__max_epoch=9, common__fp16=False)
-    assert list(trainer.cfg.optimization.update_freq) == [2, 3, 3, 1]
-    given = []
-    monkeypatch.setattr(
-        TranslationTask, "get_batch_iterator", lambda self, dataset, **options: given.append(options["max_tokens"])
-    )
-    trainer.task.datasets = {"train": (dataset := object()), "valid": (other := object())}
-    for epoch in range(1, 6):
-        trainer.task.get_batch_iterator(dataset, max_tokens=99, epoch=epoch)
-    trainer.task.get_batch_iterator(other, max_tokens=99, epoch=1)
-    assert given == [50, 70, 70, 99, 99, 99]
-
-
 # --- what can grow ---------------------------------------------------------------------------------------------------
 
 
@@ -66,9 +43,6 @@ def test_the_stages_set_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"task__growth_stages": ""}, "needs --growth-stages"),
         ({"task__growth_stages": "1:2,2:", "optimization__max_update": 0}, "the last stage has no end"),
         ({"task__growth_strategy": "all"}, "--growth-strategy all is not a choice"),
-        ({"task__growth_from": "none.pt"}, "--growth-from none.pt does not exist"),
-        ({"model___name": "transformer"}, "--arch transformer cannot be grown"),
-        ({"model__encoder_layers": 4}, "--encoder-layers 4 contradicts --growth-stages 1:2u,2:2u,3:"),
         (
             {"model__norm_scaling": True, "task__growth_init": "zero", "task__growth_strategy": "middle"}
             | {"task__growth_stages": "2:2u,4:2u,6:"},
@@ -99,8 +73,7 @@ def test_a_start_from_a_trained_model(tmp_path: Path, updates: int, step: int) -
     stages = "1:2u,2:"
     first = trainer_of(task__growth_stages=stages)
     train(first, updates)
-    first.consolidate_optimizer()
-    first.save_checkpoint(str(tmp_path / "trained.pt"), {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1}})
+    save(first, tmp_path / "trained.pt")
     depth = 1 if updates == 1 else 2
     second = trainer_of(
         task__growth_stages=f"{depth + 1}:3u,{depth + 2}:",
@@ -123,9 +96,7 @@ def test_a_start_from_a_trained_model(tmp_path: Path, updates: int, step: int) -
 def test_a_resumed_run_does_not_start_from_the_trained_model_again(tmp_path: Path) -> None:
     first = trainer_of(task__growth_stages="1:9u,2:")
     train(first, 1)
-    first.consolidate_optimizer()
-    iterator = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1}}
-    first.save_checkpoint(str(tmp_path / "checkpoint_last.pt"), iterator)
+    save(first, tmp_path / "checkpoint_last.pt")
     again = trainer_of(
         task__growth_stages="1:9u,2:", task__save_dir=str(tmp_path), task__growth_from=str(tmp_path / "none.pt")
     )

@@ -22,14 +22,10 @@ _ROUNDING = 16
 
 @dataclass(frozen=True)
 class LinearFit:
-    """``y = W x + b`` and its error.
+    """``y = W x + b``, W (width x width) and b (width) in float64, and its error.
 
-    Attributes:
-        weight: W, width x width, float64.
-        bias: b, width, float64.
-        error: mean over positions and features of the squared error.
-        unexplained: the same as a share of the outputs' variance: 0 for a linear layer, 1 for the mean alone.
-        positions: number of positions.
+    ``error`` is the mean over positions and features of the squared error, ``unexplained`` the same as a share of the
+    outputs' variance: 0 for a linear layer, 1 for the mean alone.
     """
 
     weight: Tensor
@@ -40,15 +36,10 @@ class LinearFit:
 
 
 class LayerMoments:
-    """Means and co-moments of a layer's inputs x and outputs y.
+    """Means and co-moments of a layer's inputs x and outputs y, of ``width`` features each, in float64.
 
-    Batches are centered before they are multiplied, and combined with the pairwise formulas of Chan, Golub and LeVeque
-    (1983), so that large means do not reduce the precision.
-
-    Args:
-        width: of x, and of y.
-        precision: in which a batch is multiplied; sums are always in float64.
-        device: where the sums are.
+    Batches are multiplied in ``precision``: centered before, and combined with the pairwise formulas of Chan, Golub and
+    LeVeque (1983), so that large means do not reduce the precision.
     """
 
     def __init__(
@@ -94,14 +85,9 @@ class LayerMoments:
         return part
 
     def fit(self, ridge: float | None = None) -> LinearFit:
-        """Return the linear layer with the least squared error.
+        """Return the linear layer with the least squared error; raise ValueError where a number is not finite.
 
-        Args:
-            ridge: added to the variance of each feature of x, as a share of it, but not to the bias;
-                ``RIDGES`` by default.
-
-        Raises:
-            ValueError: there are no positions, or a number is not finite.
+        ``ridge`` is added to the variance of each feature of x, as a share of it, but not to the bias.
         """
         if not self.count:
             raise ValueError("no position was seen, so there is nothing to fit")
@@ -121,8 +107,8 @@ class LayerMoments:
         error = error.clamp_min(0)
         variance = float(self.squares.sum())
         return LinearFit(
-            weight=transposed.t().contiguous(),
-            bias=bias,
+            weight=transposed.t().contiguous().cpu(),
+            bias=bias.cpu(),
             error=float(error) / (self.count * self.width),
             unexplained=float(error) / variance if variance else 0.0,
             positions=self.count,

@@ -10,12 +10,14 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from fairseq import utils
 from fairseq.models import BaseFairseqModel
+from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_compat import UserError
@@ -23,7 +25,7 @@ from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise.analysis.analysis import Analysis
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.probe.fit import choose_batches, collect_moments, fits_of
+from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments
 from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow
 from fairseq_depthwise.analysis.probe.report import ProbedModel, as_text, write_figure_of
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
@@ -46,16 +48,7 @@ _SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric", "tok
 
 
 class Probe:
-    """A model and what is finished of its probe; all is checked before hours of work.
-
-    Args:
-        checkpoint: of the model.
-        folder: of the results.
-        options: of the command.
-
-    Raises:
-        UserError: checkpoint, data or folder cannot be used, or a layer does not exist.
-    """
+    """A model and what is finished of its probe in a folder; all is checked before hours of work."""
 
     def __init__(self, checkpoint: str, folder: str, options: argparse.Namespace) -> None:
         self.options = options
@@ -81,21 +74,22 @@ class Probe:
         self.record = ProbeRecord(folder, settings, force=options.force)
 
     def run(self) -> ProbedModel:
-        """Probe the model, without repeating what an earlier call finished.
-
-        Raises:
-            UserError: the model computes values that are not finite.
-        """
-        loaded, record = self.loaded, self.record
+        """Probe the model, without repeating what an earlier call finished."""
+        loaded, record, options = self.loaded, self.record, self.options
         print(f"reading {loaded.path}", file=sys.stderr)
         record.write()
         model = LinearizedTransformer(loaded.model, self.layers).to(self.device)
         fits = record.fits()
         if not {layer for layer, _ in fits}.issuperset(self.layers):
-            fits = self._fit(model) | fits  # finished rows have the earlier fits
+            batches = loaded.batches(
+                options.train_subset, max_tokens_used=options.max_tokens_used, max_tokens=options.max_tokens
+            )
+            shown = tqdm(batches, f"fitting {len(self.layers)} layers", unit=" batches", disable=None)
+            widths = {side: width_of(loaded.model, side) for side in SIDES}
+            fits = fit_layers(model, shown, widths, self.device) | fits  # finished rows have the earlier fits
             record.write_fits(fits)
         replaced = [(layer, state) for state in self.states for layer in self.layers]
-        if not self.options.no_checkpoints:
+        if not options.no_checkpoints:
             record.write_checkpoints(loaded.path, {key: fits[key] for key in replaced})
         keys = [(NONE, ""), *replaced]
         for layer, state in keys:
@@ -105,7 +99,7 @@ class Probe:
             if fit is not None:
                 model.take_map(layer, fit.weight, fit.bias, state or "pair")
             model.replace_only(None if fit is None else layer)
-            hypotheses = translate_subset(loaded, model, self.options, self.post_process, self.device)
+            hypotheses = translate_subset(loaded, model, options, self.post_process, self.device)
             score = self.metric.score(hypotheses, [self.references])
             row = ProbeRow(layer, state, score.score, score.name, score.signature)
             if fit is not None:
@@ -114,16 +108,40 @@ class Probe:
             print(f"{layer}{f', {state}' if state else ''}: {score.name} {score.score:.2f}", file=sys.stderr)
         return ProbedModel(loaded.path, loaded.architecture, tuple(map(record.rows.__getitem__, keys)))
 
-    def _fit(self, model: LinearizedTransformer) -> Fits:
-        """Fit linear layers in one pass over the data."""
-        options, loaded = self.options, self.loaded
-        batches = choose_batches(
-            loaded, options.train_subset, max_tokens_used=options.max_tokens_used, max_tokens=options.max_tokens
-        )
-        shown = tqdm(batches, f"fitting {len(self.layers)} layers", unit=" batches", disable=None)
-        moments = collect_moments(model, loaded.sentences(options.train_subset), shown, device=self.device)
-        fits = fits_of(moments, {side: width_of(loaded.model, side) for side in SIDES}, loaded.path)
-        return {key: replace(fit, weight=fit.weight.cpu(), bias=fit.bias.cpu()) for key, fit in fits.items()}
+
+def fit_layers(
+    model: LinearizedTransformer, batches: Iterable[dict[str, Any]], widths: Mapping[str, int], device: torch.device
+) -> Fits:
+    """Run the intact model over batches once, and return (layer, state) -> linear layer.
+
+    The states are "pair" and "output" for layers with two outputs, else "". ``widths`` has d of each side.
+    """
+    moments = collect_moments(model, batches, device)
+    fits: Fits = {}
+    for layer, whole in moments.items():
+        width = widths[layer.partition(".")[0]]
+        parts = {"": whole} if whole.width == width else {"pair": whole, "output": whole.of_first(width)}
+        fits |= {(layer, state): part.fit() for state, part in parts.items()}
+    return fits
+
+
+def collect_moments(
+    model: LinearizedTransformer, batches: Iterable[dict[str, Any]], device: torch.device
+) -> dict[str, LayerMoments]:
+    """Run the intact model over batches, and return the moments of its layers by name."""
+    # GPUs are slow in float64, which only the sums need.
+    precision = torch.float64 if device.type == "cpu" else torch.float32
+    moments: dict[str, LayerMoments] = {}
+
+    def add(name: str, below: Tensor, above: Tensor) -> None:
+        if name not in moments:
+            moments[name] = LayerMoments(below.size(1), precision=precision, device=device)
+        moments[name].add(below, above)
+
+    for batch in batches:
+        inputs = (utils.move_to_cuda(batch, device) if device.type == "cuda" else batch)["net_input"]
+        model.observe(inputs["src_tokens"], inputs["src_lengths"], inputs["prev_output_tokens"], add)
+    return moments
 
 
 def translate_subset(
@@ -134,10 +152,9 @@ def translate_subset(
     device: torch.device,
 ) -> list[str]:
     """Translate a part of the data, in its order; sentences that are too long for the model stay empty."""
-    count = len(loaded.sentences(options.subset))
-    batches = loaded.batches(options.subset, max_sentences=count, max_tokens=options.max_tokens)
+    batches = loaded.batches(options.subset, max_tokens=options.max_tokens)
     search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.lenpen), device)
-    translations = [""] * count
+    translations = [""] * len(loaded.sentences(options.subset))
     for batch in tqdm(batches, unit=" batches", leave=False, disable=None):
         for index, hypotheses in zip(batch["id"].tolist(), search.hypotheses(batch), strict=True):
             translations[index] = search.text(hypotheses[0]["tokens"], post_process)

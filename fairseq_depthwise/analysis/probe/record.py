@@ -30,17 +30,9 @@ Fits = dict[tuple[str, str], LinearFit]
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """The score of a model with one layer replaced.
+    """The score of a model with one layer replaced, ``encoder.1`` or ``none``, and the fit of its linear layer.
 
-    Attributes:
-        layer: as ``encoder.1``, or ``none``.
-        state: which part of a pair (Out, Cell) was replaced, "pair" or "output"; empty for layers with one output.
-        score: from 0 to 100.
-        metric: name of the score.
-        signature: sacreBLEU's, of the score.
-        error: mean squared error of the linear layer.
-        unexplained: the same as a share of the outputs' variance.
-        positions: number of positions that it was fitted on.
+    ``state`` says which part of a pair (Out, Cell) was replaced, "pair" or "output"; empty for layers with one output.
     """
 
     layer: str
@@ -54,15 +46,9 @@ class ProbeRow:
 
 
 class ProbeRecord:
-    """A folder with the results of a probe.
+    """A folder with the results of a probe: a new one, an empty one, or that of an earlier call with the same settings.
 
-    Args:
-        folder: that everything is written to: a new one, an empty one, or that of an earlier call.
-        settings: everything that the results depend on, in types of JSON.
-        force: remove the results of an earlier call.
-
-    Raises:
-        UserError: the folder has other content, or a probe with other settings.
+    ``settings`` are all that results depend on; ``force`` removes the results of an earlier call.
     """
 
     def __init__(self, folder: str, settings: Mapping[str, Any], *, force: bool = False) -> None:
@@ -139,15 +125,7 @@ def _name(layer: str, state: str, suffix: str) -> str:
 
 
 def write_linearized(path: str, output: str, layer: str, state: str, fit: LinearFit) -> None:
-    """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it.
-
-    Args:
-        path: checkpoint of the trained model.
-        output: the file to write.
-        layer: as ``encoder.1``.
-        state: which part of a pair is replaced, of ``linearized.layer.STATES``; empty for layers with one output.
-        fit: the linear layer.
-    """
+    """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
     trained = checkpoints.load_checkpoint(path, mapped=True)
     values = trained["model"]
     side, number = layer.split(".")

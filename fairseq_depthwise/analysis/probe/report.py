@@ -24,13 +24,7 @@ _STATES = {"": "", "pair": ", (Out, Cell) linear", "output": ", Out linear, Cell
 
 @dataclass(frozen=True)
 class ProbedModel:
-    """The results of a probe.
-
-    Attributes:
-        checkpoint: the file.
-        architecture: as given in training.
-        rows: the first without a replaced layer; then each layer, for each state.
-    """
+    """The results of a probe: rows of the intact model and of each layer, for each state."""
 
     checkpoint: str
     architecture: str

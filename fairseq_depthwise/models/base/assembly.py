@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from fairseq.tasks import FairseqTask
 from torch import nn
@@ -16,45 +16,34 @@ from fairseq_depthwise.modules.relative_positions import RelativePositions
 from fairseq_depthwise.modules.stack import Connection
 
 
-class Stacks(Protocol):
+class Stacks:
     """What a family adds: its layers, first to last, and what connects them."""
 
-    def encoder_layers(self) -> list[nn.Module]: ...
+    connection: type[Connection] = Connection
 
-    def decoder_layers(self) -> list[nn.Module]: ...
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.width: int = config.encoder_embed_dim
 
-    def encoder_connection(self) -> Connection: ...
+    def encoder_layers(self) -> list[nn.Module]:
+        raise NotImplementedError
 
-    def decoder_connection(self) -> Connection: ...
+    def decoder_layers(self) -> list[nn.Module]:
+        raise NotImplementedError
+
+    def encoder_connection(self) -> Connection:
+        return self.connection(embed_dim=self.width)
+
+    def decoder_connection(self) -> Connection:
+        return self.connection(embed_dim=self.width)
 
 
 def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) -> tuple[StackEncoder, StackDecoder]:
-    """Build encoder and decoder for a task's dictionaries.
-
-    Raises:
-        UserError: the dictionaries, or the widths of the layers, contradict an option.
-    """
+    """Build encoder and decoder for a task's dictionaries; raise UserError where these contradict an option."""
     source, target = task.source_dictionary, task.target_dictionary
     source_embedding, target_embedding = build_embeddings(config, source, target)
-    encoder = StackEncoder(
-        dictionary=source,
-        embedding=source_embedding,
-        layers=stacks.encoder_layers(),
-        connection=stacks.encoder_connection(),
-        max_positions=config.max_source_positions,
-        layerdrop=config.encoder_layerdrop,
-        checkpoint_activations=config.checkpoint_activations,
-    )
-    decoder = StackDecoder(
-        dictionary=target,
-        embedding=target_embedding,
-        layers=stacks.decoder_layers(),
-        connection=stacks.decoder_connection(),
-        share_embedding=config.share_decoder_input_output_embed or config.share_all_embeddings,
-        max_positions=config.max_target_positions,
-        layerdrop=config.decoder_layerdrop,
-        checkpoint_activations=config.checkpoint_activations,
-    )
+    encoder = StackEncoder(config, source, source_embedding, stacks.encoder_layers(), stacks.encoder_connection())
+    decoder = StackDecoder(config, target, target_embedding, stacks.decoder_layers(), stacks.decoder_connection())
     return encoder, decoder
 
 

@@ -139,14 +139,9 @@ class EncoderDecoderConfig(FairseqDataclass):
 
     @classmethod
     def complete(cls: type[Config], given: Any) -> Config:
-        """Return an instance with the values of ``given`` where it has them and the defaults elsewhere.
+        """Return an instance with the values of ``given`` where it has them, checked, and the defaults elsewhere.
 
-        Args:
-            given: what fairseq hands to ``build_model``: a DictConfig or a Namespace, perhaps from a checkpoint that
-                an older version wrote.
-
-        Raises:
-            UserError: a value is out of range or two values contradict each other; the message names the option.
+        ``given`` is what fairseq hands to ``build_model``, perhaps from a checkpoint that an older version wrote.
         """
         for name in _OF_FAIRSEQS_MODELS:
             if value := getattr(given, name, None):

@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.decoding.cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.linear.prepacked import prepack
@@ -23,41 +24,26 @@ _CACHE = "fairseq_depthwise"
 
 
 class StackDecoder(FairseqIncrementalDecoder):
-    """Token embedding, a stack of decoder layers, and the projection to the vocabulary.
-
-    Args:
-        dictionary: target dictionary.
-        embedding: tokens to the stack's input.
-        layers: decoder layers, first to last.
-        connection: makes the first state and the output.
-        share_embedding: the output projection is the embedding table.
-        max_positions: longest target sentence.
-        layerdrop: probability of leaving out a layer in training.
-        checkpoint_activations: recompute each layer in the backward pass.
-    """
+    """Token embedding, a stack of decoder layers, and the projection to the vocabulary, which may be the embedding."""
 
     def __init__(
         self,
-        *,
+        config: EncoderDecoderConfig,
         dictionary: Dictionary,
         embedding: TokenEmbedding,
         layers: list[nn.Module],
         connection: Connection,
-        share_embedding: bool,
-        max_positions: int,
-        layerdrop: float = 0.0,
-        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.layerdrop = layerdrop
+        self.layerdrop = config.decoder_layerdrop
         self.connection = connection
-        self.longest = max_positions
-        self.checkpoint_activations = checkpoint_activations
+        self.longest = config.max_target_positions
+        self.checkpoint_activations = config.checkpoint_activations
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
-        if share_embedding:
+        if config.share_decoder_input_output_embed or config.share_all_embeddings:
             self.output_projection.weight = table
         else:
             nn.init.normal_(self.output_projection.weight, mean=0, std=table.size(1) ** -0.5)
@@ -81,13 +67,10 @@ class StackDecoder(FairseqIncrementalDecoder):
             prev_output_tokens: B x T, shifted by one as fairseq does it.
             encoder_out: what :class:`StackEncoder` returns.
             incremental_state: fairseq's decoding state; only the last position is computed then, and T is 1.
-            features_only: leave the output projection out.
             full_context_alignment: no causal mask, for the alignment of a finished sentence.
             alignment_layer: whose cross-attention is returned, counted from 0. Unless given: the last layer's when a
                 whole sentence is evaluated, none in training and in incremental decoding, where nobody reads it.
             alignment_heads: average over the first so many heads; over all unless given.
-            src_lengths: not used.
-            return_all_hiddens: not used; the layers' outputs are always in ``inner_states``.
             scored: B x T, True at M positions: only these are projected, and the scores are M x V.
 
         Returns:
@@ -135,15 +118,9 @@ class StackDecoder(FairseqIncrementalDecoder):
     def run_layers(
         self, embedded: Tensor, alignment_layer: int | None = None, **attend: Any
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Return the stack's output, what the embedding and each layer gave, and attention weights.
+        """Return the stack's output (T x B x C), what the embedding and each layer gave, and attention weights.
 
-        Args:
-            embedded: T x B x C.
-            alignment_layer: whose cross-attention is returned, counted from 0; None for no layer's.
-            attend: what the layers take besides, such as the encoder's output.
-
-        Returns:
-            T x B x C, L + 1 times the same, and heads x B x T x S or None.
+        The weights (heads x B x T x S or None) are those of ``alignment_layer``; layers take ``attend`` besides.
         """
         state = self.connection.initial_state(embedded)
         inner_states = [embedded]

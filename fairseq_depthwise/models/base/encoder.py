@@ -13,51 +13,34 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
 
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.stack import Connection, layers_to_run, prepare_layers, run_layer
 
 
 class StackEncoder(FairseqEncoder):
-    """Token embedding, a stack of encoder layers, and what the decoder attends to.
-
-    Args:
-        dictionary: source dictionary.
-        embedding: tokens to the stack's input.
-        layers: encoder layers (:class:`~fairseq_depthwise.modules.stack.EncoderLayer`), first to last.
-        connection: makes the first state and the output.
-        max_positions: longest source sentence.
-        layerdrop: probability of leaving out a layer in training.
-        checkpoint_activations: recompute each layer in the backward pass.
-    """
+    """Token embedding, a stack of encoder layers (:class:`EncoderLayer`), and what the decoder attends to."""
 
     def __init__(
         self,
-        *,
+        config: EncoderDecoderConfig,
         dictionary: Dictionary,
         embedding: TokenEmbedding,
         layers: list[nn.Module],
         connection: Connection,
-        max_positions: int,
-        layerdrop: float = 0.0,
-        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__(dictionary)
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.layerdrop = layerdrop
+        self.layerdrop = config.encoder_layerdrop
         self.connection = connection
-        self.longest = max_positions
-        self.checkpoint_activations = checkpoint_activations
+        self.longest = config.max_source_positions
+        self.checkpoint_activations = config.checkpoint_activations
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor | None = None, return_all_hiddens: bool = False
     ) -> dict[str, list[Tensor]]:
-        """Encode a batch.
-
-        Args:
-            src_tokens: B x T.
-            src_lengths: B; not used, padding is read from the tokens.
-            return_all_hiddens: also return the embedding's and every layer's output.
+        """Encode a batch, B x T; with ``return_all_hiddens`` also return the embedding's and every layer's output.
 
         Returns:
             fairseq's encoder output: ``encoder_out`` [T x B x C], ``encoder_padding_mask`` [B x T],
@@ -86,13 +69,9 @@ class StackEncoder(FairseqEncoder):
         prepared: Sequence[tuple[Tensor | None, ...]],
         keep_states: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the stack's output (T x B x C), and if asked for the embedding and each layer's (L + 1 such).
+        """Return the stack's output (T x B x C), and with ``keep_states`` the embedding and each layer's.
 
-        Args:
-            embedded: T x B x C.
-            padding: B x T, True at padding; None where there is none.
-            prepared: further arguments for each layer, from ``prepare_layers``.
-            keep_states: whether to keep the latter; otherwise none are returned.
+        ``prepared``: further arguments for each layer, from ``prepare_layers``.
         """
         state = self.connection.initial_state(embedded)
         states = [embedded] if keep_states else []
@@ -109,8 +88,7 @@ class StackEncoder(FairseqEncoder):
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         """Let row n become the old row ``new_order[n]``; the beam search asks for it at every step.
 
-        The beams of a sentence share its encoder output, so nothing is copied: only the row numbers are kept, and the
-        decoder reads them.
+        Beams share their sentence's output: only row numbers are kept, and the decoder reads them.
         """
         rows = [old.index_select(0, new_order) for old in encoder_out["rows"]] or [new_order]
         return {**encoder_out, "rows": rows}

@@ -15,9 +15,8 @@ class AuxiliaryLoss(NamedTuple):
 
     Attributes:
         value: what is logged under its name; a scalar with a gradient.
-        weight: what the value is multiplied with, for each target token, before it is added to the summed translation
-            loss. The minimum then depends on neither the batch size, the accumulation nor the number of processes.
-        option: the option that sets the weight, for the message where a criterion leaves the loss out.
+        weight: of the value for each target token, so that the minimum does not depend on batches and processes.
+        option: the option that sets the weight.
     """
 
     value: Tensor
@@ -35,11 +34,7 @@ def take_auxiliary_losses(net_output: Any) -> dict[str, AuxiliaryLoss]:
 
 
 def refuse_auxiliary_losses(net_output: Any) -> None:
-    """Make sure that the criterion that trains has taken the losses out of the output.
-
-    Raises:
-        UserError: it has not, so that they would change nothing.
-    """
+    """Raise :class:`UserError` where the criterion has left losses in the output, so that they would change nothing."""
     for name, loss in take_auxiliary_losses(net_output).items():
         raise UserError(
             f"{loss.option or name} {loss.weight:g} would change nothing: this criterion knows the translation loss "
@@ -67,17 +62,10 @@ class StackModel(FairseqEncoderDecoderModel):
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor | None, prev_output_tokens: Tensor, **options: Any
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Encode, decode, and compute what the model adds to the loss, as training and validation need it.
+        """Encode (B x S), decode (B x T), and compute what the model adds to the loss.
 
-        Args:
-            src_tokens: B x S.
-            src_lengths: B.
-            prev_output_tokens: B x T.
-            options: those of ``StackDecoder.forward``.
-
-        Returns:
-            what the decoder returns; its dictionary also has ``auxiliary_losses``. They are part of the output so that
-            PyTorch's data parallel wrapper finds the parameters that only they use.
+        Returns what the decoder does; its dictionary also has ``auxiliary_losses``, so that PyTorch's data parallel
+        wrapper finds the parameters that only they use. ``options``: those of ``StackDecoder.forward``.
         """
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths, return_all_hiddens=self.reads_encoder_states)
         output, extra = self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fairseq_depthwise.models.base.assembly import build_attention
+from fairseq_depthwise.models.base.assembly import Stacks, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.feed_forward import ACTIVATIONS, FeedForward
 from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
-from fairseq_depthwise.modules.stack import Connection
 
 
 @dataclass
@@ -21,7 +20,7 @@ class ResidualConfig(EncoderDecoderConfig):
     activation_fn: str = option("relu", "activation of the feed-forward nets", one_of=ACTIVATIONS)
 
 
-class ResidualStacks:
+class ResidualStacks(Stacks):
     """Builds the layers and connections of both stacks."""
 
     #: Gain of the projections to queries, keys and values at first; this one is as if the three were one.
@@ -36,10 +35,6 @@ class ResidualStacks:
     #: Classes of the layers.
     encoder_layer: type[ResidualEncoderLayer] = ResidualEncoderLayer
     decoder_layer: type[ResidualDecoderLayer] = ResidualDecoderLayer
-
-    def __init__(self, config: ResidualConfig) -> None:
-        self.config = config
-        self.width = config.encoder_embed_dim
 
     def encoder_layers(self) -> list[nn.Module]:
         config = self.config
@@ -67,12 +62,6 @@ class ResidualStacks:
             )
             for layer in range(1, config.decoder_layers + 1)
         ]
-
-    def encoder_connection(self) -> Connection:
-        return Connection(embed_dim=self.width)
-
-    def decoder_connection(self) -> Connection:
-        return Connection(embed_dim=self.width)
 
     def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
         attention = build_attention(

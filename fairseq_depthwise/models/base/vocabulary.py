@@ -16,11 +16,7 @@ from fairseq_depthwise.modules.embedding import TokenEmbedding
 def build_embeddings(
     config: EncoderDecoderConfig, source: Dictionary, target: Dictionary
 ) -> tuple[TokenEmbedding, TokenEmbedding]:
-    """Build source and target embedding, sharing one table with ``--share-all-embeddings``.
-
-    Raises:
-        UserError: one table is wanted for two different dictionaries.
-    """
+    """Build source and target embedding, sharing one table, of one dictionary, with ``--share-all-embeddings``."""
     source_table = _embedding_table(source, config.encoder_embed_dim, config.encoder_embed_path)
     if config.share_all_embeddings:
         if source != target:

@@ -10,12 +10,7 @@ from torch import Tensor
 
 
 class Activation(NamedTuple):
-    """An activation.
-
-    Attributes:
-        function: of a tensor.
-        halves: whether the result has half the width.
-    """
+    """A function of a tensor, and whether its result has half the width."""
 
     function: Callable[[Tensor], Tensor]
     halves: bool = False

@@ -43,14 +43,8 @@ CellObserver = Callable[[GateValues, DepthwiseState], None]
 class Gates(nn.Module):
     """Input, forget and output gate (Eqs 2-4): ``sigmoid(LN(W c))`` each, without linear biases.
 
-    The three products are one; each gate has its own layer norm with its own statistics over d.
-
-    Args:
-        input_dim: width of c (2d, or 3d where a decoder layer concatenates its two attentions).
-        embed_dim: d.
-        forget_bias: start value of the bias of the forget gate's norm; not in the paper.
-        gain: start value of the norms' weights; 1 in the paper.
-        joint: normalize the three gates over all 3d values together; not in the paper.
+    The three products are one; each gate has its own layer norm with its own statistics over d. Not in the paper: start
+    values of the forget gate's bias and the norms' weights, and ``joint``, one norm over all 3d values.
     """
 
     def __init__(
@@ -88,15 +82,7 @@ class Gates(nn.Module):
 class HiddenNet(nn.Module):
     """The net that computes the new hidden value, without biases.
 
-    Two layers (Eq 6): ``h = W_h2 GLU(LN(W_h1 c))``; one layer (Eq 5): ``h = GELU(LN(W_h c))``.
-
-    Args:
-        input_dim: width of c.
-        embed_dim: d.
-        hidden_dim: H, the width before the GLU halves it; None for one layer.
-        activation: a name in ``HIDDEN_ACTIVATIONS``; one layer has nothing to halve, so it takes gelu or relu.
-        dropout: dropout of the net's output.
-        activation_dropout: dropout after the activation of the first of two layers.
+    Two layers (Eq 6): ``h = W_h2 GLU(LN(W_h1 c))``; one layer (Eq 5), without ``hidden_dim``: ``h = GELU(LN(W_h c))``.
     """
 
     def __init__(
@@ -143,7 +129,7 @@ class DepthwiseLSTMCell(nn.Module):
         gates: the gates, one object given to every layer that shares them.
         hidden_net: computes h from c.
         attention_skip: add the attention's output to h; not in the paper.
-        kernel: how it is computed, one of ``choice.KERNELS``.
+        kernel: one of ``choice.KERNELS``.
         observer: is shown every training forward.
     """
 

@@ -22,14 +22,7 @@ DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
 
 
 class DepthwiseEncoderLayer(EncoderLayer):
-    """Self-attention, then the cell (Figure 2).
-
-    Args:
-        self_attention: the attention over the sentence.
-        cell: connects this layer with the one below.
-        input_norm: normalizes the attention's input; None in the first layer, whose input is the embedding.
-        dropout: dropout of the attention's output.
-    """
+    """Self-attention, then the cell (Figure 2); the first layer, which reads the embedding, has no input norm."""
 
     def __init__(
         self,
@@ -80,17 +73,7 @@ class DepthwiseDecoderLayer(nn.Module):
     With one cell, the query of the cross-attention is the self-attention's output plus the layer's input, as in the
     standard decoder layer; that sum is not what goes into the cell. With two, the first cell takes the
     self-attention's output, its own output is the query, and the second takes the cross-attention's output; the cell
-    state runs through both.
-
-    Args:
-        self_attention: the attention over the target positions so far.
-        cross_attention: the attention over the encoder's output.
-        cell: connects this layer with the one below.
-        merge: what the cell reads of both attentions.
-        middle_cell: with two cells, the one between the attentions.
-        input_norm: normalizes the self-attention's input; None in the first layer.
-        query_norm: normalizes the cross-attention's query; None in the first layer.
-        dropout: dropout of each attention's output.
+    state runs through both. The first layer has no norms.
     """
 
     def __init__(
@@ -106,8 +89,6 @@ class DepthwiseDecoderLayer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if merge.two_cells != (middle_cell is not None):
-            raise ValueError("two cells are a merge of their own")
         self.self_attention = self_attention
         self.cross_attention = cross_attention
         self.cell = cell

@@ -16,7 +16,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.base.assembly import assemble, build_attention
+from fairseq_depthwise.models.base.assembly import Stacks, assemble, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, register_presets
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS, WITHOUT_HALVING
@@ -134,16 +134,16 @@ register_presets("depthwise_lstm_transformer", PRESETS)
 _OF_LAYERS = 100_000
 
 
-class DepthwiseStacks:
+class DepthwiseStacks(Stacks):
     """Builds both stacks' layers.
 
-    A shared part is one module object in every layer that shares it, so that it is one parameter to the optimizer and
-    one storage in a checkpoint.
+    A shared part is one module object, so that it is one parameter to the optimizer and one storage in a checkpoint.
     """
 
+    connection = DepthwiseConnection
+
     def __init__(self, config: DepthwiseLSTMTransformerConfig) -> None:
-        self.config = config
-        self.width = config.encoder_embed_dim
+        super().__init__(config)
         self._gates_of_the_model = None
         if config.depthwise_gate_scope == "model":
             self._gates_of_the_model = self._new_gates(2 * self.width)
@@ -222,12 +222,6 @@ class DepthwiseStacks:
             joint=config.depthwise_gate_norm == "joint",
         )
 
-    def encoder_connection(self) -> DepthwiseConnection:
-        return DepthwiseConnection(embed_dim=self.width)
-
-    def decoder_connection(self) -> DepthwiseConnection:
-        return DepthwiseConnection(embed_dim=self.width)
-
     def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
         return build_attention(self.config, heads=heads, bias=self.config.attention_bias, attend_encoder=attend_encoder)
 
@@ -239,13 +233,9 @@ class DepthwiseStacks:
 class _GateMetrics:
     """``--log-gates``: what a cell does, as training metrics.
 
-    Mean and standard deviation of each gate over all its values, and the mean length of the cell state over positions:
-    ``encoder_forget_gate_layer2``, ``encoder_forget_gate_deviation_layer2``, ``encoder_cell_norm_layer2`` and so on.
-    Without the layer in its name, a metric is the mean of the stack's cells.
-
-    Args:
-        side: "encoder" or "decoder".
-        layer: the number of the cell's layer, followed by "a" or "b" where that has two cells.
+    Mean and deviation of each gate, and the mean length of the cell state: ``encoder_forget_gate_layer2``,
+    ``encoder_forget_gate_deviation_layer2``, ``encoder_cell_norm_layer2`` and so on, and their means over the stack.
+    ``layer``: its number, followed by "a" or "b" where it has two cells.
     """
 
     def __init__(self, side: str, layer: str) -> None:

@@ -47,12 +47,8 @@ def with_mapped_part(state: Any, mapped: Tensor, which: str = "pair") -> Any:
 class LinearizedLayer(nn.Module):
     """Stands where ``intact`` stood and is called as it was: with the state below, then whatever else it takes.
 
-    Args:
-        intact: the trained layer.
-        width: d, or 2d for pairs.
-        which: one of ``STATES``; says nothing where the state is one tensor.
-        returned_besides: how many values the layer returns beside its state; a linear layer has None
-            for each, as it has no attention weights to show.
+    ``width`` is d, or 2d for pairs; ``which``: of ``STATES``, for pairs. Beside its state it returns None for each
+    other value that the layer returned, ``returned_besides`` of them.
     """
 
     #: Read by fairseq's encoder, of its first layer: do not take the fused path, which knows no other layers.
@@ -95,9 +91,7 @@ class LinearizedLayer(nn.Module):
 def observed(layers: Iterable[LinearizedLayer], observe: Callable[[int, Tensor, Tensor], None]) -> Iterator[None]:
     """Let the layers compute as they were trained, and show ``observe`` what each of them does.
 
-    Args:
-        layers: to observe.
-        observe: called with a layer's place among them, its input and its output (T x B x width), padding and all.
+    It is called with a layer's place among them, its input and its output (T x B x width), padding and all.
     """
     watched = list(layers)
     for place, layer in enumerate(watched):

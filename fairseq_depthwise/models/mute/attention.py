@@ -15,12 +15,7 @@ from fairseq_depthwise.modules.relative_positions import RelativePositions
 class UnitAttention(nn.Module):
     """Multi-head self-attention of each unit over a sentence, with biases (the SelfAttn_i of Equation 8).
 
-    Args:
-        units: number of attentions; 1 is one that all units share.
-        embed_dim: d.
-        heads: heads of each unit.
-        dropout: dropout of the attention weights.
-        relative_positions: tables for so many units.
+    One of ``units`` attentions and tables of relative positions for each, or 1 that all units share.
     """
 
     def __init__(
@@ -44,16 +39,11 @@ class UnitAttention(nn.Module):
     def forward(
         self, inputs: Tensor, padding: Tensor | None, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend within each unit.
-
-        Args:
-            inputs: U x T x B x d, with U = 1 where all units read the same.
-            padding: B x T, True at padding.
-            need_weights: also return the attention weights, which the fused kernel does not give.
+        """Attend within each unit; U of ``inputs``, U x T x B x d, is 1 where all units read the same.
 
         Returns:
             U x T x B x d, where U is 1 if the units share inputs and attention; and the weights (U x heads x B x T x
-            T), or None where nobody computed them.
+            T), or None unless ``need_weights``.
         """
         # 1. Project and split into heads: U x T x B x d -> (U B) x heads x T x head_dim.
         queries = self._split(self.query_projection(inputs))

@@ -23,12 +23,7 @@ from fairseq_depthwise.modules.stack import EncoderLayer
 class UnitFeedForward(nn.Module):
     """``W_2 activation(W_1 LN(x))`` of each unit, with biases: FFN_i of Equation 9 and the norm before it.
 
-    Args:
-        units: number of nets; 1 is one that all units share.
-        embed_dim: d.
-        hidden_dim: width between the two layers.
-        activation: a function of :mod:`torch.nn.functional`.
-        activation_dropout: dropout after the activation.
+    One of ``units`` nets for each, or 1 that all units share; ``activation``: a function of :mod:`torch.nn.functional`.
     """
 
     def __init__(
@@ -57,14 +52,7 @@ class MultiUnitEncoderLayer(EncoderLayer):
         F_i = s_i + FFN_i(LN_i(s_i))
         out = sum_i c_i F_i                    c = alpha, or with an order M a (see ``order.py``)
 
-    Args:
-        units: I.
-        embed_dim: d.
-        self_attention: attention of all units, or the one that they share.
-        feed_forward: nets of all units, or the one that they share.
-        inputs: what each unit reads.
-        order: their learned order; None adds them up side by side.
-        dropout: dropout of each sub-layer's output.
+    What is drawn, and c, come from :meth:`prepare`.
     """
 
     #: With these linear layers 0 and these weights as in a new layer it passes on what it reads; with an order, nearly.
@@ -104,13 +92,9 @@ class MultiUnitEncoderLayer(EncoderLayer):
     def forward(
         self, stream: Tensor, padding: Tensor | None, rows: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Compute T x B x d from T x B x d.
+        """Compute T x B x d from T x B x d; ``padding``: B x T, True at padding.
 
-        Args:
-            stream: T x B x d.
-            padding: B x T, True at padding.
-            rows: from :meth:`prepare`; None for no noise.
-            weights: c, from :meth:`prepare`; computed here unless given.
+        ``rows`` and ``weights`` are from :meth:`prepare`: None for no noise, and for weights that are computed here.
         """
         # 1. Attention: U x T x B x d, with U = 1 while nothing tells the units apart.
         inputs = self.inputs(self.self_attention_norm(stream), rows)

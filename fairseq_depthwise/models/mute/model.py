@@ -135,41 +135,40 @@ class UnitStacks(ResidualStacks):
     input_gain = 1.0
     one_position_table = True
 
-    def __init__(self, config: MuteTransformerConfig) -> None:
-        super().__init__(config)
-        self.noises = config.noises()
-        self.noise_rate, self.mask_rate = config.unit_noise_rate, config.unit_mask_rate
-        self.attentions = 1 if config.unit_sharing == "attention" else config.encoder_units
-        self.nets = 1 if config.unit_sharing == "ffn" else config.encoder_units
-        self.sequential, self.at_inference = config.unit_sequential, config.permutation_at_inference
-
     def encoder_layers(self) -> list[nn.Module]:
         return [self._encoder_layer() for _ in range(self.config.encoder_layers)]
 
     def _encoder_layer(self) -> MultiUnitEncoderLayer:
-        config, units = self.config, len(self.noises)
-        heads = config.encoder_attention_heads
+        config, heads = self.config, self.config.encoder_attention_heads
+        noises = config.noises()
+        attentions, nets = (1 if config.unit_sharing == part else len(noises) for part in ("attention", "ffn"))
+        positions = build_relative_positions(config, heads=heads, one_table=True, units=attentions)
         return MultiUnitEncoderLayer(
-            units=units,
+            units=len(noises),
             embed_dim=self.width,
             self_attention=UnitAttention(
-                units=self.attentions,
+                units=attentions,
                 embed_dim=self.width,
                 heads=heads,
                 dropout=config.attention_dropout,
-                relative_positions=build_relative_positions(config, heads=heads, one_table=True, units=self.attentions),
+                relative_positions=positions,
             ),
             feed_forward=UnitFeedForward(
-                units=self.nets,
+                units=nets,
                 embed_dim=self.width,
                 hidden_dim=config.encoder_ffn_embed_dim,
                 activation=config.activation_fn,
                 activation_dropout=config.activation_dropout,
             ),
             inputs=UnitInputs(
-                noises=self.noises, embed_dim=self.width, noise_rate=self.noise_rate, mask_rate=self.mask_rate
+                noises=noises,
+                embed_dim=self.width,
+                noise_rate=config.unit_noise_rate,
+                mask_rate=config.unit_mask_rate,
             ),
-            order=UnitOrder(units=units, at_inference=self.at_inference) if self.sequential else None,
+            order=UnitOrder(units=len(noises), at_inference=config.permutation_at_inference)
+            if config.unit_sequential
+            else None,
             dropout=config.dropout,
         )
 

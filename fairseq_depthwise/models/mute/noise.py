@@ -20,12 +20,7 @@ RANGE = 3
 
 
 class Sentences:
-    """Where the real tokens of a batch are: one stretch in each sentence.
-
-    Attributes:
-        first: B, position of the first real token.
-        lengths: B, number of real tokens.
-    """
+    """Where the real tokens of a batch are: ``lengths`` (B) from position ``first`` (B) on."""
 
     def __init__(self, padding: Tensor) -> None:
         self.padding = padding
@@ -57,10 +52,7 @@ class Draw:
 def swap(sentences: Sentences, draw: Draw) -> Tensor:
     """Let two positions, at most ``RANGE`` apart, take each other's rows; nothing in a sentence of one token.
 
-    The first is uniform over the sentence, the second over those in reach of it.
-
-    Returns:
-        rows, B x T.
+    The first is uniform over the sentence, the second over those in reach of it. Returns rows, B x T.
     """
     first = draw.below(sentences.lengths)
     low = (first - RANGE).clamp(min=0)
@@ -74,10 +66,7 @@ def swap(sentences: Sentences, draw: Draw) -> Tensor:
 def disorder(sentences: Sentences, draw: Draw) -> Tensor:
     """Let ``RANGE`` neighbors take each other's rows in an order that is uniform over all, the old one among them.
 
-    Where they begin is uniform; a shorter sentence is disordered as a whole.
-
-    Returns:
-        rows, B x T.
+    Where they begin is uniform; a shorter sentence is disordered as a whole. Returns rows, B x T.
     """
     width = sentences.lengths.clamp(max=RANGE)
     begin = sentences.first + draw.below(sentences.lengths - width + 1)
@@ -92,16 +81,10 @@ def disorder(sentences: Sentences, draw: Draw) -> Tensor:
 
 
 def mask(sentences: Sentences, draw: Draw, rate: float) -> Tensor:
-    """Let positions take the mask's row, whose number is T.
+    """Let positions take the mask's row, whose number is T. Returns rows, B x T.
 
-    Args:
-        sentences: the batch.
-        draw: random numbers.
-        rate: 0 masks one position of each sentence (the paper); otherwise each real position with this probability
-            (the authors' program, 0.1).
-
-    Returns:
-        rows, B x T.
+    With rate 0 it masks one position of each sentence (the paper); otherwise each real position with this probability
+    (the authors' program, 0.1).
     """
     length = sentences.padding.size(1)
     rows = sentences.in_order()
@@ -124,11 +107,8 @@ NOISES: dict[str, Callable[..., Tensor]] = {"identity": identity, "swap": swap, 
 class UnitInputs(nn.Module):
     """The inputs of a layer's units, Equation 11, with the switch of Section 3.2.
 
-    Args:
-        noises: a name in ``NOISES`` for each unit.
-        embed_dim: d.
-        noise_rate: probability that a training forward has the noise; one draw for the layer.
-        mask_rate: see :func:`mask`.
+    ``noises``: a name in ``NOISES`` for each unit; ``noise_rate``: probability that a training forward has the noise,
+    one draw for the layer; ``mask_rate``: see :func:`mask`.
     """
 
     def __init__(self, *, noises: Sequence[str], embed_dim: int, noise_rate: float, mask_rate: float = 0.0) -> None:

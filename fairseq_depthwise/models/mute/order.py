@@ -89,12 +89,7 @@ def nearest_permutation(matrix: Tensor) -> Tensor:
 
 
 class UnitOrder(nn.Module):
-    """The matrix M of a layer.
-
-    Args:
-        units: I.
-        at_inference: ``soft`` uses M in evaluation too, ``hard`` the nearest permutation.
-    """
+    """The matrix M of a layer; ``at_inference`` soft uses M in evaluation too, hard the nearest permutation."""
 
     identity_on_top = "--unit-sequential"  # sums to 1 but nearly, which only the layer norm on top does not see
 

@@ -16,14 +16,9 @@ _EPS = 1e-6
 
 
 def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Tensor:
-    """Return how close each position is to its whole sentence, ``cos(x_i, mean_j x_j)``.
+    """Return how close each position of T x B x C is to its whole sentence, ``cos(x_i, mean_j x_j)``.
 
-    Args:
-        state: T x B x C, the layer's output.
-        padding: B x T, True at padding; None where there is none.
-
-    Returns:
-        T x B, at least in float32; 0 at padding, 1 for sentences of one token.
+    T x B, at least in float32; 0 at ``padding`` (B x T), 1 for sentences of one token.
     """
     # Sums over many positions lose what distinguishes these in 16 bits.
     state = state.to(torch.promote_types(state.dtype, torch.float32))
@@ -34,11 +29,7 @@ def similarities_to_sentence(state: Tensor, padding: Tensor | None = None) -> Te
 
 
 def inter_similarity_of(state: Tensor, padding: Tensor | None = None) -> Tensor:
-    """Compute one layer's Inter-Sim: the mean of :func:`similarities_to_sentence`.
-
-    Returns:
-        the mean over all real positions of the batch; a scalar, at least in float32.
-    """
+    """Compute one layer's Inter-Sim: the mean of :func:`similarities_to_sentence` over all real positions."""
     similarity = similarities_to_sentence(state, padding)
     return similarity.mean() if padding is None else similarity.sum() / padding.logical_not().sum()
 

@@ -40,10 +40,7 @@ class AttentionConnection(ShapedConnection):
     reads, through a layer norm. Queries are free vectors, 0 at first, so that all sources count alike.
 
     A layer is a whole one, with its residual connections inside (attention and feed-forward net together), where the
-    paper's are its sub-layers.
-
-    Args:
-        shape: with ``block_size`` p; 0 or 1 is the full form.
+    paper's are its sub-layers. Blocks of 0 or 1 layers are the full form.
     """
 
     has_blocks = True

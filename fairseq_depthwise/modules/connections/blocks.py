@@ -26,9 +26,6 @@ class BlockConnection(ShapedConnection):
     ``y_b = LN_b(output of block b)``, block b + 1 reads ``sum_{j=0..b} W[b, j] y_j`` in place of the output of block
     b, and the stack's output is the layer norm of that sum over all blocks. Blocks of one layer are the dense
     connections of Wang et al. 2019 (DLCL). The weights are free scalars, 1/(b+1) at first.
-
-    Args:
-        shape: with ``block_size`` p, of which the layers are a multiple.
     """
 
     has_blocks = True
@@ -36,8 +33,6 @@ class BlockConnection(ShapedConnection):
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
         layers, block_size, embed_dim = shape.layers, shape.block_size, shape.embed_dim
-        if layers % block_size:
-            raise ValueError(f"{layers} layers are not a number of whole blocks of {block_size}")
         blocks = layers // block_size
         self.block_size = block_size
         # Where new blocks are copies, rows stay as in the paper: that of the output becomes the lowest new block's.

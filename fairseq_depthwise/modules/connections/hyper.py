@@ -31,9 +31,6 @@ class HyperConnection(ShapedConnection):
     ``shape.manifold`` "mHC: Manifold-Constrained Hyper-Connections" (arXiv 2512.24880), where H_res is doubly
     stochastic. F is what a whole layer adds to what it reads. Every stream starts as the embedding, and the output is
     the layer norm of their mean. At first the streams are equal and stay so, which is the plain pre-norm Transformer.
-
-    Args:
-        shape: with n in ``streams``.
     """
 
     def __init__(self, shape: StackShape) -> None:
@@ -79,10 +76,7 @@ class HyperConnection(ShapedConnection):
 class Mixing(nn.Module):
     """H_pre, H_post and H_res of a layer: static, and ``s * tanh(LN(X) W)`` on top, with W 0 and s 0.01 at first.
 
-    Args:
-        embed_dim: d.
-        streams: n.
-        index: of the layer; it reads stream ``index mod n`` at first, and writes to all.
+    Layer ``index`` reads stream ``index mod n`` at first, and writes to all.
     """
 
     def __init__(self, embed_dim: int, streams: int, index: int) -> None:

@@ -48,13 +48,9 @@ class ShapedConnection(Connection):
         super().__init__(embed_dim=shape.embed_dim)
 
     def source_weights(self, states: Sequence[Any]) -> dict[str, Tensor]:
-        """Return the weight of each source in what is read of the last of ``states``; nothing where all is read alike.
+        """Return the weight (T x B or a scalar) of each source in what is read of the last of ``states``, by name.
 
-        Args:
-            states: below the first layer, the second, and so on; below the last comes that of the stack's output.
-
-        Returns:
-            name of a source -> its weight, T x B or a scalar.
+        The states are those below each layer, then that of the stack's output; nothing where all is read alike.
         """
         return {}
 

@@ -80,10 +80,8 @@ class StepCache:
 class DecodingCache(StepCache):
     """Keys and values of every attention of a decoder, for one beam search.
 
-    Args:
-        source: S x B x C, the encoder's output, once per sentence.
-        padding: B x S, True at padding of ``source``; None where there is none.
-        rows: N, the sentence that each row of the search belongs to.
+    It begins with the encoder's output (S x B x C, once per sentence), its padding (B x S, True at padding) or None,
+    and the sentence that each row of the search belongs to (N).
     """
 
     def __init__(self, source: Tensor, padding: Tensor | None, rows: Tensor) -> None:
@@ -149,8 +147,7 @@ class DecodingCache(StepCache):
     def reorder(self, new_order: Tensor) -> None:
         """Follow the search: row n goes on from the old row ``new_order[n]`` (N', on the cache's device).
 
-        Raises:
-            ValueError: a hypothesis goes on from one of another sentence, which no search of fairseq's does.
+        Every row must stay with its sentence, as in all of fairseq's searches.
         """
         by_sentence = torch.div(new_order, self.beams, rounding_mode="floor").view(-1, self.beams)
         if not bool((by_sentence == by_sentence[:, :1]).all()):
@@ -171,11 +168,10 @@ class DecodingCache(StepCache):
 
 
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where ``hidden`` is False, half the lowest finite number where it is True.
+    """Return 0 where ``hidden`` is False, half the lowest finite number where it is True, to be added to scores.
 
-    Added to scores, because boolean masks are slow in several of PyTorch's kernels. A finite number, because a row of
-    -inf only, which a sentence padded on the left has, would become NaN; half of it, so that a negative score can be
-    added in 16 bits.
+    Boolean masks are slow in several of PyTorch's kernels. A row of -inf only, which a sentence padded on the left has,
+    would become NaN; of half the lowest number, a negative score can be added in 16 bits.
     """
     lowest = torch.finfo(dtype).min / 2
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, lowest)

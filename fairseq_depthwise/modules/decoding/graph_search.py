@@ -64,13 +64,7 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class FoundHypothesis:
-    """What a search found.
-
-    Attributes:
-        tokens: with the end of the sentence.
-        score: its log-probability divided by the length penalty.
-        token_scores: log-probability of each token.
-    """
+    """Tokens with the end of the sentence, their log-probabilities, and the score: the sum by the length penalty."""
 
     tokens: list[int]
     score: float
@@ -97,24 +91,14 @@ class _Sentence:
 
 
 class GraphSearch:
-    """A beam search.
-
-    Args:
-        graphs: encoder and step.
-        eos: the token that ends a sentence.
-        vocabulary: V.
-    """
+    """A beam search over graphs for a vocabulary of V, in which ``eos`` ends a sentence."""
 
     def __init__(self, graphs: Graphs, *, eos: int, vocabulary: int) -> None:
         self.graphs, self.eos, self.vocabulary = graphs, eos, vocabulary
 
     @torch.inference_mode()
     def __call__(self, source_tokens: Tensor, limits: SearchLimits) -> list[list[FoundHypothesis]]:
-        """Return the hypotheses of each sentence of ``source_tokens`` (B x S), the best first.
-
-        Raises:
-            UserError: a score is NaN.
-        """
+        """Return the hypotheses of each sentence of ``source_tokens`` (B x S), the best first; UserError for NaN."""
         beams = limits.beam
         sentences = [_Sentence() for _ in range(source_tokens.size(0))]
         padding, *cross = self.graphs.encode(source_tokens)
@@ -174,12 +158,9 @@ class GraphSearch:
 
 @dataclass
 class SearchState:
-    """What the steps of a search read and write.
+    """What the steps of a search read and write: padding (B x S), ancestors (B x k x T), and of each layer four.
 
-    Attributes:
-        padding: B x S.
-        ancestors: B x k x T.
-        layers: four tensors for each layer, own keys and values and cross keys and values.
+    These are own keys and values and cross keys and values.
     """
 
     padding: Tensor

@@ -26,11 +26,7 @@ _GROUP = 64
 
 
 class EncoderGraph(nn.Module):
-    """Source tokens to what every step of the search reads.
-
-    Args:
-        models: in evaluation mode.
-    """
+    """Source tokens to what every step of the search reads; ``models`` are in evaluation mode."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__()
@@ -43,10 +39,9 @@ class EncoderGraph(nn.Module):
             self.prepared.append(prepare_layers(model.encoder.layers, table.new_zeros(1, 1, table.size(1)), None))
 
     def forward(self, source_tokens: Tensor) -> tuple[Tensor, ...]:
-        """Source tokens (B x S) to padding (B x S), and each model's cross keys and values.
+        """Source tokens (B x S) to padding (B x S), and keys and values of each cross-attention of each model.
 
-        Returns:
-            padding, and for each layer of each model keys and values, B x heads x S x head_dim each.
+        These are B x heads x S x head_dim each.
         """
         encoders: Any = self.encoders
         padding = source_tokens.eq(encoders[0].dictionary.pad())
@@ -60,11 +55,9 @@ class EncoderGraph(nn.Module):
 
 
 class StepGraph(nn.Module):
-    """One step of a beam search with B sentences of k hypotheses each.
+    """One step of a beam search with B sentences of k hypotheses each; ``models`` are in evaluation mode.
 
-    Args:
-        models: in evaluation mode.
-        in_place: write the newest keys and values into the tensors that are given; otherwise they are results.
+    The newest keys and values are results, or with ``in_place`` written into the tensors that are given.
     """
 
     def __init__(self, models: Sequence[Any], *, in_place: bool) -> None:
@@ -137,14 +130,10 @@ class StepGraph(nn.Module):
 
 
 def best_candidates(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the greatest of each sentence, and their numbers: beam times V plus token.
+    """Return the ``count`` greatest of each sentence (B x k x V), and their numbers: beam times V plus token.
 
     Only the ``count`` groups of tokens with the greatest maxima can hold them: a sort of few numbers after one pass
-    over all of them, which is several times as fast as a sort of all.
-
-    Args:
-        totals: B x k x V.
-        count: how many, 2k at most.
+    over all of them, which is several times as fast as a sort of all. ``count`` is 2k at most.
     """
     size = totals.size(2)
     width = math.gcd(size, _GROUP, size // 2)  # two groups of each beam at least, so that there are 2k

@@ -22,12 +22,8 @@ UNWRITTEN = -1
 class LayerState(NamedTuple):
     """The keys and values of one decoder layer.
 
-    Attributes:
-        own_keys: of the self-attention, B x heads x T x k x head_dim; zeros where nothing is written yet, since what a
-            mask hides is multiplied by 0 and must be finite.
-        own_values: the same.
-        cross_keys: of the cross-attention, B x heads x S x head_dim.
-        cross_values: the same.
+    Of the self-attention B x heads x T x k x head_dim; zeros where nothing is written yet, since what a mask hides is
+    multiplied by 0 and must be finite. Of the cross-attention B x heads x S x head_dim.
     """
 
     own_keys: Tensor
@@ -40,16 +36,9 @@ class StaticCache(StepCache):
     """The cache of one step.
 
     Layers are told apart by their order, first to last, in each the self-attention first: while a graph is traced, a
-    module is not always the same object.
-
-    Args:
-        states: keys and values of each layer.
-        ancestors: B x k x T, which beam of its sentence held the hypothesis at each position before the newest;
-            ``UNWRITTEN`` at the others.
-        newest: the newest position, counted from 0; a tensor of one number.
-        padding: B x S, True at the source's padding.
-        in_place: write the newest keys and values into ``states``. Otherwise they are a part of their own, which
-            copies nothing, and :attr:`written` has them.
+    module is not always the same object. ``ancestors``, B x k x T, are the beams of its sentence that held a hypothesis
+    at each position before the newest, and ``UNWRITTEN`` at the others; ``padding`` is B x S. The newest keys and
+    values are written into the states, or without ``in_place`` a part of their own: :attr:`written`.
     """
 
     def __init__(

@@ -14,12 +14,7 @@ from torch import Tensor, nn
 class UnitLinear(nn.Module):
     """``x_i W_i + b_i`` for every unit i, with W_i in x out: the layout in which a batched product has its gradient.
 
-    Args:
-        units: number of linear layers; 1 is a layer that all units share.
-        in_features: width of the input.
-        out_features: width of the output.
-
-    Weights start uniform as Glorot and Bengio have it, biases at 0.
+    1 unit is a layer that all units share. Weights start uniform as Glorot and Bengio have it, biases at 0.
     """
 
     def __init__(self, *, units: int, in_features: int, out_features: int) -> None:
@@ -44,13 +39,7 @@ class UnitLinear(nn.Module):
 
 
 class UnitLayerNorm(nn.Module):
-    """A layer norm for each unit.
-
-    Args:
-        units: number of norms; 1 is one that all units share.
-        embed_dim: d.
-        eps: added to the variance.
-    """
+    """A layer norm for each unit; 1 is one that all units share."""
 
     def __init__(self, *, units: int, embed_dim: int, eps: float = 1e-5) -> None:
         super().__init__()

@@ -42,9 +42,6 @@ class PrepackedLinear(nn.Linear):
 
     On a CPU the copy is in the blocks that oneDNN's products read, which makes products of few rows, such as a step of
     a beam search consists of, faster.
-
-    Args:
-        linear: for which it stands.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -63,12 +60,9 @@ class PrepackedLinear(nn.Linear):
 
 
 class JoinedLinear(nn.Module):
-    """Linear layers of the same input as one product, for inference.
+    """Linear layers of the same input, all with biases or all without, as one product, for inference.
 
     The layers keep their own weights; when those change, or move, they are joined again.
-
-    Args:
-        linears: with the same input width, all with biases or all without.
     """
 
     weight: Tensor

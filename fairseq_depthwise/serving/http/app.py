@@ -8,7 +8,7 @@ import base64
 import hashlib
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
@@ -21,6 +21,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
@@ -81,9 +82,9 @@ class Service:
         Gauge("queue_lines_limit", "Lines that may wait.", **names).set(limits.queue_lines)
         self._fastapi = fastapi = FastAPI(
             title="fairseq-depthwise serve", version=version, lifespan=self._lifespan, docs_url=None, redoc_url=None,
-            redirect_slashes=False, max_body_size=limits.max_body,
-            responses={"4XX": {"model": Error}, "5XX": {"model": Error}},
+            redirect_slashes=False, responses={"4XX": {"model": Error}, "5XX": {"model": Error}},
         )  # fmt: skip
+        fastapi.add_middleware(RequestBodyLimitMiddleware, max_body_size=limits.max_body)
         fastapi.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
         for kind in (HTTPException, RequestValidationError, UserError, Exception):
             fastapi.add_exception_handler(kind, _refuse)
@@ -95,8 +96,8 @@ class Service:
         answer = {"model": Translations, "content": {"application/x-ndjson": {}}}
 
         @fastapi.post("/translate", responses={200: answer})
-        async def translate(asked: translate_request) -> Response:
-            parts = self._results("few" if asked.nbest <= self.limits.nbest else "all", asked, asked.lines)
+        async def translate(asked: translate_request, request: Request) -> Response:
+            parts = self._results("few" if asked.nbest <= self.limits.nbest else "all", asked, asked.lines, request)
             if asked.stream:
                 first = await anext(parts)  # what fails before it has a status of its own
                 return StreamingResponse(_streamed(first, parts, asked), media_type="application/x-ndjson")
@@ -104,10 +105,10 @@ class Service:
             return Response(found.model_dump_json(exclude_none=True), media_type="application/json")
 
         @fastapi.post("/explain")
-        async def explain(asked: explain_request) -> dict[str, Any]:
+        async def explain(asked: explain_request, request: Request) -> dict[str, Any]:
             if isinstance(self._explain, str):
                 raise HTTPException(501, self._explain)
-            (explanation,) = await anext(self._results("explain", asked, [(asked.line, asked.rank)]))
+            (explanation,) = await anext(self._results("explain", asked, [(asked.line, asked.rank)], request))
             return explanation
 
         @fastapi.get("/health")
@@ -136,9 +137,10 @@ class Service:
         yield
         self._searching.cancel()
 
-    def _results(self, kind: str, asked: Any, lines: Sequence[Any]) -> AsyncGenerator[Sequence[Any], None]:
+    def _results(self, kind: str, asked: Any, lines: Sequence[Any], request: Request) -> AsyncIterator[Sequence[Any]]:
         source, target = self._languages
-        return self._batcher.results((kind, asked.source_lang or source, asked.target_lang or target), lines)
+        key = (kind, asked.source_lang or source, asked.target_lang or target)
+        return self._batcher.results(key, lines, request.is_disconnected)
 
     def _search(self, key: tuple[str, str, str], lines: Sequence[Any]) -> Sequence[Any]:
         kind, source, target = key
@@ -155,20 +157,14 @@ class Service:
             self._seconds.inc(monotonic() - started)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """End what takes too long or whose client has left, add headers to answers, and count them.
+        """End what takes too long, add headers to answers, and count them.
 
         A request has so many seconds until its answer begins; each part of a stream, until it is read, has them anew.
         """
         if scope["type"] != "http":
             await self._fastapi(scope, receive, send)
             return
-        started, status, has_body = monotonic(), 499, anyio.Event()  # 499 until there is another, as nginx has it
-
-        async def read() -> Message:
-            message = await receive()
-            if not message.get("more_body"):
-                has_body.set()
-            return message
+        started, status = monotonic(), 0
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -180,23 +176,14 @@ class Service:
             limit.deadline = anyio.current_time() + self.limits.timeout
             await send(message)
 
-        async def end_with_client() -> None:
-            await has_body.wait()
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
-
         try:
             with anyio.move_on_after(self.limits.timeout) as limit:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(end_with_client)
-                    await self._fastapi(scope, read, answer)
-                    group.cancel_scope.cancel()
-            if limit.cancelled_caught and status == 499:
+                await self._fastapi(scope, receive, answer)
+            if limit.cancelled_caught and not status:
                 sentence = f"the request took longer than {self.limits.timeout:g} s; send fewer lines at a time"
                 await JSONResponse({"error": sentence}, 504)(scope, receive, answer)
         finally:
-            self._requests.labels(status).inc()
+            self._requests.labels(status or 499).inc()
             if scope["path"] == "/translate":
                 self._request_seconds.observe(monotonic() - started)
 

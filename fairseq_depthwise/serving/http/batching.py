@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +14,9 @@ from starlette.exceptions import HTTPException
 
 #: Part of the duration of a search for which the next one waits for more lines.
 _AFTER = 0.05
+
+#: Seconds between looks whether a client that waits is still there.
+_LOOK = 0.5
 
 
 @dataclass(eq=False)
@@ -57,7 +60,9 @@ class Batcher:
         """Return how many lines are in the queue."""
         return sum(job.waiting for job in self._jobs)
 
-    async def results(self, key: Hashable, lines: Sequence[Any]) -> AsyncGenerator[Sequence[Any], None]:
+    async def results(
+        self, key: Hashable, lines: Sequence[Any], is_gone: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[Sequence[Any]]:
         """Yield results of lines, in order, as soon as a search ends, or raise its exception.
 
         More lines than may wait are an HTTPException; what waits when nobody asks for the next part is dropped.
@@ -71,7 +76,12 @@ class Batcher:
         done = 0
         try:
             while done < len(lines):
-                part = await job.parts.get()
+                try:
+                    part = await asyncio.wait_for(job.parts.get(), _LOOK)
+                except asyncio.TimeoutError:
+                    if await is_gone():
+                        raise HTTPException(499, "the client left") from None
+                    continue
                 if isinstance(part, Exception):
                     raise part
                 done += len(part)

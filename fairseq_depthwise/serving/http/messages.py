@@ -32,9 +32,7 @@ def request_models(limits: Limits) -> tuple[Any, Any]:
     """Return what may be asked of /translate and of /explain."""
     config = ConfigDict(extra="forbid", strict=True)
     languages: dict[str, Any] = dict.fromkeys(("source_lang", "target_lang"), (str | None, None))
-    details: dict[str, Any] = {
-        name: (bool if name in limits.details else Literal[False], False) for name in DETAILS
-    }  # fmt: skip
+    details: dict[str, Any] = {name: (bool if name in limits.details else Literal[False], False) for name in DETAILS}
     line = Annotated[str, Field(max_length=limits.max_chars, pattern=r"^[^\r\n]*$")]
     lines: Any = Annotated[list[line], Field(min_length=1, max_length=limits.max_lines)]
     translate = create_model(

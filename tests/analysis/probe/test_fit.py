@@ -11,7 +11,7 @@ from probe_checkpoints import KINDS, SIZES, checkpoint_of, data_in
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import load_model
-from fairseq_depthwise.analysis.probe.fit import choose_batches, collect_moments
+from fairseq_depthwise.analysis.probe.probe import collect_moments
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE = "depthwise_lstm_transformer"
@@ -22,8 +22,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return data_in(tmp_path_factory.mktemp("probe") / "data-bin", long=["w1 " * 40, "w1 w2", "w3"])
 
 
-def numbers_of(batches: list[list[int]]) -> list[int]:
-    return [number for batch in batches for number in batch]
+def numbers_of(batches: Any) -> list[int]:
+    return [int(number) for batch in batches for number in batch]
 
 
 def test_sentences_are_chosen_by_a_budget_always_the_same(tmp_path: Path, data: str) -> None:
@@ -31,7 +31,8 @@ def test_sentences_are_chosen_by_a_budget_always_the_same(tmp_path: Path, data: 
     sizes: Any = load_model(path, data).sentences("train").tgt_sizes
 
     def choose(tokens: int) -> list[list[int]]:
-        return choose_batches(load_model(path, data), "train", max_tokens_used=tokens, max_tokens=20)
+        chosen = load_model(path, data).batches("train", max_tokens_used=tokens, max_tokens=20)
+        return [list(map(int, batch)) for batch in chosen.batch_sampler]
 
     few, more, whole = choose(60), choose(150), choose(0)
     assert choose(60) == few
@@ -49,10 +50,10 @@ def test_sentences_are_chosen_by_a_budget_always_the_same(tmp_path: Path, data: 
 
 def test_sentences_that_are_too_long(tmp_path: Path, data: str) -> None:
     loaded = load_model(checkpoint_of(tmp_path, DEPTHWISE, max_source_positions=20, max_target_positions=20), data)
-    assert sorted(numbers_of(choose_batches(loaded, "long", max_tokens_used=0, max_tokens=10))) == [1, 2]
+    assert sorted(numbers_of(loaded.batches("long", max_tokens=10).batch_sampler)) == [1, 2]
     short = load_model(checkpoint_of(tmp_path, DEPTHWISE, max_source_positions=1, max_target_positions=1), data)
     with pytest.raises(UserError, match="no sentence is left"):
-        choose_batches(short, "long", max_tokens_used=0, max_tokens=10)
+        short.batches("long", max_tokens=10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,8 +62,8 @@ def test_moments_are_those_of_each_sentence_alone(kind: str, tmp_path: Path, dat
     model = LinearizedTransformer(loaded.model, ["encoder.2", "decoder.1"])
     dataset: Any = loaded.sentences("test")
     cpu = torch.device("cpu")
-    whole = collect_moments(model, dataset, [range(8)], device=cpu)
-    alone = collect_moments(model, dataset, [[number] for number in range(8)], device=cpu)
+    whole = collect_moments(model, loaded.batches("test", max_tokens=1000), cpu)
+    alone = collect_moments(model, loaded.batches("test", max_tokens=1), cpu)
     assert whole["decoder.1"].count == sum(dataset.tgt_sizes)
     for name, one in whole.items():
         for part in ("mean", "products", "squares"):

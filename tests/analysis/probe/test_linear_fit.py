@@ -60,14 +60,6 @@ def test_a_linear_layer_is_recovered(sizes: int, precision: torch.dtype, near: f
     assert fit.positions == 200
 
 
-@pytest.mark.parametrize("precision", [torch.float64, torch.float32])
-def test_sixteen_bits_are_taken_in(precision: torch.dtype) -> None:
-    below, above = (one.to(torch.bfloat16) for one in curved())
-    fit = moments_of(below, above, precision=precision).fit()
-    expected = least_squares(below.double(), above.double())
-    torch.testing.assert_close(torch.cat([fit.weight, fit.bias[:, None]], dim=1), expected, rtol=0, atol=1e-4)
-
-
 def test_it_is_the_least_squares_solution() -> None:
     below, above = curved()
     fit = moments_of(below, above).fit()
@@ -146,17 +138,6 @@ def test_fewer_positions_than_features(count: int) -> None:
     assert fit.weight.abs().max() < 20
 
 
-def test_empty_batches_make_no_difference() -> None:
-    below, above = curved()
-    whole = moments_of(below, above, sizes=200)
-    parts = moments_of(below, above, sizes=3)
-    parts.add(below[:0], above[:0])
-    assert parts.count == whole.count == 200
-    for name in ("mean", "products", "squares"):
-        torch.testing.assert_close(getattr(parts, name), getattr(whole, name), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(parts.fit().weight, whole.fit().weight, rtol=0, atol=1e-10)
-
-
 def test_the_first_features_alone() -> None:
     below, above = curved()
     whole = moments_of(below, above)
@@ -164,15 +145,6 @@ def test_the_first_features_alone() -> None:
     expected = moments_of(below[:, :2], above[:, :2])
     torch.testing.assert_close(part.fit().weight, expected.fit().weight, rtol=0, atol=1e-12)
     assert part.fit().error == pytest.approx(expected.fit().error)
-    before = whole.fit()
-    part.add(below[:, :2] + 1, above[:, :2] - 1)  # it is another object
-    assert whole.fit().error == before.error
-    assert torch.equal(whole.fit().weight, before.weight)
-
-
-def test_nothing_to_fit() -> None:
-    with pytest.raises(ValueError, match="no position was seen"):
-        LayerMoments(WIDTH).fit()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

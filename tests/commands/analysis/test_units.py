@@ -125,19 +125,6 @@ def test_figures(suffix: str, mute: str, shared: str, tmp_path: Path, data: str,
     assert set(tmp_path.iterdir()) == {weights, attention}
 
 
-def test_figures_of_a_learned_order_and_of_odd_names(tmp_path: Path, data: str, printed: Callable[..., str]) -> None:
-    folder = tmp_path / "$a$"
-    folder.mkdir()
-    paths = [unit_checkpoint(tmp_path, encoder_units=2), unit_checkpoint(folder, unit_sequential=True)]
-    weights, attention = tmp_path / "weights.svg", tmp_path / "attention.svg"
-    sentence = ["--sentence", "w1 w2 $x$", "--layer", 1, "--attention-output", attention]
-    printed("units", *paths, "--data", data, "--output", weights, *sentence)
-    for text in (">mute.pt<", ">$a$/mute.pt<", ">place<"):
-        assert text in weights.read_text()
-    for text in ("$a$/mute.pt, layer 1", "&lt;unk&gt;"):
-        assert text in attention.read_text()
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [

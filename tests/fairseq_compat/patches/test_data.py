@@ -64,15 +64,6 @@ def test_data_that_is_cut_off_or_of_another_dictionary(prefix: str) -> None:
         load_indexed_dataset(prefix, dictionary_of(12))
 
 
-def test_a_source_without_a_token(prefix: str) -> None:
-    path = Path(f"{prefix}.idx")
-    content = path.read_bytes()
-    path.write_bytes(content[:26] + struct.pack("<i", 0) + content[30:])
-    source, dictionary = load_indexed_dataset(prefix, dictionary_of(12)), dictionary_of(12)
-    with pytest.raises(UserError, match="no token"):
-        LanguagePairDataset(source, source.sizes, dictionary)
-
-
 def test_fasta_files_reach_no_shell(tmp_path: Path) -> None:
     from fairseq.data.fasta_dataset import FastaDataset
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
 from fairseq.nan_detector import NanDetector
 from fairseq.trainer import Trainer
@@ -84,7 +85,8 @@ def test_a_second_training_is_refused_until_the_first_is_killed(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         monkeypatch.setattr(training, "PATIENCE", 0.2)
-        with pytest.raises(UserError, match=f"--save-dir {tmp_path} is in use"):
+        (tmp_path / training.LOCK).write_text("process 7 elsewhere")
+        with pytest.raises(UserError, match=f"--save-dir {tmp_path} is in use by process 7 elsewhere"):
             train_in(tmp_path, patched)
         holder.kill()
         monkeypatch.undo()
@@ -116,8 +118,9 @@ OPTIONS = ("fp16", "cpu", "tpu", "memory_efficient_fp16", "fp16_no_flatten_grads
 )  # fmt: skip
 def test_fp16_needs_a_gpu(given: dict[str, bool], trained: bool, patched: Patched) -> None:
     cuda = SimpleNamespace(is_available=lambda: given.get("gpu", False))
-    module = patched(training.fp16_without_gpu, torch=SimpleNamespace(cuda=cuda), main=lambda cfg: "trained")
-    cfg = SimpleNamespace(common=SimpleNamespace(**{**dict.fromkeys(OPTIONS, False), **given}))
+    module = patched(training.lost_trainings, torch=SimpleNamespace(cuda=cuda), main=lambda cfg: "trained")
+    common = SimpleNamespace(**{**dict.fromkeys(OPTIONS, False), **given})
+    cfg = SimpleNamespace(common=common, checkpoint=SimpleNamespace(no_save=True))
     if trained:
         assert module.main(cfg) == "trained"
     else:
@@ -127,12 +130,12 @@ def test_fp16_needs_a_gpu(given: dict[str, bool], trained: bool, patched: Patche
 
 CHECK = """
 from types import ModuleType, SimpleNamespace
-from fairseq_compat.patches.training import assertions_left_out
+from fairseq_compat.patches.training import lost_trainings
 module = ModuleType("fairseq_cli.train")
 module.main = lambda cfg: print("trained")
-assertions_left_out(module)
+lost_trainings(module)
 for no_save in (True, False):
-    module.main(SimpleNamespace(checkpoint=SimpleNamespace(no_save=no_save)))
+    module.main(SimpleNamespace(common=SimpleNamespace(fp16=False), checkpoint=SimpleNamespace(no_save=no_save)))
 """
 
 
@@ -337,16 +340,6 @@ def test_the_stock_encoder_evaluates_what_training_computes(
     torch.testing.assert_close(evaluated[real], trained[real])
 
 
-@pytest.mark.parametrize("version", ["2.6.0a0+nv25.01", "2.13.0.dev20260801"])
-def test_versions_of_vendors_and_nightly_builds_are_not_read(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """fairseq would call ``int("0a0")`` while it builds and while it runs a layer."""
-    monkeypatch.setattr(torch, "__version__", version)
-    layer = importlib.import_module("fairseq.modules.transformer_layer").TransformerEncoderLayerBase
-    config = importlib.import_module("fairseq.models.transformer.transformer_config").TransformerConfig()
-    config.encoder.embed_dim, config.encoder.ffn_embed_dim, config.encoder.attention_heads = 8, 16, 2
-    assert not layer(config).BT_version
-
-
 @pytest.fixture
 def one_process() -> Iterator[None]:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
@@ -400,54 +393,38 @@ def test_other_processes_get_objects_of_the_first(run_python: RunPython, tmp_pat
 
 # What a process keeps and opens.
 
-#: Defines ``faults()``, which frees 64 MB twice and prints how many of them had to be mapped anew the second time.
 FAULTS = """
-import resource
-
-def faults():
-    for _ in range(2):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        block = b"x" * (64 << 20)
-        del block
-    count = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-    print("faults", count * resource.getpagesize() >> 20)
-
-"""
-
-FAIRSEQ = """
-import fairseq_depthwise
-faults()
-from fairseq.dataclass.configs import FairseqConfig
-from fairseq.distributed import utils
-from omegaconf import OmegaConf
-cfg = OmegaConf.structured(FairseqConfig())
-cfg.common.cpu = True
-utils.call_main(cfg, lambda cfg: None)
-faults()
-"""
-OURS = """
-from fairseq_depthwise import cli
-faults()
-cli.main(["inspect", "nowhere.pt"])
-faults()
+import resource, sys
+from fairseq_compat.process import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = b"x" * (64 << 20)
+    del block
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.getpagesize() >> 20)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 @pytest.mark.parametrize(
-    ("program", "variables", "kept"),
-    [(FAIRSEQ, {}, True), (OURS, {}, True), (OURS, {"MALLOC_TRIM_THRESHOLD_": "131072"}, False)],
-    ids=["fairseq", "ours", "the user's own setting"],
+    ("kept", "variables", "mapped"),
+    [("keep", {}, False), ("not", {}, True), ("keep", {"MALLOC_TRIM_THRESHOLD_": "131072"}, True)],
 )
-def test_a_command_uses_freed_blocks_again(program: str, variables: dict[str, str], kept: bool) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
-    result = subprocess.run(
-        [sys.executable, "-c", FAULTS + program], env={**environment, **variables}, text=True, capture_output=True,
-        check=True,
-    )  # fmt: skip
-    imported, called = (int(line.split()[1]) for line in result.stdout.splitlines() if line.startswith("faults "))
-    assert imported >= 60
-    assert called < 8 if kept else called >= 60
+def test_freed_blocks_are_used_again(kept: str, variables: dict[str, str], mapped: bool, run_python: RunPython) -> None:
+    """Of 64 MB that are freed and needed again so many have to be mapped anew."""
+    assert (int(run_python(FAULTS, kept, env=variables).stdout) >= 60) is mapped
+
+
+def test_a_command_on_a_cpu_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairseq.distributed import utils
+
+    called = []
+    monkeypatch.setattr(training, "keep_freed_memory", lambda: called.append(1))
+    cfg = OmegaConf.structured(FairseqConfig())
+    cfg.common.cpu = True
+    utils.call_main(cfg, lambda cfg: None)
+    assert called == [1]
 
 
 LOADING = """

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from module_checks import randn, require_gradients
+from module_checks import randn
 from second_reading import read_cell
 from torch import Tensor
 
@@ -16,7 +15,6 @@ from fairseq_depthwise.models.depthwise_lstm.cell import (
     DepthwiseRNNCell,
     DepthwiseState,
     Gates,
-    GateValues,
     HiddenNet,
 )
 
@@ -83,96 +81,10 @@ def test_forward_is_the_equations(kind: str, hidden_dim: int | None, activation:
     torch.testing.assert_close(tuple(result), expected)
 
 
-class OfTensors(torch.nn.Module):
-    """A cell whose arguments are plain tensors."""
-
-    def __init__(self, cell: torch.nn.Module) -> None:
-        super().__init__()
-        self.cell = cell
-
-    def forward(self, attended: Tensor, output: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        return tuple(self.cell(attended, DepthwiseState(output, past)))  # type: ignore[return-value]  # two of them
-
-
-@every_net
-def test_gradients_of_inputs_and_parameters(hidden_dim: int | None, activation: str) -> None:
-    attended, state = random_state(length=2, batch=1)
-    require_gradients(OfTensors(build_cell(hidden_dim=hidden_dim, activation=activation)), (attended, *state))
-
-
 # --- inference -------------------------------------------------------------------------------------------------------
 
 
-def prepared(cell: DepthwiseLSTMCell | DepthwiseRNNCell) -> DepthwiseLSTMCell | DepthwiseRNNCell:
-    """After fairseq's hook, which reaches every module."""
-    for module in cell.eval().modules():
-        if hasattr(module, "make_generation_fast_"):
-            module.make_generation_fast_(name="")
-    return cell
-
-
-@every_net
-@pytest.mark.parametrize("build", [build_cell, build_rnn])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.05)], ids=str
-)
-def test_the_packed_cell_is_the_readable_one(
-    hidden_dim: int | None, activation: str, build: Callable[..., Any], dtype: torch.dtype, tolerance: float
-) -> None:
-    cell = build(hidden_dim=hidden_dim, activation=activation)
-    attended, state = random_state()
-    expected = cell(attended, state)
-    cell = prepared(cell.to(dtype))
-    assert build is build_rnn or cell._joined is not None
-    with torch.no_grad():
-        for _ in range(2):  # the first time the weights are packed
-            found = cell(attended.to(dtype), DepthwiseState(*(one.to(dtype) for one in state)))
-            assert found.output.dtype == found.cell.dtype == dtype
-            torch.testing.assert_close(found.output.double(), expected.output, rtol=tolerance, atol=tolerance)
-            torch.testing.assert_close(found.cell.double(), expected.cell, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_packed_cell_follows_its_weights(dtype: torch.dtype) -> None:
-    packed, plain = prepared(build_cell().to(dtype)), build_cell().to(dtype)
-    attended, state = random_state()
-    inputs = attended.to(dtype), DepthwiseState(*(one.to(dtype) for one in state))
-    with torch.no_grad():
-        packed(*inputs)
-        for parameter in ("gates.projection.weight", "hidden_net.first.weight", "hidden_net.second.weight"):
-            for cell in (packed, plain):
-                cell.get_parameter(parameter).mul_(-2)
-            torch.testing.assert_close(packed(*inputs).cell, plain(*inputs).cell, rtol=0.02, atol=0.02)
-
-
-def test_a_packed_cell_can_be_trained_on() -> None:
-    seen: list[tuple[GateValues, DepthwiseState]] = []
-    cell = prepared(build_cell()).train()
-    cell.observer = lambda *shown: seen.append(shown)
-    attended, state = random_state()
-    cell(attended, state).output.sum().backward()
-    assert len(seen) == 1
-    assert all(parameter.grad is not None for parameter in cell.parameters())
-
-
 # --- what is shown and what is dropped -------------------------------------------------------------------------------
-
-
-def test_the_observer_sees_training_forwards_only() -> None:
-    seen: list[tuple[GateValues, DepthwiseState]] = []
-    cell = build_cell()
-    cell.observer = lambda *shown: seen.append(shown)
-    attended, state = random_state()
-    cell.eval()(attended, state)
-    assert seen == []
-    cell.train()(attended, state)
-    (((input_gate, forget_gate, output_gate), new),) = seen
-    assert torch.equal(new.output, cell(attended, state).output)
-    for shown, value in zip(seen[0][0], cell.gate_values(attended, state), strict=True):
-        assert torch.equal(shown, value)
-    torch.testing.assert_close(new.output, new.cell * output_gate)
-    joined = torch.cat([state.output, attended], dim=-1)
-    torch.testing.assert_close(new.cell, state.cell * forget_gate + cell.hidden_net(joined) * input_gate)
 
 
 def test_dropout_acts_inside_the_net_and_on_its_output_in_training_only() -> None:

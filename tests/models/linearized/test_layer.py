@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
-from fairseq_depthwise.models.linearized.layer import LinearizedLayer, observed
+from fairseq_depthwise.models.linearized.layer import LinearizedLayer
 
 WIDTH = 3
 
@@ -29,21 +29,6 @@ def test_it_starts_as_the_identity(which: str, pairs: bool) -> None:
     layer = LinearizedLayer(Trained(), width=2 * WIDTH if pairs and which == "pair" else WIDTH, which=which)
     below: Any = DepthwiseState(*torch.randn(2, 2, 4, WIDTH)) if pairs else torch.randn(2, 4, WIDTH)
     torch.testing.assert_close(layer(below), below, rtol=0, atol=0)
-
-
-def test_observing_ends_also_with_an_error() -> None:
-    layer = LinearizedLayer(Trained(), width=WIDTH)
-
-    def fail(*_: Any) -> None:
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError), observed([layer], fail):
-        layer(torch.randn(2, 4, WIDTH))
-    assert layer.observer is None
-    layer.replaced = False
-    with observed([layer], lambda *_: None):
-        pass
-    assert layer.replaced is False
 
 
 def test_old_checkpoints_are_renamed_by_the_trained_layer() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from module_checks import Factors, randn
-from second_reading_mute import Reading, read_encoder_layer, read_unit_attention
+from second_reading_mute import Reading, read_encoder_layer
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.mute.attention import UnitAttention
@@ -126,17 +126,6 @@ def test_a_layer_is_the_equations(
         torch.testing.assert_close(gradient, expected_gradients[name], rtol=1e-9, atol=1e-9, msg=name)
 
 
-@every_sharing
-@sequential_or_not
-def test_bfloat16_is_near_float32(sharing: str, sequential: bool) -> None:
-    layer, stream = build_layer(4, sharing, sequential).float(), randn(LENGTH, 3, WIDTH).float()
-    with torch.no_grad():
-        expected = layer(stream, PADDING, rows_of(4))[~PADDING.T]
-        output = layer.bfloat16()(stream.bfloat16(), PADDING, rows_of(4))[~PADDING.T]
-    assert output.dtype == torch.bfloat16
-    assert (output.float() - expected).abs().max() < 0.05 * expected.abs().max()
-
-
 # --- what is dropped -------------------------------------------------------------------------------------------------
 
 
@@ -170,47 +159,3 @@ def test_units_that_start_alike_drop_different_entries(units: int) -> None:
 
 
 # --- the parts -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("inputs", [1, 3])
-@pytest.mark.parametrize("units", [1, 3])
-@pytest.mark.parametrize("terms", ["key-value", None])
-def test_attention_weights_do_not_change_the_output(inputs: int, units: int, terms: str | None) -> None:
-    attention = build_layer(units, terms=terms).self_attention
-    values = randn(inputs, LENGTH, 3, WIDTH)
-    with torch.no_grad():
-        output, weights = attention(values, PADDING, need_weights=True)
-        torch.testing.assert_close(output, attention(values, PADDING)[0])
-        number = max(inputs, units)
-        assert weights.shape == (number, HEADS, 3, LENGTH, LENGTH)
-        torch.testing.assert_close(weights.sum(-1), torch.ones(number, HEADS, 3, LENGTH, dtype=torch.float64))
-        assert not weights[..., PADDING[:, None].expand(3, LENGTH, LENGTH)].any()
-        for i in range(number):
-            expected = read_unit_attention(attention, i, values[i % inputs, :, 2], given(terms))
-            torch.testing.assert_close(output[i, :, 2], expected)
-
-
-@pytest.mark.parametrize("sequential", [False, True], ids=["sum", "sequential"])
-def test_autocast_leaves_the_stream_as_precise_as_it_was(sequential: bool) -> None:
-    """As in the residual layers: only products are in 16 bits."""
-    layer = build_layer(3, sequential=sequential).float()
-    stream = randn(4, 2, WIDTH).float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = layer(stream, None)
-        weights = layer.coefficients()
-    assert output.dtype == torch.float32
-    torch.testing.assert_close(weights, layer.coefficients(), rtol=0, atol=0)
-
-
-def test_all_layers_of_a_stack_are_prepared_as_each_by_itself() -> None:
-    layers = [build_layer(3, sequential=True), build_layer(3, sequential=True)]
-    with torch.no_grad():
-        layers[1].order.raw.mul_(torch.rand(3, 3))
-    stream = randn(4, 2, WIDTH)
-    prepared = MultiUnitEncoderLayer.prepare(layers, stream, None)
-    for layer, (noise, weights) in zip(layers, prepared, strict=True):
-        torch.testing.assert_close(weights, layer.coefficients())
-        assert noise is not None
-        assert noise.shape == (3, 4, 2)
-        torch.testing.assert_close(layer(stream, None, noise, weights), layer(stream, None, noise))
-    assert not torch.equal(prepared[0][0], prepared[1][0])

@@ -182,13 +182,6 @@ def test_each_unit_has_its_noise() -> None:
     assert set(changed[3].tolist()) == {0, 2, 3}
 
 
-def test_padding_is_heard() -> None:
-    padding = padding_of((7, 2, 0), (0, 1, 8)).repeat(20, 1)
-    rows = rows_of(build_inputs(*ALL_NOISES, mask_rate=0.5), seed=1, batch=40, padding=padding)
-    here = torch.arange(9)[:, None].expand(9, 40)
-    assert torch.equal(rows[:, padding.T], here[padding.T].expand(4, -1))
-
-
 def test_the_seed_and_the_rank_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = build_inputs(*ALL_NOISES)
     first = rows_of(inputs, seed=1)
@@ -217,31 +210,9 @@ def test_ranks_take_as_much_from_torchs_generator(monkeypatch: pytest.MonkeyPatc
 # --- what the units read ---------------------------------------------------------------------------------------------
 
 
-def test_units_read_the_rows() -> None:
-    inputs, values = build_inputs("swap", "mask"), torch.randn(3, 2, 4)
-    rows = torch.tensor([[[0, 2], [1, 1], [2, 0]], [[3, 0], [1, 1], [2, 3]]])
-    read = inputs(values, rows)
-    assert read.shape == (2, 3, 2, 4)
-    for unit, position, sentence in itertools.product(range(2), range(3), range(2)):
-        row = int(rows[unit, position, sentence])
-        expected = inputs.mask_vector if row == 3 else values[row, sentence]
-        assert torch.equal(read[unit, position, sentence], expected)
-
-
-def test_without_rows_all_units_read_the_same() -> None:
-    values = torch.randn(3, 2, 4)
-    for inputs in (build_inputs("swap", "mask"), build_inputs("swap", "mask").eval(), build_inputs("swap")):
-        assert torch.equal(inputs(values, None), values[None])
-
-
 def test_the_mask_vector_takes_part_in_every_training_forward() -> None:
     """Its gradient is zero where nothing is masked; nothing reaches it in evaluation."""
     inputs = build_inputs("identity", "mask")
     inputs(torch.randn(3, 2, 4), None).sum().backward()
     assert torch.equal(inputs.mask_vector.grad, torch.zeros(4))
     assert not inputs.eval()(torch.randn(3, 2, 4), None).requires_grad
-
-
-def test_only_masks_have_a_vector() -> None:
-    assert build_inputs("identity", "swap", "disorder").mask_vector is None
-    assert [name for name, _ in build_inputs("mask", "mask").named_parameters()] == ["mask_vector"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 from second_reading_mute import read_penalty, read_permutation, read_projection, read_sequence
 from torch import Tensor
 
-from fairseq_compat import UserError
 from fairseq_depthwise.models.mute.order import UnitOrder, accumulated, nearest_permutation, penalty, project
 
 every_number_of_units = pytest.mark.parametrize("units", [2, 3, 4, 8])
@@ -119,12 +117,6 @@ def test_the_nearest_permutation_is_that_of_all(units: int) -> None:
         assert nearest_permutation(matrix).tolist() == read_permutation(matrix.tolist())
 
 
-def test_without_scipy_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(UserError, match="scipy; pip install"):
-        UnitOrder(units=4, at_inference="hard").eval()(torch.ones(4))
-
-
 def test_a_hard_order_is_for_evaluation() -> None:
     torch.manual_seed(1)
     soft, hard = UnitOrder(units=4), UnitOrder(units=4, at_inference="hard")
@@ -189,23 +181,6 @@ def test_entries_at_zero_go_up_but_not_down(value: float) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=3e-3)
 
 
-def test_entries_at_zero_leave_the_others_gradient_within_rows_and_columns() -> None:
-    raw, upstream = uniform(4, 0.1), uniform(4, -1.0, seed=5)
-    raw[0, 1] = raw[2, 3] = -0.1
-    missing = (upstream - gradients(raw, upstream))[raw > 0]
-    # Of the row and the column of each entry: the least squares of what is missing leave nothing.
-    rows, columns = (raw > 0).nonzero(as_tuple=True)
-    terms = torch.cat([torch.eye(4)[rows], torch.eye(4)[columns]], dim=1).double()
-    fitted = terms @ (torch.linalg.pinv(terms) @ missing)
-    torch.testing.assert_close(fitted, missing)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_gradient_has_the_parameters_precision(dtype: torch.dtype) -> None:
-    raw = uniform(4, 0.1).to(dtype)
-    assert gradients(raw, torch.ones(4, 4)).dtype == dtype
-
-
 # --- becoming a permutation ------------------------------------------------------------------------------------------
 
 OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
@@ -213,9 +188,6 @@ OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
 }
 every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS)
-
-#: Weights of four places that tell all of them apart.
-WEIGHTS = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 
 
 def train(order: UnitOrder, optimizer: str, loss: Callable[[UnitOrder], Tensor], steps: int = 200) -> None:
@@ -239,20 +211,3 @@ def test_the_penalty_makes_a_permutation(units: int, optimizer: str) -> None:
     order = UnitOrder(units=units)
     train(order, optimizer, lambda order: penalty(order.matrix()))
     assert_is_a_permutation(order.matrix().detach())
-
-
-@every_optimizer
-@pytest.mark.parametrize("places", [(2, 0, 3, 1), (3, 2, 1, 0)])
-def test_a_loss_finds_the_order_that_it_needs(optimizer: str, places: tuple[int, ...]) -> None:
-    """The layer should return the sum of known outputs in the order ``places``; the penalty does the rest."""
-    torch.manual_seed(1)
-    order, outputs = UnitOrder(units=4).double(), torch.randn(4, 64, dtype=torch.float64)
-    wanted = (permutation_of(*places) @ accumulated(WEIGHTS)) @ outputs
-
-    def loss(order: UnitOrder) -> Tensor:
-        return (order(WEIGHTS) @ outputs - wanted).square().mean() * 10 + 0.05 * penalty(order.matrix())
-
-    train(order, optimizer, loss)
-    matrix = order.matrix().detach()
-    assert_is_a_permutation(matrix)
-    assert matrix.argmax(1).tolist() == list(places)

@@ -10,13 +10,11 @@ import torch
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
-from fairseq.sequence_generator import SequenceGenerator
 from second_reading_sdt import read_encoder
 from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny, task_of
 from torch import Tensor, nn
 
 from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt
-from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
 
 SDT = "sdt_transformer"
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
@@ -82,39 +80,12 @@ def test_without_connections_it_is_fairseqs_pre_norm_transformer(options: dict[s
         torch.testing.assert_close(gradient, expected[name], **TOLERANCE, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask:UserWarning")
-def test_a_beam_search_finds_what_it_finds_in_fairseqs() -> None:
-    batch = {"net_input": {"src_tokens": SOURCE, "src_lengths": SOURCE.ne(PAD).sum(1)}}
-    found = []
-    for model in stock_and_ours():
-        search = SequenceGenerator([model], task_of().target_dictionary, beam_size=3, max_len_b=6)
-        found.append([[(h["tokens"].tolist(), h["score"]) for h in beams] for beams in search.generate([model], batch)])
-    assert [len(beams) for beams in found[0]] == [3, 3, 3]
-    for stocks, ours in zip(*found, strict=True):
-        assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in stocks]
-        assert [float(score) for _, score in ours] == pytest.approx([float(score) for _, score in stocks], rel=1e-5)
-
-
 # --- block connections -----------------------------------------------------------------------------------------------
 
 
 def sentences() -> list[tuple[int, Tensor, Tensor]]:
     """Number, what is real of the padded source (S), and the source without padding."""
     return [(b, SOURCE[b] != PAD, SOURCE[b][SOURCE[b] != PAD]) for b in range(3)]
-
-
-@every_block_size
-def test_the_encoder_and_each_of_its_layers_are_the_papers(block_size: int) -> None:
-    """In a padded batch, read sentence by sentence without padding."""
-    model = build(block_size).double()
-    with torch.no_grad():
-        encoded = model.encoder(SOURCE, return_all_hiddens=True)
-        assert len(encoded["encoder_states"]) == 5
-        for b, real, source in sentences():
-            read = read_encoder(model, source, {"encoder_block_size": block_size})
-            torch.testing.assert_close(encoded["encoder_out"][0][real, b], read.output, **TOLERANCE)
-            for found, state in zip(encoded["encoder_states"], read.states, strict=True):
-                torch.testing.assert_close(found[real, b], state, **TOLERANCE)
 
 
 def encoder_layers_that_run(model: FairseqEncoderDecoderModel) -> set[int]:
@@ -145,15 +116,6 @@ def test_skipped_layers_leave_the_blocks_as_they_are(block_size: int, layerdrop:
     assert len(seen) > 6 or seen == {frozenset(range(4))}
 
 
-def test_the_decoder_has_no_connections() -> None:
-    """Only the encoder's grows; the authors' decoder allocates weights that it never reads."""
-    names = [name for name, _ in build(1).named_parameters() if "connection" in name]
-    assert {name for name in names if name.startswith("decoder")} == {
-        f"decoder.connection.final_norm.{part}" for part in ("weight", "bias")
-    }
-    assert len([name for name in names if name.startswith("encoder.connection.rows")]) == 5
-
-
 # --- the penalty -----------------------------------------------------------------------------------------------------
 
 
@@ -178,32 +140,3 @@ def test_the_penalty_is_one_minus_inter_similarity(block_size: int, training: bo
         value, weight = offered["inter_similarity_penalty"][:2]
         assert value.item() == pytest.approx(naive_penalty(model, block_size), rel=1e-5)
     assert weight == 0.25
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_states_are_kept_only_where_the_penalty_reads_them(weight: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With weight 0 there is none; a beam search computes none, whatever the weight."""
-    asked: list[bool] = []
-    model = build(2, inter_similarity_weight=weight)
-    encode = type(model.encoder).forward
-
-    def record(self: nn.Module, *args: Any, **kwargs: Any) -> dict[str, list[Tensor]]:
-        encoded = encode(self, *args, **kwargs)
-        asked.append(bool(encoded["encoder_states"]))
-        return encoded
-
-    monkeypatch.setattr(type(model.encoder), "forward", record)
-    offered = model.train()(SOURCE, None, TARGET)[1]["auxiliary_losses"]
-    assert bool(offered) == asked.pop() == (weight > 0)
-    search = SequenceGenerator([model.eval()], task_of().target_dictionary, beam_size=2, max_len_b=4)
-    search.generate([model], {"net_input": {"src_tokens": SOURCE, "src_lengths": SOURCE.ne(PAD).sum(1)}})
-    assert asked == [False]
-
-
-def test_the_penalty_changes_no_other_number() -> None:
-    plain, regular = build(2, **NO_DROPOUT), build(2, inter_similarity_weight=0.5, **NO_DROPOUT)
-    assert torch.equal(plain(SOURCE, None, TARGET)[0], regular(SOURCE, None, TARGET)[0])
-    assert plain.state_dict().keys() == regular.state_dict().keys()
-    states = plain.encoder(SOURCE, return_all_hiddens=True)["encoder_states"]
-    offered = regular(SOURCE, None, TARGET)[1]["auxiliary_losses"]["inter_similarity_penalty"]
-    assert offered.value.item() == pytest.approx(inter_similarity_penalty(states[1:], SOURCE.eq(PAD)).item())

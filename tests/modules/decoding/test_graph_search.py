@@ -49,15 +49,6 @@ def test_several_models_average_their_probabilities() -> None:
         assert_same_hypotheses(models, graphs, sentences(models[0], 4, 6), beam=3, longest=20)
 
 
-def test_sentences_in_a_batch_are_translated_as_alone() -> None:
-    torch.manual_seed(5)
-    model = build_tiny("sdt_transformer").eval()
-    graphs = EagerGraphs([model], in_place=True)
-    for length in (1, 9, 4):
-        assert_same_hypotheses([model], graphs, sentences(model, length), beam=3, longest=25)
-    assert_same_hypotheses([model], graphs, sentences(model, *range(1, 20)), beam=3, longest=25)
-
-
 @pytest.mark.parametrize("vocabulary", [4, 5, 7, 9, 64, 777, 8000])
 def test_the_best_candidates_are_those_of_a_sort(vocabulary: int) -> None:
     """Vocabularies that are divided into groups, and ones that are not; also where most tokens are impossible."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from fairseq.modules.quantization.scalar.modules import IntLinear
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.linear.prepacked import PrepackedLinear, join, packable, prepack
+from fairseq_depthwise.modules.linear.prepacked import join, packable, prepack
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float64: 1e-12, torch.float16: 2e-3}
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -69,13 +68,6 @@ def test_one_product_is_all_maps(
         assert_near(packed(inputs), read(linears, inputs))
 
 
-def test_input_need_not_be_contiguous() -> None:
-    (linear,) = linears = maps(8)
-    inputs = values(3, 4).transpose(0, 1)
-    with torch.no_grad():
-        assert_near(PrepackedLinear(linear)(inputs), read(linears, inputs))
-
-
 # --- weights that change ---------------------------------------------------------------------------------------------
 
 
@@ -104,65 +96,7 @@ def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], Any]
         assert_near(linears[0](inputs), read(linears[:1], inputs))
 
 
-@pytest.mark.parametrize("casts", [[torch.float16], [torch.float64], [torch.bfloat16, torch.float32]], ids=str)
-def test_maps_that_are_cast_are_packed_again(casts: list[torch.dtype]) -> None:
-    linears = maps(16, 8, bias=True)
-    model = nn.Sequential(*linears)
-    together = join(*linears)
-    assert together is not None
-    model[1] = linears[1] = prepacked(linears[1])
-    with torch.no_grad():
-        together(values(5))
-        for dtype in casts:
-            model.to(dtype)
-            inputs = values(5, dtype=dtype)
-            assert_near(together(inputs), read(linears, inputs))
-            assert_near(linears[1](inputs), read(linears[1:], inputs))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_copy_has_weights_of_its_own(dtype: torch.dtype) -> None:
-    """Growth copies layers."""
-    (linear,) = maps(8, dtype=dtype)
-    linear = prepacked(linear)
-    inputs = values(3, dtype=dtype)
-    with torch.no_grad():
-        linear(inputs)
-        copied = copy.deepcopy(linear)
-        linear.weight.zero_()
-        assert_near(copied(inputs), read([copied], inputs))
-        assert copied(inputs).abs().max() > 0.1
-        copied.weight.add_(1)
-        assert_near(linear(inputs), torch.zeros(3, 8, dtype=dtype))
-
-
-def test_the_names_in_a_checkpoint_stay() -> None:
-    (linear,) = maps(8, bias=True)
-    before = list(linear.state_dict())
-    linear = prepacked(linear)
-    with torch.no_grad():
-        linear(values(2))
-    assert list(linear.state_dict()) == before
-    assert len(list(linear.parameters())) == 2
-
-
 # --- gradients -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_gradients_flow_where_they_are_asked_for(bias: bool) -> None:
-    linears, plain = maps(16, 8, bias=bias), maps(16, 8, bias=bias)
-    together = join(*linears)
-    assert together is not None
-    inputs, same = values(5).requires_grad_(), values(5).requires_grad_()
-    with torch.no_grad():
-        together(inputs)
-    together(inputs).square().sum().backward()
-    torch.cat([one(same) for one in plain], dim=-1).square().sum().backward()
-    torch.testing.assert_close(inputs.grad, same.grad)
-    for one, other in zip(linears, plain, strict=True):
-        torch.testing.assert_close(one.weight.grad, other.weight.grad)
-        assert not bias or torch.equal(one.bias.grad, other.bias.grad)
 
 
 # --- maps that must be called themselves -----------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def gate_update(
 
     Args:
         projected: ... x 3d; gates in the order input, forget, output.
-        weight: 3 x d; ``bias`` likewise.
+        weight, bias: 3 x d.
         hidden: ... x d, the hidden net's output before dropout.
         cell: ... x d, the cell below.
         skipped: ... x d, added to ``hidden`` after dropout, or None.
@@ -196,8 +196,7 @@ def gate_update(
         joint: normalize the gates over all 3d values.
 
     Returns:
-        (output, new cell), ... x d each, in the type of ``cell``, which autocast leaves in float32. The output comes
-        from the new cell before that is rounded to its type.
+        (output, new cell), ... x d each, in the type of ``cell``, which autocast leaves in float32.
     """
     rows = (None if one is None else as_rows(one).contiguous() for one in (hidden, cell, skipped, keep))
     output, above = _GateUpdate.apply(as_rows(projected), weight, bias, *rows, (scale, eps), joint)

@@ -168,12 +168,11 @@ def norm_activation(
 
     Args:
         projected: ... x H.
-        weight: H; ``bias`` likewise.
+        weight, bias: H.
         activation: a name in ``TRITON_ACTIVATIONS``.
         keep: None, or what dropout keeps, boolean, of the result's size; multiplied by ``scale``.
 
-    Returns:
-        ... x H/2 where the activation halves, else ... x H, in the type of ``projected``.
+    Returns ... x H, or H/2 where the activation halves, in the type of ``projected``.
     """
     kept = None if keep is None else as_rows(keep).contiguous()
     activated = _NormActivation.apply(as_rows(projected), weight, bias, kept, (scale, eps), activation)

@@ -1,0 +1,133 @@
+"""Reading checkpoints: those of three ages of fairseq load, and what is none is refused."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fairseq_compat import UserError, checkpoints
+
+State = Callable[[str], dict[str, Any]]
+
+NEW_FORMAT, OLD_FORMAT = (pytest.param(new, id=name) for new, name in ((True, "zip"), (False, "before-1.6")))
+
+
+def saved(path: Path, state: Any, new_format: bool = True, **options: Any) -> Path:
+    torch.save(state, path, _use_new_zipfile_serialization=new_format, **options)
+    return path
+
+
+# Loading what fairseq wrote.
+
+
+@pytest.mark.parametrize("new_format", [NEW_FORMAT, OLD_FORMAT])
+@pytest.mark.parametrize("style", ["cfg", "args", "oldest"])
+def test_fairseq_loads_its_checkpoints_of_all_ages(
+    style: str, new_format: bool, stock_state: State, tmp_path: Path
+) -> None:
+    from fairseq import checkpoint_utils
+
+    written = stock_state(style)
+    path = saved(tmp_path / "checkpoint.pt", written, new_format)
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert state["cfg"].model._name == "transformer"
+    assert state["cfg"].model.encoder_layers == 2
+    epoch = state["extra_state"]["train_iterator"]["epoch"]
+    assert epoch == 2
+    assert list(state["model"]) == list(written["model"])
+    for name, tensor in written["model"].items():
+        # fairseq leaves a buffer of its positions uninitialized: by chance it is not a number.
+        assert torch.allclose(state["model"][name], tensor, rtol=0, atol=0, equal_nan=True), name
+
+
+@pytest.mark.parametrize("style", ["cfg", "args", "oldest"])
+def test_stock_model_comes_back_with_the_same_weights(
+    style: str, stock_state: State, stock_model: Any, tmp_path: Path
+) -> None:
+    from fairseq import checkpoint_utils
+
+    path = saved(tmp_path / "checkpoint.pt", stock_state(style))
+    (model,), cfg = checkpoint_utils.load_model_ensemble([str(path)])
+    tokens, lengths = torch.tensor([[4, 5, 2], [1, 6, 2]]), torch.tensor([3, 2])
+    previous = torch.tensor([[2, 4, 5], [2, 6, 6]])
+    with torch.no_grad():
+        expected = stock_model(tokens, lengths, previous)[0]
+        found = model.eval()(tokens, lengths, previous)[0]
+    assert torch.equal(found, expected)
+    assert cfg.model.encoder_embed_dim == 16
+
+
+def test_options_can_be_overridden_while_loading(stock_state: State, tmp_path: Path) -> None:
+    from fairseq import checkpoint_utils
+
+    for style in ("cfg", "args"):
+        path = saved(tmp_path / f"{style}.pt", stock_state(style))
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path), arg_overrides={"data": "elsewhere"})
+        assert state["cfg"].task.data == "elsewhere"
+
+
+def test_half_precision_and_counters_keep_their_types(tmp_path: Path) -> None:
+    types = (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)
+    tensors = OrderedDict((str(one), torch.ones(2).to(one)) for one in types)
+    path = saved(tmp_path / "checkpoint.pt", {"model": tensors, "cfg": {"model": {}}})
+    state = checkpoints.load_checkpoint(path)
+    assert {name: tensor.dtype for name, tensor in state["model"].items()} == {str(one): one for one in types}
+
+
+def test_open_file_is_read_as_a_path_is(tmp_path: Path) -> None:
+    path = saved(tmp_path / "checkpoint.pt", {"weight": torch.ones(2)})
+    with path.open("rb") as file:
+        assert torch.equal(checkpoints.load(file)["weight"], torch.ones(2))
+    memory = io.BytesIO(path.read_bytes())
+    assert torch.equal(checkpoints.load(memory)["weight"], torch.ones(2))
+
+
+def test_missing_file_is_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        checkpoints.load(tmp_path / "nowhere.pt")
+
+
+# Files that are no checkpoint.
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"state_dict": {}, "epoch": 3}, {}, {"model": {}}, {"model": {}, "args": None, "cfg": None}, [1, 2], None,
+        {"args": argparse.Namespace(), "cfg": None}, torch.ones(3), OrderedDict(weight=torch.ones(1)),
+        {"model": {"weight": "text"}, "cfg": {}}, {"model": torch.ones(1), "cfg": {}}, {"model": {}, "cfg": "text"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_foreign_content_is_refused(state: Any, tmp_path: Path) -> None:
+    from fairseq import checkpoint_utils
+
+    path = saved(tmp_path / "checkpoint.pt", state)
+    for load in (checkpoints.load_checkpoint, checkpoint_utils.load_checkpoint_to_cpu):
+        with pytest.raises(UserError, match=f"{path} is not a fairseq checkpoint"):
+            load(str(path))
+
+
+def test_torch_load_itself_is_not_replaced() -> None:
+    from fairseq import checkpoint_utils
+
+    assert torch.load.__module__ == "torch.serialization"
+    assert checkpoint_utils.torch.load is not torch.load
+    assert checkpoint_utils.torch.save is torch.save
+
+
+def test_options_and_updates() -> None:
+    assert checkpoints.options_in({"cfg": {"model": argparse.Namespace(a=1)}, "args": None}) == {"a": 1}
+    assert checkpoints.options_in({"cfg": {"model": {"a": 1}}}) == {"a": 1}
+    assert checkpoints.options_in({"cfg": None, "args": argparse.Namespace(a=1)}) == {"a": 1}
+    assert checkpoints.options_in({"args": argparse.Namespace(a=1)}) == {"a": 1}
+    for untrained in ({}, {"optimizer_history": []}, {"optimizer_history": [{}]}):
+        assert checkpoints.updates_in(untrained) == 0
+    assert checkpoints.updates_in({"optimizer_history": [{"num_updates": 5}, {"num_updates": 9}]}) == 9

@@ -1,0 +1,158 @@
+"""A reader finds the old file or the whole new one: after an exception, on a full disk, after a kill."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_compat import UserError, checkpoints
+from fairseq_compat.files import UNFINISHED, atomic_write, copied_whole
+
+OLD = b"what was there before"
+
+
+class InterruptedWritingError(Exception):
+    """Stands for any defect in the middle of writing."""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "target"
+    path.write_bytes(OLD)
+    return path
+
+
+def assert_untouched(target: Path) -> None:
+    assert target.read_bytes() == OLD
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
+
+
+def test_new_content_replaces_the_old(target: Path) -> None:
+    with atomic_write(target) as file:
+        file.write(b"new")
+        assert target.read_bytes() == OLD
+    assert target.read_bytes() == b"new"
+    assert os.listdir(target.parent) == ["target"]
+
+
+@pytest.mark.parametrize("error", [InterruptedWritingError, KeyboardInterrupt, SystemExit])
+def test_failure_in_the_middle_keeps_what_was_there(error: type[BaseException], target: Path) -> None:
+    for path in (target, target.with_name("new")):
+        with pytest.raises(error), atomic_write(path) as file:  # noqa: PT012  # the failure is in the block
+            file.write(b"half")
+            raise error
+        assert_untouched(target)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_one_sentence(number: int, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(UserError, match=f"cannot write {target}: {os.strerror(number)}"), atomic_write(target):
+        full()
+    assert_untouched(target)
+    monkeypatch.setattr(os, "fsync", full)  # the system may notice later
+    with pytest.raises(UserError, match=f"cannot write {target}"), atomic_write(target) as file:
+        file.write(b"new")
+    assert_untouched(target)
+    other = OSError(errno.ENOENT, "gone", "another")
+    with pytest.raises(OSError, match="another"), atomic_write(target):
+        raise other
+    assert_untouched(target)
+
+
+def test_content_is_on_the_disk_before_it_gets_its_name(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    real_sync, real_replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (steps.append("flush"), real_sync(fd)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (steps.append("rename"), real_replace(*paths)))
+    with atomic_write(target) as file:
+        file.write(b"new")
+    assert steps == ["flush", "rename", "flush"]
+
+
+def test_a_copy_is_whole(tmp_path: Path, target: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(100_000))
+    copied_whole(source, target)
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_state_that_cannot_be_pickled_keeps_the_old_checkpoint(target: Path) -> None:
+    with pytest.raises(Exception, match="pickle"):
+        checkpoints.save({"weight": torch.ones(3), "function": lambda: None}, target)
+    assert_untouched(target)
+
+
+# The limits and the end of a process.
+
+
+def in_a_fork(run: Callable[[], None]) -> int:
+    """Run something in a process of its own, and return that process's number."""
+    child = os.fork()
+    if child == 0:
+        try:
+            run()
+        finally:
+            os._exit(1)
+    return child
+
+
+@pytest.mark.parametrize("size", [100_000, 49_990])  # fails in the middle, or only when the end is written
+def test_checkpoint_larger_than_the_limit_keeps_the_old(size: int, target: Path) -> None:
+    def save() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        try:
+            checkpoints.save({"weight": torch.zeros(size)}, target)
+        except UserError as error:
+            os._exit(0 if str(target) in str(error) and "too large" in str(error) else 2)
+
+    assert os.waitpid(in_a_fork(save), 0)[1] == 0
+    assert_untouched(target)
+
+
+def test_killed_writer_leaves_the_old_file_whole(target: Path) -> None:
+    def write_for_ever() -> None:
+        with atomic_write(target) as file:
+            while True:
+                file.write(b"n" * 65536)
+                file.flush()
+
+    writer = in_a_fork(write_for_ever)
+    while not any(path.stat().st_size > 200_000 for path in target.parent.iterdir()):
+        time.sleep(0.001)
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+    assert target.read_bytes() == OLD
+    # It bears no name that anything reads, and the next writer of the same file takes it over.
+    (left,) = [path.name for path in target.parent.iterdir() if path != target]
+    assert left == f".target{UNFINISHED}"
+    with atomic_write(target) as file:
+        file.write(b"new")
+    assert os.listdir(target.parent) == ["target"]
+    assert target.read_bytes() == b"new"
+
+
+def test_two_writers_wait_for_each_other(target: Path) -> None:
+    def write(content: bytes) -> None:
+        with atomic_write(target) as file:
+            for _ in range(50):
+                file.write(content)
+                file.flush()
+                time.sleep(0.001)
+        os._exit(0)
+
+    writers = [in_a_fork(partial(write, content)) for content in (b"a", b"b", b"c")]
+    assert [os.waitpid(writer, 0)[1] for writer in writers] == [0, 0, 0]
+    assert target.read_bytes() in (b"a" * 50, b"b" * 50, b"c" * 50)
+    assert os.listdir(target.parent) == ["target"]

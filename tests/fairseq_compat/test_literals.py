@@ -1,0 +1,225 @@
+"""Option values are read as literals in all of fairseq: hostile ones do not run, those in use mean what they did."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_values import HOSTILE, hostile
+
+from fairseq_compat import UserError, import_hook
+from fairseq_compat.literals import evaluate
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[Path]:
+    """A file that nothing makes, unless a hostile value is evaluated."""
+    path = tmp_path / "it-ran"
+    yield path
+    assert not path.exists()
+
+
+# The evaluator.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(0.9, 0.98)", "0.1,0.2", "[3,7,15]", "[(512, 3)] * 15", "[(512, 10, 5)] + [(512, 8, 4)] * 4 + [(512,1,1)]*3",
+        "{'a': 1, 'b': {'c': [None, True]}}", "-1e-3", "+2", "  7", "\t'text'", "{1, 2}", "()", "[]", "{}", "''",
+        "((64, 3, 2, 2, False),) * 2", "3 * [1]", "1 + 2 * 3 - 4", "'ab' 'cd'", "b'x'", "2+3j", "[0] * -1", "(1,\n2)\n",
+        "[True]*15", "0.5 * 1000000", "False", "None", "1e999",
+    ],
+)  # fmt: skip
+def test_literals_are_what_python_makes_of_them(text: str) -> None:
+    expected = eval(text.strip())
+    found = evaluate(text)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_code_is_refused(kind: str, witness: Path) -> None:
+    with pytest.raises(UserError, match=r"an option has the value .* which is not a literal: ") as raised:
+        evaluate(hostile(kind, witness))
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x", "x.y", "...", "not 1", "~1", "1 / 2", "2 ** 3", "7 % 2", "1 < 2", "{**{}}", "[*[]]", "f''", "[1][0]",
+        "yield", "await x", "", "(", "1 +", "1\n2", "\x00", "'\udcff' * x", "'a' * 'b'", "[1] - [1]", "{[]: 1}", "-'a'",
+        "1e400 * x", "lambda: 1", "[] + ()",
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is not a literal"):
+        evaluate(text)
+
+
+LARGE = {
+    "power": "[0] * 10**10", "tower": "9**9**9", "list": "[0] * 9999999999", "text": "'a' * 9999999999",
+    "nested": "[[[0] * 999] * 999] * 999", "twice": "(0,) * 10 * 99999", "number first": "9999999999 * [0] * 9",
+    "parentheses": "(" * 50_000, "minus": "-" * 50_000 + "1", "brackets": "[" * 90_000, "digits": "1" * 99_000,
+    "sum": "1+" * 49_000 + "1", "product": "9" * 4000 + "*9" * 10_000, "braces": "{" * 50_000 + "}" * 50_000,
+    "long": "'" + "a" * 200_000 + "'", "many": "1," * 60_000, "long and twice": "'a' * 99999 * 9",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_large_values_cost_little(kind: str) -> None:
+    start = time.process_time()  # of this process: others may be busy
+    with pytest.raises(UserError) as raised:
+        evaluate(LARGE[kind])
+    assert time.process_time() - start < 2
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize("value", [True, None, 3, b"1", compile("1", "", "eval")])
+def test_what_is_no_text_is_a_type_error(value: Any) -> None:
+    """As of ``eval``: fairseq relies on it."""
+    with pytest.raises(TypeError):
+        evaluate(value)
+
+
+# All of fairseq.
+
+
+EVALUATES = re.compile(rb"(?<![.\w])(eval|exec|compile|__import__)\s*\(|literal_eval|torch\.load")
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for package in ("fairseq", "fairseq_cli"):
+        (folder,) = importlib.import_module(package).__path__
+        for path in sorted(Path(folder).rglob("*.py")):
+            yield ".".join([package, *path.relative_to(folder).with_suffix("").parts]), path
+
+
+def test_every_module_of_fairseq_that_evaluates_is_patched() -> None:
+    patched: set[tuple[str, str]] = set()
+    for name, path in _modules():
+        source = path.read_bytes()
+        if not EVALUATES.search(source):
+            continue
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        patches = {patch.name for patch in import_hook.patches_of(name, spec)}
+        for node in ast.walk(ast.parse(source)):
+            called = node.func if isinstance(node, ast.Call) else None
+            assert not (isinstance(called, ast.Name) and called.id in ("exec", "compile", "__import__")), name
+            if isinstance(called, ast.Name) and called.id in ("eval", "literal_eval"):
+                assert "literal_options" in patches, name
+                patched.add((name, "eval"))
+            if isinstance(called, ast.Attribute) and ast.unparse(called) == "torch.load":
+                assert "weights_only" in patches, name
+                patched.add((name, "load"))
+    assert len(patched) > 30
+
+
+def test_patched_modules_read_literals_and_others_are_left_alone() -> None:
+    from fairseq import checkpoint_utils, utils
+    from fairseq.data import dictionary
+    from fairseq.models import fconv
+
+    assert utils.eval is evaluate
+    assert fconv.eval is evaluate
+    assert checkpoint_utils.ast.literal_eval is evaluate
+    assert checkpoint_utils.ast.parse is ast.parse
+    assert not hasattr(dictionary, "eval")
+    assert eval("1 if True else 2") == 1
+    assert ast.literal_eval is not evaluate
+
+
+def test_torch_load_of_every_module_is_safe(tmp_path: Path, witness: Path) -> None:
+    """Those on which no checkpoint is read, too: a vocoder, a pretrained decoder, statistics."""
+    import torch
+
+    from fairseq_compat import checkpoints
+
+    class RunsCode:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return open, (str(witness), "w")
+
+    torch.save({"payload": RunsCode()}, tmp_path / "file.pt")
+    names = [name for name, patch in import_hook.applied if patch == "weights_only"]
+    assert {"fairseq.models.speech_to_text.xm_transformer", "fairseq.data.codedataset"} <= set(names)
+    for name in names:
+        module: Any = sys.modules[name]
+        if name != "fairseq.distributed.utils":  # reads what this run's processes send to each other
+            with pytest.raises(UserError, match="is refused"):
+                module.torch.load(tmp_path / "file.pt", map_location="cpu")
+    assert checkpoints.load is not torch.load
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("--arch transformer --adaptive-softmax-cutoff 100,200", "adaptive_softmax_cutoff", [100, 200]),
+        (
+            "--arch lightconv --encoder-layers 3 --encoder-kernel-size-list [3,7,15]",
+            "encoder_kernel_size_list",
+            [3, 7, 15],
+        ),
+        ("--arch lightconv --weight-softmax False", "weight_softmax", False),
+        ("--arch lstm --lr 0.1,0.2", "lr", [0.1, 0.2]),
+        ("--arch lstm --lr 0.25", "lr", [0.25]),
+        ("--arch lstm --update-freq [1,2]", "update_freq", [1, 2]),
+        ("--arch lstm --optimizer adam --adam-betas (0.9,0.98)", "adam_betas", "(0.9,0.98)"),
+        ('--arch lstm --eval-bleu --eval-bleu-args {"beam":4}', "eval_bleu_args", '{"beam":4}'),
+    ],
+)
+def test_command_lines_in_use_are_read_as_before(words: str, name: str, value: Any) -> None:
+    from fairseq import options
+
+    arguments = ["data", "--task", "translation", *words.split()]
+    assert getattr(options.parse_args_and_arch(options.get_training_parser(), arguments), name) == value
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--arch lstm --lr", "--arch lstm --update-freq", "--arch lightconv --encoder-kernel-size-list",
+        "--arch lightconv --weight-softmax", "--arch lightconv --decoder-glu",
+        "--arch lstm --task translation_multi_simple_epoch --langtoks",
+        "--arch lstm --task translation_multi_simple_epoch --sampling-weights",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["import", "comprehension", "starred"])
+def test_no_command_line_is_run(words: str, kind: str, witness: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fairseq import options
+
+    given = ["data", "--task", "translation", *words.split(), hostile(kind, witness)]
+    with pytest.raises(SystemExit):
+        options.parse_args_and_arch(options.get_training_parser(), given)
+    assert f"argument {given[-2]}: invalid" in capsys.readouterr().err
+
+
+# fairseq's own examples, as a folder of the user's.
+
+
+def test_examples_of_fairseq_read_literals_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairseq import utils
+
+    monkeypatch.setattr(import_hook, "PACKAGES", set(import_hook.PACKAGES))
+    own = Path(utils.__file__).parent / "examples" / "data2vec"
+    if not own.is_dir():
+        pytest.skip("this fairseq has no examples")
+    utils.import_user_module(Namespace(user_dir="examples/data2vec"))
+    module: Any = importlib.import_module("data2vec.models.data2vec_audio")
+    assert module.eval is evaluate
+    foreign = tmp_path / "plugin_of_mine"
+    foreign.mkdir()
+    (foreign / "__init__.py").write_text("value = eval('1 if True else 2')\n", encoding="utf-8")
+    utils.import_user_module(Namespace(user_dir=str(foreign)))
+    plugin: Any = sys.modules["plugin_of_mine"]
+    assert plugin.value == 1
+    assert not hasattr(plugin, "eval")

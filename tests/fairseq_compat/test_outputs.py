@@ -1,0 +1,147 @@
+"""Folders that are replaced as a whole, or worked in: what was there before, what others put in, kills, two at once."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fairseq_compat import UserError
+from fairseq_compat.files import NewFile, atomic_write
+from fairseq_compat.outputs import MARKER, begin_folder, folder_written_whole, output_file, output_folder
+
+
+def write(place: Path, content: str, *, force: bool = False) -> None:
+    """As a command does that writes a folder."""
+    checked = output_folder("OUT", str(place), "export", force=force)
+    with folder_written_whole(checked, "export", replace=force) as aside:
+        Path(aside, "config.json").write_text(content)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_a_folder_is_replaced_by_its_like_and_nothing_beside_it_is_touched(tmp_path: Path) -> None:
+    for name in ("out.tmp", "out.before"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text("mine")
+    write(tmp_path / "out", "one")
+    marker = json.loads((tmp_path / "out" / MARKER).read_text())
+    assert (marker["program"], marker["kind"]) == ("fairseq-depthwise", "export")
+    assert marker["files"] == ["config.json", MARKER]
+    write(tmp_path / "out", "two", force=True)
+    assert (tmp_path / "out" / "config.json").read_text() == "two"
+    assert names(tmp_path) == ["out", "out.before", "out.tmp"]
+    assert (tmp_path / "out.before" / "mine").read_text() == (tmp_path / "out.tmp" / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("added", ["notes", "more/notes", "link"])
+def test_a_folder_into_which_a_user_has_put_something_is_kept(added: str, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    write(place, "one")
+    if added == "link":
+        (place / added).symlink_to(tmp_path)
+    else:
+        (place / added).parent.mkdir(exist_ok=True)
+        (place / added).write_text("mine")
+    with pytest.raises(UserError, match=f"has '{added.split('/')[0]}' in it"):
+        write(place, "two", force=True)
+    assert (place / "config.json").read_text() == "one"
+
+
+@pytest.mark.parametrize(
+    "marker", ["", "[]", '{"program": "other", "kind": "export"}', '{"program": "fairseq-depthwise"}']
+)
+def test_a_folder_without_the_marker_is_kept(marker: str, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / MARKER).write_text(marker)
+    with pytest.raises(UserError, match="is no export"):
+        write(place, "two", force=True)
+    assert names(place) == [MARKER]
+
+
+def test_what_a_user_adds_meanwhile_is_kept(tmp_path: Path) -> None:
+    """Between the question whether the folder may be replaced and its replacement, hours may pass."""
+    write(tmp_path / "out", "one")
+    with (
+        pytest.raises(UserError, match="has 'notes' in it"),
+        folder_written_whole(str(tmp_path / "out"), "export", replace=True),
+    ):
+        (tmp_path / "out" / "notes").write_text("mine")
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == ["config.json", MARKER, "notes"]
+
+
+@pytest.mark.parametrize("by", ["file", "folder"])
+def test_what_has_come_since_is_kept(by: str, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    with pytest.raises(UserError, match=r"cannot write .*out"), folder_written_whole(str(place), "export"):  # noqa: PT012
+        if by == "file":
+            place.write_text("mine")
+        else:
+            place.mkdir()
+            (place / "mine").write_text("mine")
+    assert (place if by == "file" else place / "mine").read_text() == "mine"
+    assert names(tmp_path) == ["out"]
+    file = output_file("--output", str(tmp_path / "page"))
+    assert isinstance(file, NewFile)
+    with pytest.raises(UserError, match=str(tmp_path / "page")), atomic_write(file):
+        (tmp_path / "page").write_text("mine")
+    assert (tmp_path / "page").read_text() == "mine"
+    assert names(tmp_path) == ["out", "page"]
+
+
+def test_failure_leaves_the_old_folder_and_nothing_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "out", "one")
+    for error in (KeyboardInterrupt, OSError(28, "full")):
+        with (  # noqa: PT012  # the failure is in the block
+            pytest.raises((KeyboardInterrupt, UserError)),
+            folder_written_whole(str(tmp_path / "out"), "export", replace=True) as aside,
+        ):
+            Path(aside, "config.json").write_text("half")
+            raise error
+    assert names(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "config.json").read_text() == "one"
+
+
+def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
+    write(tmp_path / ("ä" * 127), "one")
+    with atomic_write(output_file("--output", str(tmp_path / ("b" * 255)))) as file:
+        file.write(b"one")
+    assert len(names(tmp_path)) == 2
+
+
+def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
+    """Where nobody asked before, as a training that saves its last checkpoint."""
+    (tmp_path / "best").write_text("best")
+    (tmp_path / "last").symlink_to("best")
+    with atomic_write(tmp_path / "last") as file:
+        file.write(b"last")
+    assert ((tmp_path / "best").read_text(), (tmp_path / "last").read_text()) == ("best", "last")
+    assert not (tmp_path / "last").is_symlink()
+
+
+def test_streams_are_written_into(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with atomic_write(output_file("--output", str(tmp_path / "pipe"), stream=True)) as file:
+        file.write(b"text")
+    assert os.read(reader, 10) == b"text"
+    os.close(reader)
+    assert names(tmp_path) == ["pipe"]
+    with atomic_write("/dev/null") as file:
+        file.write(b"text")
+    assert not os.path.isfile("/dev/null")
+    assert output_file("--output", "/dev/stdout", stream=True) == "/dev/stdout"
+
+
+def test_a_folder_is_worked_in_again_and_a_strangers_is_not(tmp_path: Path) -> None:
+    place = begin_folder("--output", f"{tmp_path}/probe/", "probe")
+    (tmp_path / "probe" / "rows").write_text("one")
+    assert begin_folder("--output", place, "probe") == str(tmp_path / "probe")
+    with pytest.raises(UserError, match=r"--output .* exists and is no export"):
+        begin_folder("--output", place, "export")
