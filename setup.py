@@ -24,7 +24,7 @@ ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
 
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with; what reads the plans of sweep.py.
-RECIPES = ["joblib>=1.3,<2", "tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
+RECIPES = ["tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
 
 #: What report reads event files with.
 TENSORBOARD = ["tensorboard>=2.20,<3"]

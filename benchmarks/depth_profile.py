@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from records import setup_of, write_record
 from torch import Tensor, nn
 
-from fairseq_depthwise.analysis.loaded_model import load_trained
+from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
@@ -132,7 +132,7 @@ def main() -> None:
     options = parser.parse_args()
     rows: dict[str, dict[str, Any]] = {}
     for name, _, path in (model.partition("=") for model in options.models):
-        loaded = load_trained(path, options.data)
+        loaded = load_model(path, options.data)
         batches = list(loaded.batches("valid", max_sentences=SENTENCES, max_tokens=4000))
         torch.manual_seed(1)
         fresh = loaded.task.build_model(Checkpoint(path).cfg.model)

@@ -48,34 +48,6 @@ def devices() -> str:
     return f"CPU, {threads} threads" + (", bf16 in hardware (AMX): try --bf16" if fast_bf16 else "")
 
 
-def device_facts(device: str) -> dict[str, str]:
-    """Return what tells one device and its software from another, by name."""
-    import torch
-
-    facts = {"device": devices()}
-    if device == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        facts["device"] = (
-            f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
-            f"{properties.total_memory / 2**30:.0f} GiB, {properties.multi_processor_count} processors"
-        )
-        facts["driver"] = _driver()
-    facts["CUDA"] = torch.version.cuda or "none"
-    for name in ("torch", "triton", "fairseq", "fairseq-depthwise"):
-        facts[name] = versions.installed_version(name) or "not installed"
-    return facts | {"Python": versions.python_version()}
-
-
-def _driver() -> str:
-    """Return the version of NVIDIA's driver."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
-        return answer.stdout.split()[0]
-    except (OSError, subprocess.SubprocessError, IndexError):
-        return "unknown"
-
-
 def patches() -> list[tuple[str, str]]:
     """Return (patched modules, what is wrong without it) for every patch."""
     return [

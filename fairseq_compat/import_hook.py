@@ -113,11 +113,12 @@ class PatchingLoader:
 
 def patches_of(name: str, spec: ModuleSpec) -> list[Patch]:
     """Return the patches of a module, in the order of their application: by its name, and by what it mentions."""
-    from fairseq_compat.patches import PATCHES
+    from importlib import import_module
 
+    registered: list[Patch] = import_module("fairseq_compat.patches").PATCHES  # which import what they patch
     is_source = (spec.origin or "").endswith((".py", ".pyc"))
     source = spec.loader.get_data(spec.origin) if is_source else b""  # type: ignore[union-attr]  # what loaders of such files have
-    return [patch for patch in PATCHES if name in patch.modules or (patch.mentioned and patch.mentioned in source)]
+    return [patch for patch in registered if name in patch.modules or (patch.mentioned and patch.mentioned in source)]
 
 
 def install() -> None:

@@ -76,28 +76,22 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> 
     return place
 
 
-def working_folder(option: str, path: str, kind: str) -> str:
-    """Return where a command may work in a folder: a new one, an empty one, or one in which it has worked before.
+def begin_folder(option: str, path: str, kind: str) -> str:
+    """Return where a command may work in a folder, which is made: a new or empty one, or one that it has begun before.
 
     Args:
         option: the command line's, for the error.
         path: as given.
-        kind: what is in the folder, as ``probe``.
+        kind: what is in the folder, as ``blocks``.
 
     Raises:
         UserError: there is something else.
     """
     place = _folder(option, path)
-    if os.path.lexists(place) and not _marker(place, kind) and any(map(_is_finished, os.listdir(place))):
-        raise UserError(f"{option} {path!r} exists and is no {kind}; give another name")
-    return place
-
-
-def begin_folder(option: str, path: str, kind: str) -> str:
-    """Do as :func:`working_folder`, and make the folder and its marker where they are missing."""
-    place = working_folder(option, path, kind)
     os.makedirs(place, exist_ok=True)
     if not _marker(place, kind):
+        if any(not name.endswith(files.UNFINISHED) for name in os.listdir(place)):
+            raise UserError(f"{option} {path!r} exists and is no {kind}; give another name")
         _write_marker(place, kind)
     return place
 
@@ -157,10 +151,6 @@ def _marker(folder: str, kind: str) -> dict[str, Any]:
         return {}
     is_ours = isinstance(marker, dict) and (marker.get("program"), marker.get("kind")) == (_PROGRAM, kind)
     return marker if is_ours else {}
-
-
-def _is_finished(name: str) -> bool:
-    return not name.endswith(files.UNFINISHED)
 
 
 def _require_replaceable(named: str, folder: str, kind: str) -> None:

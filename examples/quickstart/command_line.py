@@ -84,10 +84,7 @@ class CommandLine:
                 while process.poll() is None:
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(PROGRESS_EVERY)
-                    if updates:
-                        show_training(reading, updates, time.monotonic() - started)
-                    elif process.returncode is None:
-                        self._show_size(writes)
+                    show_training(reading if updates else (), updates, time.monotonic() - started)
             except BaseException:  # Ctrl-C, say: what the command started is ended, too
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
@@ -102,11 +99,6 @@ class CommandLine:
         for line in [] if updates else printed[-3:]:
             print(f"  {line}")
         print(f"  {time.monotonic() - started:.1f} s", flush=True)
-
-    def _show_size(self, name: str) -> None:
-        file = self.folder / name
-        size = file.stat().st_size if name and file.exists() else 0
-        print(f"  ... {size / 1e6:.1f} MB of {name}" if size else "  ...", flush=True)
 
 
 def show_training(lines: Iterable[str], updates: int, seconds: float) -> None:
@@ -126,15 +118,6 @@ def show_training(lines: Iterable[str], updates: int, seconds: float) -> None:
         left = seconds * (updates / int(state["num_updates"]) - 1)
         print(
             f"  update {state['num_updates']}/{updates}  loss {state['loss']}  "
-            f"{float(state['wps']):,.0f} tokens/s  about {in_words(left)} left",
+            f"{float(state['wps']):,.0f} tokens/s  about {left / 60:.1f} minutes left",
             flush=True,
         )
-
-
-def in_words(seconds: float) -> str:
-    """Return a duration for people."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours"

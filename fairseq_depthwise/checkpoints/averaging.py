@@ -35,8 +35,7 @@ def saved_checkpoints(folder: str) -> list[str]:
 def last_checkpoints(folder: str, count: int) -> list[str]:
     """Return the ``count`` newest of :func:`saved_checkpoints`, oldest first."""
     saved = saved_checkpoints(folder)
-    what = "checkpoints named checkpointEPOCH.pt or checkpoint_EPOCH_UPDATES.pt"
-    _require(len(saved), count, folder, what, "--last")
+    _require(len(saved), count, folder, "checkpoints named checkpointEPOCH.pt or checkpoint_EPOCH_UPDATES.pt", "--last")
     return saved[-count:]
 
 

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         )
     chosen = options_of(TranslatorOptions, options)
     with _bind(options.host or "127.0.0.1", options.port) as listener:
-        _serve(_service(options, chosen), listener)
+        _serve(_service(options, chosen), listener, options.timeout)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -127,7 +127,7 @@ def _service(options: argparse.Namespace, chosen: TranslatorOptions) -> Service:
     )
 
 
-def _serve(service: Service, listener: socket.socket) -> None:
+def _serve(service: Service, listener: socket.socket, timeout: float) -> None:
     """Answer until a signal comes, and then finish what has begun, for the time of a request at most."""
     from fairseq_depthwise.serving.http.connections import server_of
 
@@ -138,4 +138,4 @@ def _serve(service: Service, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
     print("SIGTERM or Ctrl-C ends the server", file=sys.stderr)
-    server_of(service).run(sockets=[listener])
+    server_of(service, timeout).run(sockets=[listener])

@@ -89,7 +89,7 @@ class GrowthPlan:
 def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan:
     """Return the plan that ``--growth-stages`` describes; the strategy must be able to take each of its steps."""
     stages: list[Stage] = []
-    units: set[str] = set()
+    units = set()
     for part in map(str.strip, text.split(",")):
         if stages and stages[-1].length is None:
             raise _refusal(text, f"{part!r} would never begin, as the stage before it has no end; give that a length")
@@ -106,9 +106,7 @@ def parse_stages(text: str, *, strategy: str, block_size: int = 0) -> GrowthPlan
         raise _refusal(text, "some stages count epochs and some updates; give all lengths in one of them")
     in_updates = "u" in units
     if in_updates and any(stage.max_tokens for stage in stages):
-        raise _refusal(
-            text, "a stage in updates may begin within an epoch, whose batches are made; give epochs to set batches"
-        )
+        raise _refusal(text, "a stage in updates may begin within an epoch, whose batches are made; give epochs")
     plan = GrowthPlan(text, tuple(stages), in_updates)
     if block_size and plan.depths[0] % block_size:
         raise _refusal(text, f"{plan.depths[0]} layers are no blocks of {block_size}; give a multiple of {block_size}")

@@ -56,8 +56,5 @@ def parse_restarts(text: str) -> tuple[int, ...]:
     parts = text.split(",") if text.strip() else []
     restarts = [int(part) if part.strip().isdecimal() else 0 for part in parts]  # 0 is refused like what is no number
     if any(later <= earlier for earlier, later in pairwise([0, *restarts])):
-        raise UserError(
-            f"--restart-updates {text!r} does not say when to restart; give whole numbers of updates above 0, in "
-            "growing order and separated by commas, such as 8000,16000"
-        )
+        raise UserError(f"--restart-updates {text!r} must be growing whole numbers of updates, such as 8000,16000")
     return tuple(restarts)

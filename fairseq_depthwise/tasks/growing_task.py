@@ -90,8 +90,6 @@ class GrowingTask(FairseqTask):
         """Those of :class:`GrowthConfig`, and ``train_subset``, ``save_dir`` and so on of fairseq's own."""
         raise NotImplementedError  # abstract: each kind of task of fairseq keeps its options in a place of its own
 
-    # --- the model, before training -----------------------------------------------------------------------------------
-
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
         if from_checkpoint:
@@ -156,8 +154,6 @@ class GrowingTask(FairseqTask):
                 f"--{side}-layers out"
             )
 
-    # --- the trainer, before training ---------------------------------------------------------------------------------
-
     def set_trainer(self, trainer: Trainer) -> None:
         """Give fairseq the lengths and the batches of the stages; a new trainer calls this once."""
         plan = self.plan
@@ -197,8 +193,6 @@ class GrowingTask(FairseqTask):
         present = plan.stage_with(self._depth(trainer))
         if present is not None:
             logger.info(plan.describe(present))
-
-    # --- training -----------------------------------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
         """Grow where a stage begins with this epoch."""
@@ -262,8 +256,6 @@ class GrowingTask(FairseqTask):
         metrics.log_scalar("depth", depth, weight=0, priority=311, round=0)
         if isinstance(trainer.lr_scheduler, RestartableSchedule):
             metrics.log_scalar("peak_lr", trainer.lr_scheduler.peak, weight=0, priority=312)
-
-    # --- batches ------------------------------------------------------------------------------------------------------
 
     def get_batch_iterator(
         self,

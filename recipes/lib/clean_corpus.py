@@ -11,30 +11,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import cache, partial
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from joblib import Parallel, delayed
+from pair_tokens import Pair, tokenized
 from recipe_step import run_step, say
 from text_streams import read_text
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Pair = tuple[str, str]
-
-#: Pairs that travel to a process together.
-CHUNK = 2000
-
-_CHINESE = r"[\u2e80-\u2fdf\u3000-\u303f\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
-_BETWEEN_CHINESE = re.compile(rf"(?<={_CHINESE}) +(?={_CHINESE})")
 
 
 class Limits(NamedTuple):
@@ -98,7 +85,7 @@ def clean_corpus(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         files = [stack.enter_context(atomic_write(f"{options.output}.{ending}")) for ending in endings]
         pairs = (pair for names in options.pair for pair in paired(*names))
-        for chunk in in_parallel(partial(_tokenized, options.tokenize, tuple(options.languages)), pairs, options.jobs):
+        for chunk in tokenized(pairs, options.tokenize, options.languages, options.jobs):
             faults = [limits.fault(*line[:2]) if options.clean else None for line in chunk]
             left_out.update(filter(None, faults))
             read += len(chunk)
@@ -108,13 +95,6 @@ def clean_corpus(options: argparse.Namespace) -> None:
         if read == left_out.total():
             raise UserError(f"no pair of {', '.join(map(' and '.join, options.pair))} is left for {options.output}")
         report(options.output, f"{read:,} pairs read, {read - left_out.total():,} kept", left_out)
-
-
-def in_parallel(function: Callable[[list[Item]], Result], items: Iterable[Item], jobs: int) -> Iterator[Result]:
-    """Yield ``function`` of lists of items, in their order, from so many processes; items are read as they are used."""
-    iterator = iter(items)
-    chunks = iter(lambda: list(islice(iterator, CHUNK)), [])
-    yield from Parallel(jobs, return_as="generator", batch_size=1)(delayed(function)(chunk) for chunk in chunks)
 
 
 def paired(source: str, target: str) -> Iterator[Pair]:
@@ -140,33 +120,6 @@ def report(output: str, kept: str, left_out: Counter[str]) -> None:
     with atomic_write(f"{output}.report.txt") as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
     say(f"{output}: " + "; ".join(lines))
-
-
-def _tokenized(kind: str, languages: Pair, chunk: list[Pair]) -> list[tuple[str, str, str, str]]:
-    """Return each pair tokenized and as it is."""
-    source, target = (tokenizer(kind, language) for language in languages)
-    return [(source(pair[0]), target(pair[1]), *pair) for pair in chunk]
-
-
-@cache
-def tokenizer(kind: str, language: str) -> Callable[[str], str]:
-    """Return what tokenizes a line.
-
-    ``moses`` is the plugin's ``--tokenizer moses_normalized``, without fairseq around it. ``moses-lower`` is what
-    fairseq's own scripts for IWSLT do: the tokenizer alone, which escapes some characters, then lower case.
-    """
-    if kind == "none" or (kind == "unsegmented" and language != "zh"):
-        return lambda line: line
-    if kind == "unsegmented":
-        # Some corpora have Chinese in words, most as it is written.
-        return lambda line: _BETWEEN_CHINESE.sub("", line)
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer
-
-    moses = MosesTokenizer(language)
-    if kind == "moses-lower":
-        return lambda line: str(moses.tokenize(line, return_str=True)).lower()
-    normalizer = MosesPunctNormalizer(language)
-    return lambda line: str(moses.tokenize(normalizer.normalize(line), return_str=True, escape=False))
 
 
 if __name__ == "__main__":

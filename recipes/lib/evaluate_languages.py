@@ -141,9 +141,10 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     processes = gpus or whole_number(os.environ, "PROCESSES", 1)
-    devices: queue.Queue[int] = queue.Queue()
-    for number in range(processes):
-        devices.put(number)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))
+    devices: queue.Queue[str] = queue.Queue()
+    for device in visible.split(",") if gpus else map(str, range(processes)):
+        devices.put(device)
     # More threads than cores would wait for each other.
     threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
     options = ["--data", data, "--beam", str(BEAM), "--lenpen", str(LENGTH_PENALTY), "--force"]
@@ -157,7 +158,7 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
         command += ["--output", str(direction.translations(folder)), "-s", source, "-t", target, *options]
         device = devices.get()
         try:
-            environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": str(device)} if gpus else {})}
+            environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": device} if gpus else {})}
             if status := subprocess.run(command, env=environment).returncode:
                 raise UserError(f"translate ended with status {status}; what it printed above says why")
         finally:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,10 +36,11 @@ class Batch(NamedTuple):
     update_freq: int
 
 
-def batch(tokens: int, processes: int, most: int) -> Batch:
+def batch(tokens: int, processes: int, most: int, *, shared: bool = False) -> Batch:
     """Return the batch whose tokens, processes over all nodes and repetitions multiply to ``tokens``, rounded up.
 
-    ``most`` tokens fit a process at a time.
+    ``most`` tokens fit a process at a time. With ``shared``, in an elastic training, ``processes`` are the most that
+    there may be, and repetitions are counted over all of them.
 
     Raises:
         UserError: there are too many processes for so few tokens.
@@ -53,31 +54,19 @@ def batch(tokens: int, processes: int, most: int) -> Batch:
             f"{max_tokens:,} at a time, less than a long sentence; use at most {most_processes} processes, and "
             f"MAX_TOKENS of at least {FEWEST_TOKENS}"
         )
-    return Batch(max_tokens, update_freq)
+    return Batch(max_tokens, update_freq * (processes if shared else 1))
 
 
-def shared_batch(tokens: int, processes: int, most: int) -> Batch:
-    """Return the batch of an elastic training, whose ``update_freq`` counts repetitions over all processes.
-
-    ``processes`` are the most that there may be; with fewer, each repeats more often.
-    """
-    size = batch(tokens, processes, most)
-    return Batch(size.max_tokens, size.update_freq * processes)
-
-
-def growth_stages(
-    stages: Sequence[Stage], tokens: int, processes: int, most: int, size_of: Callable[[int, int, int], Batch] = batch
-) -> str:
+def growth_stages(stages: Sequence[Stage], tokens: int, processes: int, most: int, *, shared: bool = False) -> str:
     """Return ``--growth-stages`` with the batch of each stage: deeper models fit fewer tokens at a time.
 
-    Stages in updates have no batches of their own; fairseq begins another batch size with an epoch only. ``size_of`` is
-    :func:`batch` or :func:`shared_batch`.
+    Stages in updates have no batches of their own; fairseq begins another batch size with an epoch only.
     """
     if any(stage.updates for stage in stages):
         return ",".join(f"{stage.layers}:{stage.updates or ''}u" for stage in stages)
     texts = []
     for stage in stages:
-        size = size_of(tokens, processes, max(1, round(most * stage.share)))
+        size = batch(tokens, processes, max(1, round(most * stage.share)), shared=shared)
         length = "" if stage.epochs is None else str(stage.epochs)
         texts.append(f"{stage.layers}:{length}@{size.max_tokens}x{size.update_freq}")
     return ",".join(texts)

@@ -8,9 +8,6 @@ from pathlib import Path
 
 from fairseq_compat import UserError
 
-#: In the folder of a training that came to its end.
-FINISHED = "finished"
-
 
 def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
     """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1.

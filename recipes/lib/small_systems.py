@@ -9,6 +9,7 @@ relative positions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Stage, System, Training, adam, depth, saved_every
 
@@ -51,6 +52,8 @@ INTERVAL, PATIENCE, AVERAGE = 200, 10, 10
 #: The same relative positions, those of shallow-to-deep training, for all systems that have any.
 _RELATIVE = ("--max-relative-positions", "8", "--relative-position-terms", "key")
 
+_LSTM, _SDT, _MUTE = "depthwise_lstm_transformer", "sdt_transformer", "mute_transformer"
+_LESS = {"dropout": "a third is what it is there for"}
 
 #: Variants of the system "deep": the end of a name -> what it is, the connection of both stacks, further options.
 CONNECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -82,114 +85,73 @@ def systems(size: Size) -> dict[str, System]:
     unconnected, blocks = ("--encoder-block-size", "0"), ("--encoder-block-size", str(size.layers))
     deep_model = (*inner, *deep, *unconnected, *_RELATIVE)
     cell = (*shape, *same, "--depthwise-hidden-dim", str(size.inner))
-    plain, grown = _training(size), _training(size, scheduler="inverse_sqrt_restart")
-    return {
-        "transformer": System("transformer", plain, "fairseq's Transformer, pre-norm", (*inner, *PRE_NORM, *same)),
-        "transformer_post_norm": System(
-            "transformer", plain, "fairseq's Transformer, post-norm", (*inner, *same), baseline="transformer"
+    growing = (*inner, "--decoder-layers", str(size.layers), *blocks, *_RELATIVE)
+    training, wide = _training(size), (*inner, *same)
+    narrow = _training(size, dropout=size.dropout / 3)
+    forget = "depth-wise LSTM, forget gates start with a bias of"
+    rows = [
+        _row("transformer", "transformer", "fairseq's Transformer, pre-norm", None, *inner, *PRE_NORM, *same),
+        _row("transformer_post_norm", "transformer", "fairseq's Transformer, post-norm", "transformer", *wide),
+        _row(
+            "transformer_relative", _SDT, "pre-norm, relative positions", "transformer", *wide, *unconnected,
+            *_RELATIVE, differs={"positions": "relative positions are what it adds"},
         ),
-        "transformer_relative": System(
-            "sdt_transformer",
-            plain,
-            "pre-norm, relative positions",
-            (*inner, *same, *unconnected, *_RELATIVE),
-            baseline="transformer",
-            differs={"positions": "relative positions are what it adds"},
-        ),
-        "depthwise_lstm": System(
-            "depthwise_lstm_transformer",
-            plain,
-            "layers connected by a depth-wise LSTM",
-            cell,
-            baseline="transformer",
-        ),
-        **{
-            f"depthwise_lstm_forget{bias}": System(
-                "depthwise_lstm_transformer",
-                plain,
-                f"depth-wise LSTM, forget gates start with a bias of {bias}",
-                (*cell, "--depthwise-forget-bias", str(bias)),
-                baseline="depthwise_lstm",
-            )
-            for bias in (1, 2)
-        },
-        "depthwise_lstm_open": System(
-            "depthwise_lstm_transformer_open",
-            plain,
+        _row("depthwise_lstm", _LSTM, "layers connected by a depth-wise LSTM", "transformer", *cell),
+        _row("depthwise_lstm_forget1", _LSTM, f"{forget} 1", "depthwise_lstm", *cell, "--depthwise-forget-bias", "1"),
+        _row("depthwise_lstm_forget2", _LSTM, f"{forget} 2", "depthwise_lstm", *cell, "--depthwise-forget-bias", "2"),
+        _row(
+            "depthwise_lstm_open", f"{_LSTM}_open",
             "depth-wise LSTM with open, quiet gates and a direct way from attention to the state; not the paper's",
-            cell,
-            baseline="transformer",
+            "transformer", *cell,
         ),
         # Under the same dropout the outputs of the depth-wise model are several times as noisy (docs/results.md).
-        **{
-            f"{name}_less_dropout": System(
-                arch,
-                _training(size, dropout=size.dropout / 3),
-                f"{about}, a third of the dropout",
-                options,
-                baseline=name,
-                differs={"dropout": "a third is what it is there for"},
-            )
-            for name, arch, about, options in (
-                ("transformer", "transformer", "fairseq's Transformer, pre-norm", (*inner, *PRE_NORM, *same)),
-                ("depthwise_lstm", "depthwise_lstm_transformer", "depth-wise LSTM", cell),
-            )
-        },
-        "mute": System(
-            "mute_transformer",
-            plain,
-            "4 units, relative positions",
-            (*inner, *same, *_RELATIVE),
-            baseline="transformer_relative",
+        _row(
+            "transformer_less_dropout", "transformer", "fairseq's Transformer, pre-norm, a third of the dropout",
+            "transformer", *inner, *PRE_NORM, *same, training=narrow, differs=_LESS,
         ),
-        "mute_sequential": System(
-            "mute_transformer_sequential",
-            plain,
-            "4 units, biased inputs, learned order, relative positions",
-            (*inner, *same, *_RELATIVE),
-            baseline="mute",
+        _row(
+            "depthwise_lstm_less_dropout", _LSTM, "depth-wise LSTM, a third of the dropout", "depthwise_lstm", *cell,
+            training=narrow, differs=_LESS,
         ),
-        "deep": System(
-            "sdt_transformer",
-            plain,
-            f"encoder of {size.deep} layers from the start, relative positions",
-            deep_model,
-            baseline="transformer_relative",
+        _row("mute", _MUTE, "4 units, relative positions", "transformer_relative", *wide, *_RELATIVE),
+        _row(
+            "mute_sequential", f"{_MUTE}_sequential",
+            "4 units, biased inputs, learned order, relative positions", "mute", *wide, *_RELATIVE,
         ),
-        "deep_blocks": System(
-            "sdt_transformer",
-            plain,
-            f"encoder of {size.deep} layers in connected blocks of {size.layers}, relative positions",
-            (*inner, *deep, *blocks, *_RELATIVE),
-            baseline="deep",
+        _row(
+            "deep", _SDT, f"encoder of {size.deep} layers from the start, relative positions", "transformer_relative",
+            *deep_model,
         ),
-        "sdt": System(
-            "sdt_transformer",
-            grown,
+        _row(
+            "deep_blocks", _SDT,
+            f"encoder of {size.deep} layers in connected blocks of {size.layers}, relative positions", "deep", *inner,
+            *deep, *blocks, *_RELATIVE,
+        ),
+        _row(
+            "sdt", _SDT,
             f"encoder in blocks of {size.layers}, grown from {size.layers} to {size.deep} layers, relative positions",
-            (*inner, "--decoder-layers", str(size.layers), *blocks, *_RELATIVE),
-            stages=stages(size, size.updates),
-            baseline="deep_blocks",
+            "deep_blocks", *growing, stages=stages(size, size.updates),
+            training=_training(size, scheduler="inverse_sqrt_restart"),
         ),
-        "sdt_no_restart": System(
-            "sdt_transformer",
-            plain,
-            "the same without restarts of the learning rate",
-            (*inner, "--decoder-layers", str(size.layers), *blocks, *_RELATIVE),
+        _row(
+            "sdt_no_restart", _SDT, "the same without restarts of the learning rate", "sdt", *growing,
             stages=stages(size, size.updates),
-            baseline="sdt",
         ),
-        **{
-            f"deep_{name}": System(
-                "sdt_transformer",
-                plain,
-                f"encoder of {size.deep} layers: {about}, relative positions",
-                (*deep_model, "--encoder-connection", connection, "--decoder-connection", connection, *more),
-                baseline="deep",
+        *(
+            _row(
+                f"deep_{name}", _SDT, f"encoder of {size.deep} layers: {about}, relative positions", "deep",
+                *deep_model, "--encoder-connection", connection, "--decoder-connection", connection, *more,
             )
             for name, (about, (connection, *more)) in CONNECTIONS.items()
-        },
-    }
+        ),
+    ]  # fmt: skip
+    return {name: System(arch, **{"training": training, **fields}) for name, arch, fields in rows}
+
+
+def _row(
+    name: str, arch: str, about: str, baseline: str | None, *options: str, **more: Any
+) -> tuple[str, str, dict[str, Any]]:
+    return name, arch, {"about": about, "baseline": baseline, "options": options, **more}
 
 
 def _training(size: Size, *, scheduler: str = "inverse_sqrt", dropout: float | None = None) -> Training:

@@ -14,7 +14,8 @@ import hashlib
 import re
 from pathlib import Path
 
-from clean_corpus import Pair, paired
+from clean_corpus import paired
+from pair_tokens import Pair
 from recipe_step import run_step, say
 
 from fairseq_compat import UserError

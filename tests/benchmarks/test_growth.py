@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 
@@ -16,14 +15,6 @@ def test_time_saved_by_hand() -> None:
     # 30 updates of 1 s and 10 of 4 s are 70 s instead of 160.
     assert growth.time_saved({3: 30, 8: 10}, {3: 1.0, 6: 2.0, 8: 4.0}) == pytest.approx(90 / 160)
     assert growth.time_saved({8: 21}, {1: 0.1, 8: 0.5}) == 0
-
-
-@pytest.mark.parametrize("stages", growth.SCHEDULES.values(), ids=list(growth.SCHEDULES))
-def test_schedules_take_the_papers_epochs_and_can_be_grown(stages: dict[int, int]) -> None:
-    assert sum(stages.values()) == 21
-    assert max(stages) == growth.BLOCKS
-    # Top-most growth copies at most as many layers as there are.
-    assert all(shallow < deep <= 2 * shallow for shallow, deep in itertools.pairwise(stages))
 
 
 def test_every_depth_is_timed_and_models_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

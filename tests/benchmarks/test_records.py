@@ -41,24 +41,8 @@ def test_a_command_names_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPat
     assert command.endswith("OMP_NUM_THREADS=2 python benchmarks/x.py --jobs 2 --data .../data stock=.../last.pt 'a b'")
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = {"setup": records.setup_of("x", [], rounds=3), "numbers": [1.5]}
-    assert records.read_record(tmp_path, "run") is None
-    records.write_record(tmp_path / "new", "run", record)
-    assert records.read_record(tmp_path / "new", "run") == record
-
-
 def test_a_file_that_is_no_record_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("[1]")
     with pytest.raises(UserError, match=r"run\.json"):
         records.write_record(tmp_path, "run", {"setup": {"program": "x"}})
     assert (tmp_path / "run.json").read_text() == "[1]"
-
-
-@pytest.mark.parametrize(("raised", "status"), [(UserError("a"), 1), (OSError("b"), 1), (KeyboardInterrupt(), 130)])
-def test_status_of_a_program(raised: BaseException, status: int, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*_: object) -> None:
-        raise raised
-
-    assert records.run_program("x", records.make_parser("x").parse_args, run, []) == status
-    assert capsys.readouterr().err.count("\n") == 1

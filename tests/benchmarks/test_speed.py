@@ -78,22 +78,6 @@ def test_each_row_is_compared_with_one_of_as_many_layers() -> None:
     assert {name for names in CHOICES.values() for name in names} <= set(ROWS)
 
 
-@pytest.mark.parametrize("option", ["--rows=mute 9", "--size=huge", "--rounds=0", "--decode-batches=none"])
-def test_bad_option_is_named_with_its_value(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        speed.parse_options([option])
-    name, value = option.split("=")
-    sentence = capsys.readouterr().err.splitlines()[-1]
-    assert name in sentence
-    assert value in sentence
-
-
-def test_no_such_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert run_program("speed", speed.parse_options, speed.run, ["--device=cuda"]) == 1
-    assert "--device cuda" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("row", ["stock 6", "mute 2", pytest.param("depth-wise, onnx", marks=pytest.mark.long)])
 def test_every_sentence_is_as_long_as_the_sources_of_its_batch(row: str) -> None:
     work = speed.work_of(ROWS[row], speed.DECODING, ROWS[row].precision or "fp32", OPTIONS)

@@ -10,8 +10,6 @@ import pytest
 import sweep
 from tables import render, tables_of
 
-from fairseq_compat import UserError
-
 SETUP = {"command": "python benchmarks/x.py", "machine": "a machine", "device": "cpu", "threads": 1, "versions": "v"}
 
 README = Path(__file__).parents[2] / "README.md"
@@ -106,21 +104,6 @@ class TestPages:
         text = f"<!-- {name} size -->\n\n| by hand |\n\n<!-- end of {name} size -->\n<!-- comment -->\n"
         assert render(text, records) == text
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ("<!-- run size -->\n", "run size"),
-            (
-                "<!-- run size -->\n<!-- run speed -->\n<!-- end of run size -->\n<!-- end of run speed -->\n",
-                "run size",
-            ),
-            ("<!-- run nothing -->\n<!-- end of run nothing -->\n", "no table nothing"),
-        ],
-    )
-    def test_bad_markers_are_refused(self, records: Path, text: str, words: str) -> None:
-        with pytest.raises(UserError, match=words):
-            render(text, records)
-
     def test_a_plan_has_its_tables(self, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sweep, "RESULTS", records)
         text = render("<!-- protocol_multi30k grid -->\n<!-- end of protocol_multi30k grid -->\n", records)
@@ -130,13 +113,3 @@ class TestPages:
     def test_the_pages_are_those_of_the_records(self, page: Path) -> None:
         text = page.read_text(encoding="utf-8")
         assert render(text, DOCS / "records") == text
-
-
-@pytest.mark.parametrize("path", sorted((DOCS / "records").glob("*.json")), ids=lambda path: path.stem)
-def test_records_of_programs_of_today_have_tables(path: Path) -> None:
-    record = json.loads(path.read_text(encoding="utf-8"))
-    program = record.get("setup", {}).get("program", "sweep")
-    if program in ("bench", "speed", "growth", "step_profile", "proxy", "soak"):
-        assert len(tables_of(record)) > 1
-    else:
-        assert program in ("sweep", "results", "dropout_noise", "training_profile", "depth_profile")

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import torch
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
-from probe_checkpoints import TASK, checkpoint_of
+from probe_checkpoints import checkpoint_of
+from tiny_checkpoints import TASK
 
 from fairseq_compat import checkpoints
 from fairseq_compat.outputs import MARKER

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 from hostile_values import FORGED_ARRAY
-from probe_checkpoints import TASK, checkpoint_of
+from probe_checkpoints import checkpoint_of
+from tiny_checkpoints import TASK
 
 ADDRESS = "http://127.0.0.1:9/"
 SECRET = "${oc.env:SECRET}"

@@ -79,14 +79,3 @@ def test_every_way_translates_alike(
     assert [one for one, _ in same] == pytest.approx(
         [other for _, other in same], abs=TOLERANCE_OF_INT8 if "int8" in way else 1e-3
     )
-
-
-@pytest.mark.parametrize("option", ["export", "--int8"])
-def test_fairseqs_own_model_is_refused_where_it_cannot_be_traced(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = ["--data", str(EARLIER / "data-bin")]
-    path, text = EARLIER / "transformer" / "checkpoint_last.pt", EARLIER / "text" / "test.src"
-    words = ["export", path, tmp_path / "out"] if option == "export" else ["translate", path, text, "--cpu", option]
-    assert cli.main([*map(str, words), *data]) == 1
-    assert "architecture" in capsys.readouterr().err

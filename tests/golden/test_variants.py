@@ -127,6 +127,7 @@ def test_decoding_step_by_step_is_the_whole_forward(name: str) -> None:
     """With the caches, over beams that are exchanged and a sentence that is finished; also ready for generation."""
     orders = {2: torch.tensor([1, 1, 2, 3, 5, 4]), 3: torch.tensor([1, 0, 4, 4])}
     words = torch.tensor([[EOS, 6, 5, 7], [EOS, 9, 8, 7], [EOS, 4, 11, 6]] * 2)
+    reference = model_of(name)
     for model, tolerance in ((model_of(name), 1e-7), (model_of(name).float(), 1e-3)):
         if tolerance == 1e-3:
             model.make_generation_fast_()
@@ -139,7 +140,7 @@ def test_decoding_step_by_step_is_the_whole_forward(name: str) -> None:
                 encoded = model.encoder.reorder_encoder_out(encoded, orders[t])
                 model.decoder.reorder_incremental_state_scripting(state, orders[t])
             step = model.decoder(tokens[:, : t + 1], encoded, incremental_state=state)[0]
-            whole = model_of(name).decoder(tokens[:, : t + 1], model_of(name).encoder(SOURCE[rows]))[0]
+            whole = reference.decoder(tokens[:, : t + 1], reference.encoder(SOURCE[rows]))[0]
             torch.testing.assert_close(step[:, -1].double(), whole[:, -1], rtol=tolerance, atol=tolerance)
 
 

@@ -68,24 +68,6 @@ def test_probabilities_next_to_1_drop_nearly_all() -> None:
         assert keep_mask(torch.Size((100_000,)), probability, CPU).float().mean() < 1e-3
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
-def test_precision_is_kept(dtype: torch.dtype) -> None:
-    dropped = Dropout(0.5).train()(torch.full((100, 7), 3.0, dtype=dtype))
-    assert dropped.dtype == dtype
-    assert dropped.unique().tolist() == [0, 6]
-
-
-def test_mask_and_scale_are_what_forward_does() -> None:
-    """The fused kernels of the cell draw masks by themselves."""
-    layer, values = Dropout(0.3).train(), torch.randn(11, 13)
-    torch.manual_seed(5)
-    dropped = layer(values)
-    torch.manual_seed(5)
-    mask = layer.mask(values.shape, CPU)
-    assert mask is not None
-    torch.testing.assert_close(values * mask * layer.scale, dropped)
-
-
 @pytest.mark.parametrize(
     "dropouts", [{"dropout": 0.5}, {"attention_dropout": 0.5}, {"activation_dropout": 0.5}], ids=str
 )

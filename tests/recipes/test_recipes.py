@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import NamedTuple
 
 import evaluate
 import pytest
-import recipe_runs
 from corpus_mirror import DIRT, NIST_TESTS, OPUS_LANGUAGES, OwnTexts
 from mirror_server import MirrorServer
 from recipe_runs import Work, lines, small, times_of
@@ -138,22 +135,6 @@ def test_longest_and_processes(prepared: Prepared, new_work: Callable[..., Work]
     assert 0 < len(second) < len(first)
 
 
-def test_every_line_stays_beside_its_translation(prepared: Prepared) -> None:
-    """Through archives whose members come in another order by name than by number, and columns of a table."""
-    text = OwnTexts()
-    for recipe in ("wmt18_zh_en", "tatoeba_de_en"):
-        work = prepared(recipe)
-        source, target = ("zh", "en") if recipe == "wmt18_zh_en" else ("de", "en")
-        known = set(text.pairs(source, target, 0, 600))
-        # Of Tatoeba before tokenization; Chinese is not tokenized.
-        folder = work.folder / "text" / ("split" if recipe == "tatoeba_de_en" else ".")
-        found = list(zip(*(lines(folder / f"train.{language}") for language in (source, target)), strict=True))
-        strange = [pair for pair in found if pair not in known]
-        assert len(strange) <= len(DIRT)
-        assert len(found) > 150
-        assert recipe == "tatoeba_de_en" or DIRT[0][0].replace("\u2028", " ") in {pair[0] for pair in strange}
-
-
 def test_tatoeba_is_split_without_overlap(prepared: Prepared) -> None:
     text = prepared("tatoeba_de_en").folder / "text"
     parts = {part: set(lines(text / "split" / f"{part}.en")) for part in ("train", "valid", "test")}
@@ -271,18 +252,3 @@ def test_opus_in_all_directions(prepared: Prepared) -> None:
         "en-xx": {"de", "fr"}, "xx-en": {"de", "fr"}, "zero-shot": {"de-fr", "fr-de"},
     }  # fmt: skip
     assert "92 of the 94 languages are missing" in grown.stdout
-
-
-@pytest.mark.corpora
-def test_published_checksums_of_multi30k() -> None:
-    """The one corpus that is at hand as it was published."""
-    corpora = os.environ.get("CORPORA")
-    if not corpora or not (Path(corpora) / "multi30k").is_dir():
-        pytest.skip("CORPORA does not name a folder with multi30k")
-    archives = (recipe_runs.RECIPES / "lib" / "archives.txt").read_text()
-    found = re.findall(r"^(train|val|test_2016_flickr)\.(\w\w)\.gz md5:(\w{32}) ", archives, re.MULTILINE)
-    assert len(found) == 12
-    for part, language, checksum in found:
-        name = "valid" if part == "val" else part
-        content = (Path(corpora) / "multi30k" / f"{name}.{language}.gz").read_bytes()
-        assert hashlib.md5(content, usedforsecurity=False).hexdigest() == checksum

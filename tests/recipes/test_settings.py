@@ -17,10 +17,9 @@ from evaluate import baselines_of
 from fairseq import options
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 from systems import System
-from train_system import all_commands, printed_command
+from train_system import printed_command
 
 import fairseq_depthwise  # noqa: F401  # registers architectures and options
-from fairseq_compat import UserError
 from fairseq_depthwise.growth.stages import parse_stages
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from recipes import RECIPES, system_of
@@ -358,33 +357,3 @@ def test_the_batch_is_the_papers_on_any_machine(tmp_path: Path, name: str, token
     assert 0 <= parsed.max_tokens * update_freq * gpus * nodes - tokens < update_freq * gpus * nodes
     assert parsed.max_tokens <= 4096
     assert ("torch.distributed.run" in command) == (nodes > 1)
-
-
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({"PRECISION": "int4"}, "PRECISION=int4 is not one of bf16, fp16, fp32"),
-        ({"PRECISION": "fp16", "GPUS": "0"}, "PRECISION=fp16 needs GPUs"),
-        ({"GPUS": "-1"}, "GPUS=-1"),
-        ({"GPUS": "two"}, "GPUS=two is not a whole number"),
-        ({"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "127.0.0.1"}, "NODE_RANK=2 is not below NNODES=2"),
-        ({"NNODES": "2"}, "NNODES=2 needs MASTER_ADDR"),
-    ],
-)
-def test_machines_that_cannot_be(tmp_path: Path, environment: dict[str, str], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        printed_command(
-            RECIPES["multi30k"],
-            "transformer",
-            system_of("multi30k", "transformer"),
-            {**environment, "WORK": str(tmp_path)},
-        )
-
-
-def test_commands_of_all_systems(tmp_path: Path) -> None:
-    printed = all_commands("nist_zh_en", {"WORK": str(tmp_path)})
-    assert printed.count("fairseq_depthwise train ") == len(RECIPES["nist_zh_en"].systems)
-    assert (
-        "# mute_sequential: 4 units, biased inputs, learned order: multi-unit, mt06 tokenized-lc 47.80 (Table 1)"
-        in printed
-    )

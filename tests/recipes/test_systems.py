@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from evaluate import baselines_of, results_of, with_average
 from evaluate_languages import PUBLISHED_BASE, published_scores
-from run_folder import run_folder
 
 from fairseq_compat import UserError
 from fairseq_depthwise.evaluation.languages import summarize
@@ -71,15 +70,8 @@ def test_another_average(monkeypatch: pytest.MonkeyPatch) -> None:
     assert with_average(system_of("nist_zh_en", "mute")).training.average == 0
     assert results_of(Path("run")) == Path("run/evaluation")
     monkeypatch.setenv("AVERAGE", "best")
-    with pytest.raises(UserError, match="AVERAGE=best is not a whole number of at least 0"):
+    with pytest.raises(UserError, match="AVERAGE=best"):
         with_average(system_of("nist_zh_en", "mute"))
-
-
-def test_evaluation_looks_at_each_system_in_its_own_folder() -> None:
-    """``RUN`` is of a training alone: a system and its baseline in one folder would be compared with themselves."""
-    environment = {"WORK": "work", "RUN": "other"}
-    assert run_folder(environment, "sdt") == Path("work/systems/sdt")
-    assert run_folder(environment, "deep", "02") == Path("work/systems/deep-seed2")
 
 
 def test_published_scores_by_language() -> None:

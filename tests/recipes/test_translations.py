@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from recipe_runs import Work, lines, small
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("recipes")
 TRAINING = ["--warmup-updates=20", "--max-epoch=6", "--save-interval-updates=15", "--lr=0.01", "--dropout=0"]
 TEST = "test_2016_flickr"
 #: How the recipe's evaluation searches.
-SEARCH = ("--beam", 5, "--lenpen", 1)
+SEARCH = ("--beam", "5", "--lenpen", "1")
 
 
 @pytest.fixture(scope="module")
@@ -56,40 +54,22 @@ def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
     assert " mean " not in alone
 
 
-@pytest.fixture(scope="module")
-def command(trained: Work, forked_python: object) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """``command(*arguments, stdin)`` runs fairseq-depthwise."""
-
-    def run(*arguments: object, stdin: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [trained.environment["PYTHON"], "-m", "fairseq_depthwise", *map(str, arguments)],
-            input=stdin, capture_output=True, text=True, check=True, timeout=120,
-        )  # fmt: skip
-
-    return run
-
-
-def test_raw_text_without_options(trained: Work, command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_raw_text_without_options(trained: Work, forked_python: object) -> None:
     """The checkpoint knows its tokenizer and subwords; the translations are those that were scored."""
     folder = trained.folder / "systems" / "transformer"
-    raw = (trained.folder / "text" / f"test.{TEST}.raw.en").read_text()
     scored = lines(folder / "evaluation" / f"{TEST}.txt")
     assert len(set(scored)) > 1
-    printed = command("translate", folder / "average.pt", *SEARCH, stdin=raw).stdout
-    assert printed.split("\n")[:-1] == scored
-
-
-def test_interactive(trained: Work, command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """As recipes/README.md has it: fairseq-interactive needs to be told how text becomes tokens."""
-    folder, data = trained.folder / "systems" / "transformer", trained.folder / "data-bin"
+    command = [
+        trained.environment["PYTHON"],
+        "-m",
+        "fairseq_depthwise",
+        "translate",
+        str(folder / "average.pt"),
+        *SEARCH,
+    ]
     raw = (trained.folder / "text" / f"test.{TEST}.raw.en").read_text()
-    printed = command(
-        "interactive", data, "--path", folder / "average.pt", "--source-lang", "en", "--target-lang", "de",
-        *SEARCH, "--tokenizer", "moses_normalized", "--bpe", "subword_nmt",
-        "--bpe-codes", data / "bpe.codes", "--cpu", stdin=raw,
-    ).stdout  # fmt: skip
-    translations = [line.split("\t")[2] for line in printed.split("\n") if line.startswith("D-")]
-    assert translations == lines(folder / "evaluation" / f"{TEST}.txt")
+    printed = subprocess.run(command, input=raw, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert printed.split("\n")[:-1] == scored
 
 
 def test_a_training_goes_on(trained: Work) -> None:
@@ -107,18 +87,3 @@ def test_a_training_goes_on(trained: Work) -> None:
     assert (folder / "average.pt").stat().st_mtime_ns > average
     added = (folder / "commands.sh").read_text().removeprefix(commands)
     assert added.count("fairseq_depthwise train") == 2
-
-
-@pytest.mark.long
-def test_the_real_interpreter(new_work: Callable[..., Work], prepared: Callable[[str], Work]) -> None:
-    """Evaluation with the interpreter of this environment, in another direction of the same text."""
-    work = new_work("multi30k", SOURCE="de", TARGET="en")
-    work.run("prepare")
-    for language in ("en", "de"):
-        ours, others = (folder / "text" / f"train.{language}" for folder in (work.folder, prepared("multi30k").folder))
-        assert ours.read_bytes() == others.read_bytes()
-    ffn = ["--encoder-ffn-embed-dim=32", "--decoder-ffn-embed-dim=32"]
-    work.train("mute_sequential", *small(), *ffn, "--max-update=4", "--save-interval-updates=2")
-    work.environment["PYTHON"] = sys.executable
-    assert "mute_sequential" in work.run("evaluate", "mute_sequential").stdout
-    assert Path(work.folder / "systems" / "mute_sequential" / "evaluation" / f"{TEST}.tok").exists()

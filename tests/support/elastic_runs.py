@@ -30,14 +30,9 @@ GROWING = [
 
 
 class ElasticRun:
-    """``fairseq-depthwise train --elastic`` in a session of its own.
+    """``fairseq-depthwise train --elastic`` in a session of its own; its output is written beside its checkpoints.
 
-    Args:
-        python: the interpreter, or one of the same interface.
-        save_dir: of its checkpoints; the output is written beside them.
-        options: of ``train``, without ``--elastic`` and ``--save-dir``.
-        name: of the files with the output, to which a second run of the same name appends.
-        environment: variables to add.
+    A second run of the same ``name`` appends to it. ``options``: those of ``train``, without ``--save-dir``.
     """
 
     def __init__(
@@ -97,11 +92,7 @@ class ElasticRun:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
     def wait_for(self, happened: Callable[[], object], what: str) -> None:
-        """Wait until something has happened.
-
-        Raises:
-            AssertionError: the training ended before, or it takes too long.
-        """
+        """Wait until something has happened; fail where the training ends before, or it takes too long."""
         end = time.monotonic() + TIMEOUT
         while not happened():
             assert self.process.poll() is None, f"ended before {what}: {self.errors[-3000:]}"
@@ -143,18 +134,10 @@ def train_through_kills(
     first: int = 1,
     after_update: bool = True,
 ) -> list[float]:
-    """Train with ``--elastic`` to the end, and kill one of its ranks at each of the moments.
+    """Train to the end, and kill a rank at each of the moments, in seconds after the processes started again.
 
-    Args:
-        python: the interpreter.
-        save_dir: of its checkpoints.
-        options: of ``train``; they must allow as many restarts.
-        moments: seconds after the processes started, or started again.
-        first: the rank that is killed first; then the others in turn.
-        after_update: count the seconds from the first update that they take.
-
-    Returns:
-        For each kill the seconds until the next update or the end; none for a moment after the end.
+    ``first`` is the rank that is killed first; with ``after_update`` seconds count from their first update. Returns for
+    each kill the seconds until the next update or the end; none for a moment after the end.
     """
     run = ElasticRun(python, save_dir, *options)
     seconds: list[float] = []

@@ -64,12 +64,7 @@ UNFORKED, UNFORKED_MODULE = "subword-nmt", "subword_nmt."
 
 
 class ForkedPython:
-    """The folder and its server.
-
-    Attributes:
-        folder: has ``python`` and the commands.
-        python: the path of the interpreter.
-    """
+    """The ``folder`` that has ``python`` and the commands, and its server."""
 
     def __init__(self) -> None:
         self._place = tempfile.TemporaryDirectory()

@@ -49,11 +49,6 @@ def make_data(folder: Path, number: int, *, parts: dict[str, int] | None = None)
     """A data folder with ``en-LANGUAGE`` of every language, all with the same dictionary.
 
     A sentence is two to five words; its translation has the words of the same meaning in the opposite order.
-
-    Args:
-        folder: where; it is made.
-        number: languages besides English.
-        parts: sentence pairs of each part.
     """
     folder.mkdir(parents=True)
     dictionary = Dictionary()

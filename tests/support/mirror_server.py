@@ -40,12 +40,7 @@ class Fault:
 
 
 class MirrorServer(ThreadingHTTPServer):
-    """Serves ``folder`` on a free port of 127.0.0.1.
-
-    Attributes:
-        faults: by file name; it may be changed while the server runs.
-        requests: name and ``Range`` of each, in their order.
-    """
+    """Serves ``folder`` on a free port of 127.0.0.1; ``requests``: name and ``Range`` of each, in their order."""
 
     daemon_threads = True
 

@@ -10,13 +10,11 @@ from typing import Any
 import torch
 from fairseq.models import MODEL_REGISTRY
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
+from tiny_checkpoints import ENTRIES, saved
 from tiny_models import FAMILIES, dictionary_of, task_of
 
 LANGUAGES = ["en", "l0", "l1"]
 PAIRS = ["en-l0", "l0-en", "en-l1"]
-
-#: fairseq's four special entries, and w0 to w7; a token for each language comes to them.
-ENTRIES = 12
 
 OPTIONS = ["--task", "translation_multi_simple_epoch", "--lang-pairs", ",".join(PAIRS), "--langs", ",".join(LANGUAGES)]
 
@@ -30,12 +28,7 @@ def multilingual_data(folder: Path) -> str:
 
 
 def multilingual_checkpoint(folder: Path, *tokens: str) -> str:
-    """A checkpoint as a training leaves it whose data folder is gone.
-
-    Args:
-        folder: where.
-        tokens: how languages are named, as ``--encoder-langtok tgt``.
-    """
+    """A checkpoint as a training leaves it; ``tokens``: how languages are named, as ``--encoder-langtok tgt``."""
     parser = ArgumentParser()
     TranslationMultiSimpleEpochTask.add_args(parser)
     task, _ = parser.parse_known_args(["gone", *OPTIONS[2:], *tokens])
@@ -50,13 +43,5 @@ def multilingual_checkpoint(folder: Path, *tokens: str) -> str:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    state = {
-        "args": None,
-        "cfg": {"model": {"_name": name, **options}, "task": task, "tokenizer": None, "bpe": None},
-        "model": model.state_dict(),
-        "optimizer_history": [{"num_updates": 7, "lr_scheduler_state": {}}],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-        "last_optimizer_state": None,
-    }
-    torch.save(state, folder / "checkpoint_best.pt")
-    return str(folder / "checkpoint_best.pt")
+    path = folder / "checkpoint_best.pt"
+    return saved(path, model, {"_name": name, **options}, task=task, tokenizer=None, bpe=None)

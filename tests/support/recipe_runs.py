@@ -28,13 +28,7 @@ _STRANGE = re.compile(
 
 @dataclass
 class Work:
-    """A recipe's scripts and the folder they work in.
-
-    Attributes:
-        recipe: its name.
-        folder: WORK.
-        environment: what is added to the environment of every script.
-    """
+    """A recipe's scripts, the folder they work in, and what is added to the environment of each."""
 
     recipe: str
     folder: Path
@@ -67,11 +61,7 @@ class Work:
     def run(
         self, script: str, *arguments: object, status: int | None = 0, **environment: object
     ) -> subprocess.CompletedProcess[str]:
-        """Run a script to its end.
-
-        Raises:
-            AssertionError: it ended otherwise than with ``status``.
-        """
+        """Run a script to its end."""
         return ended(self.start(script, *arguments, **environment), status)
 
     def train(
@@ -82,11 +72,7 @@ class Work:
 
 
 def ended(process: subprocess.Popen[str], status: int | None = 0) -> subprocess.CompletedProcess[str]:
-    """Wait for a script; one that takes too long is killed with all that it started.
-
-    Raises:
-        AssertionError: it ended otherwise than with ``status``; None admits any.
-    """
+    """Wait for a script, which must end with ``status``, None for any; one that takes too long is killed."""
     try:
         stdout, stderr = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:

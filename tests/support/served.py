@@ -133,7 +133,7 @@ def served(
 ) -> Iterator[Client]:
     """Serve on a free port, until the end of the block."""
     service = Service(translator, limits or Limits(most_nbest=3), hosts=hosts, **{"wait": 0.0, **others})
-    server = server_of(service)
+    server = server_of(service, service.limits.timeout)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.models import FairseqEncoderDecoderModel
-from tiny_models import dictionary_of, task_of
+from tiny_checkpoints import ENTRIES, binarized, saved
+from tiny_models import task_of
 
 from fairseq_depthwise.models.mute.model import MuteTransformer
 
@@ -31,9 +31,6 @@ SENTENCES = [
     "w0 w1 w2", "w3 w4", "w5 w6 w7 w0 w1 w2", "w7 w1", "w2 w2 w2 w3 w4", "w6 w5 w4", "w0 w7 w3 w1",
 ]  # fmt: skip
 
-#: fairseq's four special entries, and w0 to w7.
-ENTRIES = 12
-
 
 def unit_model(**options: Any) -> FairseqEncoderDecoderModel:
     """A seeded model in evaluation mode, whose weights and biases differ from unit to unit."""
@@ -50,38 +47,10 @@ def unit_model(**options: Any) -> FairseqEncoderDecoderModel:
 
 def unit_checkpoint(folder: Path, name: str = "mute.pt", **options: Any) -> str:
     """A checkpoint of :func:`unit_model`, from a training whose data folder is gone."""
-    cfg = {
-        "model": {"_name": "mute_transformer", **MUTE, **options},
-        "task": {
-            "_name": "translation", "data": "gone", "source_lang": "src", "target_lang": "tgt",
-            "train_subset": "train", "dataset_impl": None, "required_seq_len_multiple": 1,
-        },
-    }  # fmt: skip
-    state = {
-        "args": None,
-        "cfg": cfg,
-        "model": unit_model(**options).state_dict(),
-        "optimizer_history": [{"num_updates": 7, "lr_scheduler_state": {}}],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-        "last_optimizer_state": None,
-    }
-    torch.save(state, folder / name)
-    return str(folder / name)
+    return saved(folder / name, unit_model(**options), {"_name": "mute_transformer", **MUTE, **options})
 
 
 def unit_data(folder: Path, entries: int = ENTRIES, **subsets: list[str]) -> str:
-    """What ``fairseq-preprocess`` makes: a folder with a part ``valid``, and others; the target is the source."""
-    folder.mkdir()
-    dictionary = dictionary_of(entries)
-    binarizer = VocabularyDatasetBinarizer(dictionary, append_eos=True)
-    for language in ("src", "tgt"):
-        dictionary.save(str(folder / f"dict.{language}.txt"))
-        for subset, sentences in {"valid": SENTENCES, **subsets}.items():
-            text = folder / f"{subset}.{language}"
-            text.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
-            FileBinarizer.multiprocess_dataset(
-                str(text), "mmap", binarizer, str(folder / f"{subset}.src-tgt.{language}"), vocab_size=entries,
-                num_workers=1,
-            )  # fmt: skip
-            text.unlink()
-    return str(folder)
+    """A folder of data with a part ``valid``, and others; the target is the source."""
+    texts = {"valid": SENTENCES, **subsets}
+    return binarized(folder, {subset: {"src": lines, "tgt": lines} for subset, lines in texts.items()}, entries)

@@ -44,29 +44,15 @@ def test_the_penalty_of_the_shallow_to_deep_model(
         assert log["loss"] == pytest.approx(log["nll_loss"] + added, abs=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("arch", "options", "penalty"),
-    [
-        (SDT, ["--inter-similarity-weight", 0.5], "inter_similarity_penalty"),
-        (
-            "mute_transformer_sequential",
-            ["--permutation-penalty", 0.5, "--unit-noise-rate", 0],
-            "permutation_penalty_1",
-        ),
-    ],
-)
 def test_two_processes_are_one(
-    arch: str, options: list[object], penalty: str, run_command: RunCommand, copy_reverse_data: Path,
-    tiny_model_options: ModelOptions, tmp_path: Path,
-) -> None:  # fmt: skip
-    """An epoch whose last update, and a validation whose last step, leave nothing for the second process.
-
-    One loss reads the encoder's layers, the other a parameter.
-    """
+    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
+) -> None:
+    """An epoch whose last update, and a validation whose last step, leave nothing for the second process."""
+    penalty = "permutation_penalty_1"
     given = [
-        copy_reverse_data, *tiny_model_options(arch), *LEARNING, "--criterion", CRITERION, "--dropout", 0,
-        "--attention-dropout", 0, "--activation-dropout", 0, *options, "--batch-size", 24, "--batch-size-valid", 16,
-        "--max-epoch", 1,
+        copy_reverse_data, *tiny_model_options("mute_transformer_sequential"), *LEARNING, "--criterion", CRITERION,
+        "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0, "--permutation-penalty", 0.5,
+        "--unit-noise-rate", 0, "--batch-size", 24, "--batch-size-valid", 16, "--max-epoch", 1,
     ]  # fmt: skip
     results = [
         run_command("fairseq-depthwise", "train", *given, "--update-freq", 2, "--save-dir", tmp_path / "one"),

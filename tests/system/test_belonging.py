@@ -20,7 +20,6 @@ PLUGIN = Path(fairseq_depthwise.__file__).parent
 ARCH = "depthwise_lstm_transformer"
 UPDATE = "--optimizer adam --lr 0.005 --max-tokens 500 --no-epoch-checkpoints --cpu --max-update"
 TEXT = "--tokenizer space --bpe subword_nmt --bpe-codes {codes} --source-lang src --target-lang tgt"
-ANEW = "--reset-optimizer --reset-lr-scheduler --reset-meters"
 
 
 @pytest.fixture(scope="module")
@@ -70,90 +69,46 @@ RESUMED = "{train} 3 --save-dir {run}"
 REFUSED = {
     "translate": ("translate {model} {raw} --data {permuted_bin} --cpu", "source dictionary"),
     "translate, ensemble": ("translate {model}:{permuted} {raw} --data {data} --cpu", "source dictionary"),
-    "translate, both ways": ("translate {model}:{swapped} {raw} --data {data} --cpu", "--source-lang tgt"),
     "translate, codes": ("translate {model} {raw} --data {data} --bpe-codes {other} --cpu", "--bpe-codes"),
-    "translate, tokenizer": ("translate {model} {raw} --data {data} --tokenizer moses --cpu", "--tokenizer space"),
     "serve": ("serve {model} --data {permuted_bin} --cpu", "source dictionary"),
     "export": ("export {model} {new} --data {permuted_bin}", "source dictionary"),
     "gates": ("gates {model} --data {permuted_bin}", "source dictionary"),
     "probe": ("probe {model} --data {permuted_bin} --output {new} --cpu", "source dictionary"),
-    "probe, compared": (
-        "probe {model} --compare {permuted} --data {data} --output {new} --cpu", "source dictionary",
-    ),
     "average": ("average {model} {permuted} --output {new}", "source dictionary"),
-    "average, both ways": ("average {model} {swapped} --output {new}", "--source-lang tgt"),
     "average, heads": ("average {model} {heads} --output {new}", "--encoder-attention-heads 4"),
     "generate": ("generate {permuted_bin} --path {model} --cpu", "source dictionary"),
     "generate, turned round": ("generate {data} --path {model} -s tgt -t src --cpu", "--source-lang src"),
-    "generate, ensemble": ("generate {data} --path {model}:{permuted} --cpu", "source dictionary"),
-    "generate, overrides": (
-        "generate {data} --path {model} --model-overrides {{'encoder_attention_heads':4}} --cpu",
-        "--encoder-attention-heads 2",
-    ),
     "generate, stock": ("fairseq-generate {permuted_bin} --path {stock} --cpu", "source dictionary"),
-    "generate, stock, turned round": (
-        "fairseq-generate {data} --path {stock} -s tgt -t src --cpu", "--source-lang src",
-    ),
     "interactive": ("interactive {permuted_bin} --path {model} --cpu", "source dictionary"),
-    "interactive, turned round": ("interactive {data} --path {model} -s tgt -t src --cpu", "--source-lang src"),
-    "interactive, codes": (
-        "interactive {data} --path {model} --bpe subword_nmt --bpe-codes {other} --cpu", "--bpe-codes",
-    ),
     "validate": (
         "fairseq-validate {permuted_bin} --path {model} --user-dir {plugin} --max-tokens 500 --cpu",
         "source dictionary",
     ),
     "resumed": (f"{RESUMED} {{permuted_bin}} {{text}}", "source dictionary"),
-    "resumed, turned round": (f"{RESUMED} {{data}} --source-lang tgt --target-lang src", "--source-lang src"),
     "resumed, heads": (f"{RESUMED} {{data}} --encoder-attention-heads 4", "--encoder-attention-heads 2"),
-    "resumed, codes": (f"{RESUMED} {{data}} {{text}} --bpe-codes {{other}}", "--bpe-codes"),
     "resumed, stock": (
         "{train_stock} 3 --save-dir {new} --restore-file {stock} {data} --encoder-attention-heads 4",
         "--encoder-attention-heads 2",
     ),
     "fine-tuned": ("{train} 3 --save-dir {new} --finetune-from-model {model} {permuted_bin}", "source dictionary"),
-    "fine-tuned, heads": (
-        f"{{train}} 3 --save-dir {{new}} --restore-file {{model}} {ANEW} {{data}} --decoder-attention-heads 4",
-        "--decoder-attention-heads 2",
-    ),
     "grown from": (
         "{train} 3 --save-dir {new} {permuted_bin} --task translation_layer_growth --growth-stages 2:1,3: "
         "--growth-from {model}",
-        "source dictionary",
-    ),
-    "linearized": (
-        "fairseq-depthwise train {permuted_bin} --arch linearized_transformer --probe-path {model} "
-        "--probe-layers encoder.1 --criterion linearization_probe --num-workers 0 --save-dir {new} {update} 3",
         "source dictionary",
     ),
 }  # fmt: skip
 
 
 #: The same, and what nothing is known about, with a checkpoint that has no record, or that may be used so.
-ACCEPTED = {
-    "older": (
-        "translate {older} {raw} --data {permuted_bin} --bpe-codes {other} --cpu",
-        "translate {older}:{permuted} {raw} --data {permuted_bin} --cpu",
-        "average {older} {swapped} --output {new}",
-        "export {older} {new} --data {permuted_bin}",
-        "gates {older} --data {permuted_bin}",
-        "generate {data} --path {older} -s tgt -t src --cpu",
-        "interactive {permuted_bin} --path {older} --bpe subword_nmt --bpe-codes {other} --cpu",
-        "fairseq-validate {permuted_bin} --path {older} --user-dir {plugin} --max-tokens 500 --cpu",
-        "{train} 3 --save-dir {new} --restore-file {older} {permuted_bin} --encoder-attention-heads 4",
-    ),
-    "fine-tuned": (
-        "{train} 3 --save-dir {new} --finetune-from-model {model} {data} -s tgt -t src",
-        "{train} 3 --save-dir {new} --restore-file {model} --reset-optimizer {data} -s tgt -t src --dropout 0.3",
-        "{train} 3 --save-dir {new} --restore-file {model} --reset-dataloader {data} {text} --bpe-codes {other}",
-    ),
-    "other options": (
-        "generate {data} --path {model} --model-overrides {{'dropout':0.5}} --cpu",
-        "generate {data} --path {model}:{heads} --cpu",
-        "translate {model}:{heads} {raw} --data {data} --cpu",
-        "interactive {data} --path {model} --cpu",
-    ),
-}
+ACCEPTED = (
+    "translate {older} {raw} --data {permuted_bin} --bpe-codes {other} --cpu",
+    "average {older} {swapped} --output {new}",
+    "generate {data} --path {older} -s tgt -t src --cpu",
+    "{train} 3 --save-dir {new} --restore-file {older} {permuted_bin} --encoder-attention-heads 4",
+    "{train} 3 --save-dir {new} --finetune-from-model {model} {data} -s tgt -t src",
+    "{train} 3 --save-dir {new} --restore-file {model} --reset-optimizer {data} -s tgt -t src --dropout 0.3",
+    "generate {data} --path {model}:{heads} --cpu",
+)
 
 
 def command(words: str, place: SimpleNamespace, folder: Path) -> list[str]:
@@ -168,10 +123,10 @@ def command(words: str, place: SimpleNamespace, folder: Path) -> list[str]:
 def test_refused(case: str, refusal: Callable[..., str], place: SimpleNamespace, tmp_path: Path) -> None:
     words, named = REFUSED[case]
     sentence = refusal(*command(words, place, tmp_path))
-    assert f"trained with {'the ' if 'dictionary' in named else ''}{named}" in sentence
+    assert named in sentence
 
 
-@pytest.mark.parametrize("words", [words for several in ACCEPTED.values() for words in several])
+@pytest.mark.parametrize("words", ACCEPTED)
 def test_accepted(words: str, run_command: RunCommand, place: SimpleNamespace, tmp_path: Path) -> None:
     run_command(*command(words, place, tmp_path))
 
@@ -201,13 +156,4 @@ def test_an_exported_folder_with_a_file_of_another(
 ) -> None:
     exported = shutil.copytree(place.exported, tmp_path / "exported")
     shutil.copy(place.other if file == "bpe.codes" else place.permuted_bin / file, exported / file)
-    assert f"trained with {named}" in refusal("fairseq-depthwise", "translate", exported, place.raw)
-
-
-def test_text_that_is_not_as_in_training(run_command: RunCommand, place: SimpleNamespace) -> None:
-    translate = ["fairseq-depthwise", "translate", place.model, "--data", place.data, "--cpu"]
-    assert "--tokenizer space" in run_command(*translate, place.raw, "--tokenizer", "none").stderr
-    assert "--tokenizer" not in run_command(*translate, place.raw).stderr
-    translate += ["--tokenized", "--buffer-lines", 1]
-    assert "<unk>" not in run_command(*translate, stdin="w1 w2 w3 w4 w5\n" * 2 + "w1 unknown\n").stderr
-    assert run_command(*translate, stdin="W1 w2, w3.\n" * 3).stderr.count("<unk>") == 1
+    assert named in refusal("fairseq-depthwise", "translate", exported, place.raw)

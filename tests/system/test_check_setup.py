@@ -21,16 +21,6 @@ def check(*arguments: object, before: str = "pass", path: str = os.environ["PATH
     return result.stderr
 
 
-def test_an_environment_of_another_interpreter(tmp_path: Path) -> None:
-    assert check(tmp_path) == check(tmp_path, "--same-python") == ""
-    program = tmp_path / "bin/python"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 3.9\n", encoding="utf-8")
-    program.chmod(0o755)
-    assert check(tmp_path) == "", "only a PYTHON that was asked for contradicts"
-    assert f"{tmp_path} is made with Python 3.9" in check(tmp_path, "--same-python")
-
-
 @pytest.mark.parametrize("version", [(3, 9, 1), (3, 14, 0)])
 def test_unsupported_interpreters(version: tuple[int, int, int], tmp_path: Path) -> None:
     assert f"is Python 3.{version[1]}" in check(tmp_path, before=f"sys.version_info = {version}")

@@ -139,15 +139,6 @@ def test_one_failure_too_many_ends_the_training(
     assert "Traceback" not in run.errors
 
 
-def test_a_wrong_option_starts_no_process(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
-    result = run_command(
-        "fairseq-depthwise", "train", "--elastic", "--processes", 2, copy_reverse_data, *OPTIONS, "--lr=x",
-        "--save-dir", tmp_path, check=False,
-    )  # fmt: skip
-    assert result.returncode == 2
-    assert result.stderr.count("argument --lr") == 1
-
-
 @pytest.mark.long
 def test_a_training_goes_on_without_a_lost_machine(
     forked_python: ForkedPython, copy_reverse_data: Path, uninterrupted: Path, tmp_path: Path

@@ -101,36 +101,6 @@ def test_stages_in_updates_follow_the_plan(whole: tuple[Path, str]) -> None:
     assert schedule["lr_scheduler_state"]["restarts"] == [5, 9]
 
 
-def test_stages_in_epochs_set_their_batches(grow: Callable[..., str], tmp_path: Path) -> None:
-    log = grow(tmp_path, "--growth-stages", "2:1@1000x1,3:2@500x2,4:1@2000x3")
-    updates = logged(log)
-    depths = [int(update["depth"]) for update in updates]
-    assert depths == sorted(depths)
-    assert {int(update["epoch"]): int(update["depth"]) for update in updates} == {1: 2, 2: 3, 3: 3, 4: 4}
-    words = {depth: max(update["wpb"] for update in updates if update["depth"] == depth) for depth in (2, 3, 4)}
-    assert words[2] <= 1000
-    assert words[3] <= 2 * 500
-    assert 2000 < words[4] <= 3 * 2000
-    # One batch in an update, then two, then three: fewer updates from as many batches.
-    per_epoch = [sum(update["epoch"] == epoch for update in updates) for epoch in (1, 2, 4)]
-    assert per_epoch[0] > per_epoch[2]
-    assert depth_of(tmp_path / "checkpoint_last.pt") == (4, 4)
-
-
-@pytest.mark.parametrize(
-    ("stages", "option", "end", "depth"),
-    [("2:1,3:", "--max-epoch", 3, 3), ("2:2u,3:", "--max-update", 3, 3), ("2:4u,3:4u,4:", "--max-update", 6, 3)],
-    ids=["open in epochs", "open in updates", "too early"],
-)
-def test_the_end_of_training_ends_the_stages(
-    grow: Callable[..., str], tmp_path: Path, stages: str, option: str, end: int, depth: int
-) -> None:
-    log = grow(tmp_path, "--growth-stages", stages, option, end)
-    assert depth_of(tmp_path / "checkpoint_last.pt") == (depth, depth)
-    assert logged(log)[-1]["epoch" if option == "--max-epoch" else "num_updates"] == end
-    assert (f"training ends with {depth} layers: {option} {end}" in log) == stages.endswith("4:")
-
-
 # --- stopping, killing, going on -------------------------------------------------------------------------------------
 
 
@@ -201,19 +171,12 @@ def test_half_precisions_grow(grow: Callable[..., str], tmp_path: Path, options:
     assert depth_of(tmp_path / "checkpoint_last.pt") == (4, 4)
 
 
-@pytest.fixture(scope="session")
-def depthwise(grow: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of a depth-wise model of which both sides grew from 1 to 3 layers."""
-    folder = tmp_path_factory.mktemp("depthwise")
-    grow(folder, "--growth-stages", "1:2u,2:2u,3:2u", "--growth-side", "both", model=DEPTHWISE)
-    return folder / "checkpoint_last.pt"
-
-
-def test_the_depthwise_model_grows_on_both_sides(depthwise: Path) -> None:
+def test_the_depthwise_model_grows_on_both_sides(grow: Callable[..., str], tmp_path: Path) -> None:
     """The gates are shared: growth must not take them apart."""
-    state = checkpoints.load_checkpoint(depthwise)["model"]
+    grow(tmp_path, "--growth-stages", "1:2u,2:2u,3:2u", "--growth-side", "both", model=DEPTHWISE)
+    state = checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")["model"]
     for side in ("encoder", "decoder"):
-        assert depth_of(depthwise, side) == (3, 3)
+        assert depth_of(tmp_path / "checkpoint_last.pt", side) == (3, 3)
         gates = [state[f"{side}.layers.{layer}.cell.gates.projection.weight"] for layer in range(3)]
         assert len({gate.data_ptr() for gate in gates}) == 1
 
@@ -240,38 +203,8 @@ def test_bleu_is_measured_by_the_grown_model(
     assert reported == pytest.approx(float(found[1]), abs=0.06)
 
 
-def test_depths_and_families_decode_together(
-    depthwise: Path, run_command: RunCommand, copy_reverse_data: Path, whole: tuple[Path, str], tmp_path: Path
-) -> None:
-    folder, _ = whole
-    run_command(
-        "fairseq-train", copy_reverse_data, "--arch", "transformer", *SIZES, "--encoder-layers", 1, "--decoder-layers",
-        1, *(option for option in LEARNING if "restart" not in option and option != "--lr-scheduler"),
-        "--lr-scheduler", "inverse_sqrt", "--max-tokens", 1000, "--max-update", 2, "--no-epoch-checkpoints",
-        "--save-dir", tmp_path / "stock",
-    )  # fmt: skip
-    models = [
-        folder / "checkpoint_2_5.pt", folder / "checkpoint_last.pt", depthwise, tmp_path / "stock/checkpoint_last.pt",
-    ]  # fmt: skip
-    result = run_command(
-        "fairseq-depthwise", "generate", copy_reverse_data, "--path", ":".join(map(str, models)), "--beam", 3, "--cpu",
-        "--max-len-b", 8,
-    )  # fmt: skip
+def test_depths_decode_together(run_command: RunCommand, copy_reverse_data: Path, whole: tuple[Path, str]) -> None:
+    models = f"{whole[0]}/checkpoint_2_5.pt:{whole[0]}/checkpoint_last.pt"
+    options = ["--beam", 3, "--cpu", "--max-len-b", 8]
+    result = run_command("fairseq-depthwise", "generate", copy_reverse_data, "--path", models, *options)
     assert len(hypotheses(result.stdout)) == 40
-
-
-def test_a_grown_model_is_used_like_any_other(
-    run_command: RunCommand, copy_reverse_data: Path, whole: tuple[Path, str]
-) -> None:
-    from fairseq_depthwise.models.sdt.model import SDTTransformer
-
-    folder, _ = whole
-    model = SDTTransformer.from_pretrained(str(folder), "checkpoint_last.pt", str(copy_reverse_data))
-    hub_translation = model.translate(["w1 w2 w3"], beam=2)[0]
-    result = run_command(
-        "fairseq-depthwise", "interactive", copy_reverse_data, "--path", folder / "checkpoint_last.pt", "--beam", 2,
-        "--cpu", stdin="w1 w2 w3\n\n",
-    )  # fmt: skip
-    translations = hypotheses(result.stdout, "D")
-    assert len(translations) == 2
-    assert translations[0] == hub_translation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,17 +23,6 @@ OPTIONS = [
     "inverse_sqrt_restart", "--warmup-updates", "2", "--criterion", "label_smoothed_cross_entropy", "--dropout", "0",
     "--attention-dropout", "0", "--activation-dropout", "0", "--cpu", "--no-progress-bar", "--no-epoch-checkpoints",
 ]  # fmt: skip
-#: Without the sizes that only sdt_transformer has.
-OTHER_FAMILY = [
-    "--encoder-embed-dim=32",
-    "--decoder-embed-dim=32",
-    "--encoder-attention-heads=2",
-    "--decoder-attention-heads=2",
-    "--decoder-layers=1",
-    "--task",
-    "translation_layer_growth",
-    *OPTIONS[OPTIONS.index("--share-all-embeddings") :],
-]
 STAGES = ["--growth-stages", "1:3u,2:3u,3:3u", "--growth-optimizer-state", "keep"]
 TWO_PROCESSES = ["torchrun", "--standalone", "--nproc_per_node", 2, "-m", "fairseq_depthwise", "train"]
 GLOO = ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
@@ -72,30 +60,6 @@ def test_two_processes_grow_like_one_also_after_a_resume(
         )
 
 
-def test_hydra_train_grows(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
-    (tmp_path / "growing.yaml").write_text(
-        textwrap.dedent(f"""
-        common: {{user_dir: {PLUGIN}, cpu: true, log_format: simple}}
-        task: {{_name: translation_layer_growth, data: {copy_reverse_data}, growth_stages: "2:2u,4:2u"}}
-        model: {{_name: sdt_transformer, decoder_layers: 1, encoder_embed_dim: 16, decoder_embed_dim: 16,
-                encoder_attention_heads: 2, decoder_attention_heads: 2, encoder_ffn_embed_dim: 32,
-                decoder_ffn_embed_dim: 32, encoder_block_size: 2}}
-        criterion: {{_name: label_smoothed_cross_entropy, label_smoothing: 0.1}}
-        optimizer: {{_name: adam}}
-        lr_scheduler: {{_name: inverse_sqrt_restart, warmup_updates: 1}}
-        dataset: {{max_tokens: 1000}}
-        optimization: {{lr: [0.001]}}
-        checkpoint: {{save_dir: {tmp_path}/run, no_epoch_checkpoints: true}}
-        """),
-        encoding="utf-8",
-    )
-    for _ in range(2):  # the second goes on from the end, where nothing is left to train
-        run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "growing", cwd=tmp_path)
-        saved = checkpoints.load_checkpoint(tmp_path / "run/checkpoint_last.pt")
-        assert saved["cfg"]["model"]["encoder_layers"] == 4
-        assert saved["optimizer_history"][-1]["num_updates"] == 4
-
-
 # --- growing from a trained model ------------------------------------------------------------------------------------
 
 
@@ -130,31 +94,3 @@ def test_a_stock_transformer_is_grown_and_goes_on(
     log = run_command(*command).stdout
     assert "started from" not in log  # it goes on from its own checkpoint
     assert "grew the encoder from 4 to 6 layers after 3 updates" in log
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.xdist_group("stock")
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--growth-stages 4:1,2:1", "--growth-stages 4:1,2:1"),
-        ("--growth-stages 1:1,2:1 --encoder-layers 5", "--encoder-layers 5 contradicts --growth-stages"),
-        ("--growth-stages 1:1,2:1 --growth-from nowhere.pt", "--growth-from nowhere.pt"),
-        ("--growth-stages 1:1,2:1 --restore-file nowhere.pt", "--restore-file nowhere.pt"),
-        ("--growth-stages 1:1,2:1 --arch transformer", "--arch transformer"),
-        ("--growth-stages 2:2u,4:2u --growth-from STOCK --encoder-attention-heads 4", "--encoder-attention-heads is 2"),
-        ("--growth-stages 2:2u,4:2u --growth-from STOCK --arch depthwise_lstm_transformer", "sdt_transformer"),
-    ],
-)
-def test_bad_input_is_refused_before_training(
-    words: str, named: str, refusal: Callable[..., str], copy_reverse_data: Path, stock: Path, tmp_path: Path
-) -> None:
-    given = OTHER_FAMILY if "--arch" in words else OPTIONS
-    sentence = refusal(
-        "fairseq-depthwise", "train", copy_reverse_data, *given, "--max-tokens", 1000, "--save-dir", tmp_path / "run",
-        *words.replace("STOCK", str(stock)).split(),
-    )  # fmt: skip
-    assert named in sentence
-    assert not list((tmp_path / "run").glob("*.pt"))

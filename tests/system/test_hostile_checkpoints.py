@@ -195,7 +195,7 @@ def test_no_command_runs_code_from_a_checkpoint(
         assert "Traceback" not in stderr, stderr[-1500:]
         if place == "model" and command in BUILDS:
             assert status == 1
-            assert "option adaptive_softmax_cutoff has the value" in stderr
+            assert "is not a literal" in stderr
     assert trap.values >= 4
 
 
@@ -258,8 +258,6 @@ def test_no_file_is_fetched_that_a_checkpoint_names(
     ("words", "option"),
     [
         ("fairseq-generate DATA --path CHECKPOINT", "--model-overrides"),
-        ("fairseq-interactive DATA --path CHECKPOINT", "--model-overrides"),
-        ("fairseq-validate DATA --path CHECKPOINT --max-tokens 500 TASK", "--model-overrides"),
         ("fairseq-eval-lm DATA --path CHECKPOINT TASK", "--model-overrides"),
         ("fairseq-train DATA TRAINING", "--adam-betas"),
         ("fairseq-train DATA TRAINING", "--optimizer-overrides"),
@@ -274,7 +272,7 @@ def test_no_command_runs_its_options(
     trap.assert_empty()
     assert status == 1, stderr
     assert "Traceback" not in stderr, stderr[-1500:]
-    assert f"option {option.strip('-').replace('-', '_')} has the value" in stderr.splitlines()[-1]
+    assert "is not a literal" in stderr.splitlines()[-1]
 
 
 def test_an_override_in_use_is_read(

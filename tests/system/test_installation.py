@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -110,18 +109,6 @@ def test_installation_brings_the_hook_and_uninstallation_takes_it_away(
     fresh.pip("uninstall", "--yes", "fairseq-depthwise")
     assert fresh.files() == before
     assert "PatchingFinder" not in fresh.finders()
-
-
-def test_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
-    (tmp_path / "sdist").mkdir()
-    (tmp_path / "wheel").mkdir()
-    archive = built(source, "build_sdist", tmp_path / "sdist")
-    with tarfile.open(archive) as file:
-        file.extractall(tmp_path / "unpacked")
-    (unpacked,) = (tmp_path / "unpacked").iterdir()
-    again = built(unpacked, "build_wheel", tmp_path / "wheel")
-    with zipfile.ZipFile(again) as rebuilt, zipfile.ZipFile(wheel) as original:
-        assert sorted(rebuilt.namelist()) == sorted(original.namelist())
 
 
 def test_trains_and_translates_without_the_repository(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -37,7 +35,6 @@ FAMILIES = {
 DEPTHS = ["--encoder-layers", "2", "--decoder-layers", "1"]
 
 SAMPLING = {
-    "temperature": ["--sampling-method", "temperature", "--sampling-temperature", "5"],
     "virtual epochs": ["--sampling-method", "temperature", "--virtual-epoch-size", "100", "--virtual-data-size", "200"],
     "RoundRobin": ["--sampling-method", "RoundRobin"],
 }
@@ -121,22 +118,6 @@ def test_every_way_of_sampling_goes_on_exactly(train: Callable[..., str], tmp_pa
     assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt")
 
 
-def test_the_order_of_languages_from_a_file(
-    train: Callable[..., str], run_command: RunCommand, refusal: Callable[..., str], data: Path, tmp_path: Path
-) -> None:
-    """``--lang-dict`` may have more languages than there are pairs, for later."""
-    (tmp_path / "languages").write_text("".join(f"{name}\n" for name in ("later", *reversed(languages(3)), "en")))
-    options = [*task(), "--lang-dict", tmp_path / "languages"]
-    train(tmp_path, *DEPTHS, "--max-update", 1, options_of_task=options)
-    last = tmp_path / "checkpoint_last.pt"
-    assert len(checkpoints.load_checkpoint(last)["model"]["decoder.embedding.tokens.weight"]) == 4 + 4 * 6 + 5
-    assert len(translations(run_command, data, last, "l00-en", *options)) == 3
-    generate = ["fairseq-depthwise", "generate", data, "--path", last, "-s", "l00", "-t", "en", "--cpu", *options]
-    untagged = [word for word in generate if word not in ("--encoder-langtok", "tgt")]
-    assert "trained with --encoder-langtok tgt" in refusal(*untagged)
-    assert "trained with the source dictionary" in refusal(*generate[:-2])
-
-
 def test_a_small_model_learns_what_the_tag_asks_for(
     train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path
 ) -> None:
@@ -176,47 +157,3 @@ def test_growing_within_an_epoch(
     assert translations(run_command, data, last, "en-l01", *GROWING) == found
     assert len(found) == 3
     assert "1:5u,2:6u,3:4u" in run_command("fairseq-depthwise", "inspect", last).stdout
-
-
-# --- real text -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.corpora
-@pytest.mark.skipif("CORPORA" not in os.environ, reason="CORPORA does not name the folder of the real corpora")
-def test_real_text_of_four_languages(run_command: RunCommand, tmp_path: Path) -> None:
-    """From text files to translations in a direction that was not trained."""
-    corpus = Path(os.environ["CORPORA"]) / "tatoeba-many"
-    pairs = ["de", "fr", "ja"]
-    for language in pairs:
-        for part, size in (("train", 200), ("valid", 20), ("test", 10)):
-            for side in ("en", language):
-                with gzip.open(corpus / f"en-{language}/{part}.{side}.gz", "rt", encoding="utf-8") as text:
-                    lines = [next(text) for _ in range(size)]
-                (tmp_path / f"{part}.en-{language}.{side}").write_text("".join(lines), encoding="utf-8")
-    words = {word for file in tmp_path.glob("train.*") for word in file.read_text(encoding="utf-8").split()}
-    (tmp_path / "words").write_text("".join(f"{word} 1\n" for word in sorted(words)), encoding="utf-8")
-    for language in pairs:
-        prefixes = [
-            part
-            for name in ("train", "valid", "test")
-            for part in (f"--{name}pref", tmp_path / f"{name}.en-{language}")
-        ]
-        run_command(
-            "fairseq-preprocess", "--source-lang", "en", "--target-lang", language, "--srcdict", tmp_path / "words",
-            "--tgtdict", tmp_path / "words", *prefixes, "--destdir", tmp_path / "bin", "--workers", 1,
-        )  # fmt: skip
-    both = ",".join(f"en-{language},{language}-en" for language in pairs)
-    options = ["--lang-pairs", both, "--encoder-langtok", "tgt"]
-    run_command(
-        "fairseq-depthwise", "train", tmp_path / "bin", "--task", "translation_multi_simple_epoch_layer_growth",
-        *options, "--growth-stages", "1:4u,2:4u", "--decoder-layers", 1, "--arch", "sdt_transformer", *SIZES,
-        *FAMILIES["sdt_transformer"], *LEARNING, "--max-tokens", 1000, "--save-dir", tmp_path,
-    )  # fmt: skip
-    for part in (tmp_path / "bin").glob("test.en-de.*"):  # as if it were from German to French
-        part.rename(part.with_name(part.name.replace("en-de", "de-fr").replace(".en.", ".fr.")))
-    found = translations(
-        run_command, tmp_path / "bin", tmp_path / "checkpoint_last.pt", "de-fr",
-        "--task", "translation_multi_simple_epoch", *options,
-    )  # fmt: skip
-    assert len(found) == 10
-    assert all(source.startswith("__fr__ ") for source in found)

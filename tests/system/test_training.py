@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -16,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from forked_python import ForkedPython
-from training_states import assert_same_state, bleu4, hypotheses
+from training_states import assert_same_state, bleu4
 
 from fairseq_compat import checkpoints
 
@@ -69,24 +66,6 @@ def test_memorizes_copy_and_reverse(run_command: RunCommand, memorized: Path, co
 
 
 @pytest.mark.xdist_group("memorized")
-def test_interactive_with_subword_nmt_empty_and_long_lines(
-    run_command: RunCommand, memorized: Path, copy_reverse_data: Path, copy_reverse_text: Path, tmp_path: Path
-) -> None:
-    codes = tmp_path / "codes"
-    # Enough merges to keep each word of this corpus whole, so that the model knows the pieces.
-    run_command("subword-nmt", "learn-bpe", "-s", 100, "-i", copy_reverse_text / "train.src", "-o", codes)
-    source, target = ((copy_reverse_text / f"train.{side}").read_text().splitlines()[3] for side in ("src", "tgt"))
-    lines = [source, "", " ".join(["w1"] * 200)]
-    result = run_command(
-        "fairseq-depthwise", "interactive", copy_reverse_data, "--path", memorized / "checkpoint_last.pt", "--beam", 4,
-        "--bpe", "subword_nmt", "--bpe-codes", codes, "--cpu", stdin="\n".join(lines) + "\n",
-    )  # fmt: skip
-    translations = hypotheses(result.stdout, "D")
-    assert sorted(translations) == [0, 1, 2]
-    assert translations[0] == target
-
-
-@pytest.mark.xdist_group("memorized")
 def test_from_pretrained_translates(memorized: Path, copy_reverse_data: Path, copy_reverse_text: Path) -> None:
     from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 
@@ -94,37 +73,6 @@ def test_from_pretrained_translates(memorized: Path, copy_reverse_data: Path, co
     model = DepthwiseLSTMTransformer.from_pretrained(str(memorized), "checkpoint_last.pt", str(copy_reverse_data))
     translated = model.translate(sources, beam=4)
     assert sum(one == other for one, other in zip(translated, targets, strict=True)) >= 7
-
-
-def test_sentencepiece(
-    run_command: RunCommand, train: Callable[..., str], copy_reverse_text: Path, tmp_path: Path
-) -> None:
-    """Pieces in, pieces out, text at both ends."""
-    import sentencepiece
-
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(copy_reverse_text / "train.src"), model_prefix=str(tmp_path / "pieces"), vocab_size=26,
-        model_type="bpe", minloglevel=2,
-    )  # fmt: skip
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "pieces.model"))
-    for part in ("train", "valid"):
-        for side in ("src", "tgt"):
-            lines = (copy_reverse_text / f"{part}.{side}").read_text().splitlines()
-            encoded = "".join(" ".join(pieces.encode(line, out_type=str)) + "\n" for line in lines)
-            (tmp_path / f"{part}.{side}").write_text(encoded, encoding="utf-8")
-    run_command(
-        "fairseq-preprocess", "-s", "src", "-t", "tgt", "--joined-dictionary", "--trainpref", tmp_path / "train",
-        "--validpref", tmp_path / "valid", "--destdir", tmp_path / "data-bin",
-    )  # fmt: skip
-    train(
-        tmp_path / "run", "--max-tokens", 2000, "--max-epoch", 3, "--no-epoch-checkpoints", data=tmp_path / "data-bin"
-    )
-    result = run_command(
-        "fairseq-depthwise", "interactive", tmp_path / "data-bin", "--path", tmp_path / "run/checkpoint_last.pt",
-        "--bpe", "sentencepiece", "--sentencepiece-model", tmp_path / "pieces.model", "--cpu", stdin="w1 w12 w3\n",
-    )  # fmt: skip
-    assert f"S-0\t{' '.join(pieces.encode('w1 w12 w3', out_type=str))}\n" in result.stdout
-    assert re.fullmatch(r"(w\d* ?)+", hypotheses(result.stdout, "D")[0])
 
 
 # --- resuming ------------------------------------------------------------------------------------------------------
@@ -169,17 +117,6 @@ def test_killed_at_any_moment_and_resumed_is_never_stopped(
     train(tmp_path / "killed", *options, dropout=0.2)
     assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "killed/checkpoint_last.pt")
     assert list((tmp_path / "killed").glob("*.fairseq-unfinished")) == []
-
-
-def test_a_model_that_was_trained_is_finetuned_with_fresh_state(train: Callable[..., str], tmp_path: Path) -> None:
-    train(tmp_path / "first", "--max-tokens", 1000, "--max-update", 3, "--no-epoch-checkpoints")
-    log = train(
-        tmp_path / "second", "--max-tokens", 1000, "--max-update", 2, "--finetune-from-model",
-        tmp_path / "first/checkpoint_last.pt",
-    )  # fmt: skip
-    assert "loading pretrained model" in log
-    history = checkpoints.load_checkpoint(tmp_path / "second/checkpoint_last.pt")["optimizer_history"]
-    assert history[-1]["num_updates"] == 2
 
 
 def test_best_checkpoints_by_bleu_are_kept_resumed_and_averaged(
@@ -233,43 +170,6 @@ def test_two_processes_are_one_also_after_a_resume(
     assert_near(one_process / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
 
-@pytest.mark.xdist_group("processes")
-@pytest.mark.long
-def test_spawned_processes_import_the_plugin_afresh(
-    run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, one_process: Path,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    """fairseq spawns one process per GPU; here its own entry point is spawned twice on the CPU."""
-    program = tmp_path / "spawn.py"
-    program.write_text(
-        textwrap.dedent("""
-        import sys
-        import torch
-        from fairseq import options
-        from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-        from fairseq.distributed import utils as distributed_utils
-        from fairseq_cli.train import main
-
-        if __name__ == "__main__":
-            args = options.parse_args_and_arch(options.get_training_parser())
-            cfg = convert_namespace_to_omegaconf(args)
-            cfg.distributed_training.distributed_rank = None  # each process has its own; call_main does the same
-            torch.multiprocessing.spawn(
-                distributed_utils.distributed_main, args=(main, cfg, {"start_rank": 0}), nprocs=2, join=True
-            )
-        """),
-        encoding="utf-8",
-    )
-    plugin = Path(__file__).parents[2] / "fairseq_depthwise"
-    run_command(
-        sys.executable, program, copy_reverse_data, "--user-dir", plugin, *tiny_model_options(ARCH), *LEARNING,
-        "--dropout", 0, "--batch-size", 20, "--max-update", 6, "--no-epoch-checkpoints",
-        "--save-dir", tmp_path / "run",
-        "--distributed-world-size", 2, "--distributed-init-method", f"file://{tmp_path}/rendezvous", *GLOO,
-    )  # fmt: skip
-    assert_near(one_process / "checkpoint_last.pt", tmp_path / "run/checkpoint_last.pt")
-
-
 # --- other ways to drive it ------------------------------------------------------------------------------------------
 
 
@@ -301,52 +201,3 @@ def test_hydra_train(run_command: RunCommand, copy_reverse_data: Path, tmp_path:
         "--quiet", "--beam", 2, "--max-len-b", 8,
     )  # fmt: skip
     assert "BLEU4" in result.stdout
-
-
-def test_a_preset_is_saved_and_overridden(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
-    run_command(
-        "fairseq-depthwise", "train", copy_reverse_data, "--arch", f"{ARCH}_iwslt_de_en", "--encoder-layers", 1,
-        "--decoder-layers", 1, "--encoder-embed-dim", 32, "--decoder-embed-dim", 32, *LEARNING, "--max-update", 1,
-        "--max-tokens", 500, "--save-dir", tmp_path, "--no-epoch-checkpoints",
-    )  # fmt: skip
-    saved = checkpoints.load_checkpoint(tmp_path / "checkpoint_last.pt")["cfg"]["model"]
-    assert saved["depthwise_hidden_dim"] == 1024
-    assert (saved["encoder_attention_heads"], saved["encoder_embed_dim"]) == (4, 32)
-    result = run_command(
-        "fairseq-generate", copy_reverse_data, "--user-dir", Path(__file__).parents[2] / "fairseq_depthwise", "--path",
-        tmp_path / "checkpoint_last.pt", "--cpu", "--quiet", "--beam", 2, "--max-len-b", 8,
-    )  # fmt: skip
-    assert "BLEU4" in result.stdout
-
-
-@pytest.mark.corpora
-@pytest.mark.long
-def test_real_text_is_learned(run_command: RunCommand, train: Callable[..., str], tmp_path: Path) -> None:
-    """Some updates on real sentences: the validation loss falls well below that of guessing by frequency.
-
-    In bf16 where the processor has instructions for it; elsewhere that takes several minutes.
-    """
-    import gzip
-
-    corpora = os.environ.get("CORPORA")
-    if not corpora or not (Path(corpora) / "tatoeba-deen").is_dir():
-        pytest.skip("CORPORA names no folder with the real corpus tatoeba-deen")
-    processor = Path("/proc/cpuinfo")
-    precision = ["--bf16"] if processor.exists() and "_bf16" in processor.read_text() else []
-    for part, size in (("train", 6_000), ("valid", 200)):
-        for language in ("de", "en"):
-            with gzip.open(Path(corpora) / "tatoeba-deen" / f"{part}.{language}.gz", "rt", encoding="utf-8") as packed:
-                # Split at \\n only: real text holds other line separators.
-                lines = packed.read().split("\n")[:size]
-            (tmp_path / f"{part}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-    run_command(
-        "fairseq-preprocess", "-s", "de", "-t", "en", "--joined-dictionary", "--thresholdsrc", 5, "--thresholdtgt", 5,
-        "--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid", "--destdir", tmp_path / "data-bin",
-    )  # fmt: skip
-    log = train(
-        tmp_path / "run", "--max-tokens", 1200, "--max-update", 120, "--no-epoch-checkpoints", *precision,
-        data=tmp_path / "data-bin", dropout=0.1,
-    )  # fmt: skip
-    losses = [float(loss) for loss in re.findall(r"'valid' subset \| loss ([\d.]+)", log)]
-    assert losses
-    assert losses[-1] < 6.5

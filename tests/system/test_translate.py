@@ -11,9 +11,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from forked_python import ForkedPython
-from multilingual_checkpoints import OPTIONS, multilingual_checkpoint, multilingual_data
-from sacrebleu import corpus_bleu
 from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -142,26 +139,6 @@ def test_scores_and_alignments_equal_those_of_interactive(
     assert result.stdout.split("\n")[:-1] == [f"{outputs[number][1]}\t{pairs[number][0]}" for number in known]
 
 
-def test_soft_alignments_equal_those_of_generate(run_command: RunCommand, data: Path, checkpoint: Path) -> None:
-    """Without the ends of the sentences, which are no words."""
-    printed = run_command(
-        "fairseq-depthwise", "generate", data, "--path", checkpoint, "--gen-subset", "valid", "--print-alignment",
-        "soft", *SEARCH,
-    ).stdout  # fmt: skip
-    lines = (data.parent / "valid.en").read_text(encoding="utf-8").splitlines()
-    outputs, matrices = numbered(printed, "H"), numbered(printed, "A")
-    result = run_command(
-        "fairseq-depthwise", "translate", checkpoint, *SEARCH, "--tokenized", "--print-alignment", "soft",
-        stdin="".join(f"{line}\n" for line in lines),
-    )  # fmt: skip
-    for line, (_, tokens), (matrix,) in zip(result.stdout.splitlines(), outputs, matrices, strict=True):
-        translation, found = line.split("\t")
-        assert translation == tokens
-        rows, expected = ([row.split(",") for row in text.split()] for text in (found, matrix))
-        for row, wanted in zip(rows, expected[:-1], strict=True):
-            assert [float(weight) for weight in row] == pytest.approx([float(each) for each in wanted[:-1]], abs=1e-5)
-
-
 @pytest.mark.parametrize("order", ["ordered", "unordered"])
 def test_constraints_equal_those_of_interactive(
     order: str, run_command: RunCommand, data: Path, checkpoint: Path
@@ -183,22 +160,6 @@ def test_constraints_equal_those_of_interactive(
     assert "lacks" not in result.stderr
 
 
-@pytest.mark.long
-def test_int8_is_near_float32(
-    run_command: RunCommand, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("onnxruntime")
-    monkeypatch.setenv("FAIRSEQ_DEPTHWISE_CACHE", str(tmp_path / "cache"))
-    lines = (CORPUS / "test.en").read_text(encoding="utf-8").split("\n")[:40]
-    (tmp_path / "en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    texts = {}
-    for precision in ((), ("--int8",)):
-        found = run_command("fairseq-depthwise", "translate", checkpoint, tmp_path / "en", *SEARCH, *precision)
-        texts["".join(precision)] = found.stdout
-    assert len(texts["--int8"].split("\n")) == 41
-    assert corpus_bleu(texts["--int8"].split("\n"), [texts[""].split("\n")]).score > 60
-
-
 def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> None:
     text = "Übermut der \u2028 Katze\n漢字\n"
     expected = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, "--json", stdin=text).stdout
@@ -206,37 +167,3 @@ def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> No
     result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, "--json", stdin=text, env=env)
     assert result.stdout == expected
     assert "漢字" in result.stdout
-
-
-def test_a_reader_that_has_enough(
-    run_command: RunCommand, checkpoint: Path, forked_python: ForkedPython, tmp_path: Path
-) -> None:
-    (tmp_path / "text").write_text("A dog.\n" * 300, encoding="utf-8")
-    code = (
-        "import subprocess, sys\n"
-        "run = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.PIPE)\n"
-        "run.stdout.readline(); run.stdout.close()\n"
-        "print(run.stderr.read().decode()); print('status', run.wait())\n"
-    )
-    command = forked_python.folder / "fairseq-depthwise"
-    result = run_command(
-        "python", "-c", code, command, "translate", checkpoint, tmp_path / "text", "--buffer-lines", 1, *SEARCH
-    )
-    assert "Traceback" not in result.stdout
-    assert "status 1" in result.stdout
-
-
-def test_multilingual_model(run_command: RunCommand, tmp_path: Path) -> None:
-    data = multilingual_data(tmp_path / "data-bin")
-    tokens = ["--encoder-langtok", "tgt"]
-    path = multilingual_checkpoint(tmp_path, *tokens)
-    text = "w1 w2 w3\n\nw4\nw5 w6 w7 w0 w0\n"
-    search = ("--beam", 2, "--lenpen", 1, "--max-len-b", 10, "--cpu")
-    for target in ("l0", "l1"):
-        languages = ("--source-lang", "en", "--target-lang", target)
-        printed = run_command(
-            "fairseq-depthwise", "interactive", data, "--path", path, *OPTIONS, *tokens, *languages, *search, stdin=text
-        )
-        found = hypotheses(printed.stdout, "D")
-        result = run_command("fairseq-depthwise", "translate", path, "--data", data, *languages, *search, stdin=text)
-        assert result.stdout.split("\n") == [found[0], "", found[2], found[3], ""]

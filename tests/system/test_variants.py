@@ -1,4 +1,4 @@
-"""Variants of every family through the commands that users type: training, decoding, averaging."""
+"""Every family and its variants through the commands that users type: trained, resumed, averaged, generated with."""
 
 from __future__ import annotations
 
@@ -17,34 +17,15 @@ from fairseq_compat import checkpoints
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
-ARCH, SDT = "depthwise_lstm_transformer", "sdt_transformer"
+LSTM, SDT, MUTE = "depthwise_lstm_transformer", "sdt_transformer", "mute_transformer_sequential"
 LEARNING = [
     "--optimizer", "adam", "--lr", "5e-3", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "100",
-    "--max-tokens", "1000", "--cpu", "--no-progress-bar", "--no-epoch-checkpoints",
+    "--max-tokens", "1000", "--cpu", "--no-progress-bar", "--no-epoch-checkpoints", "--share-all-embeddings",
 ]  # fmt: skip
-TIED = ["--share-all-embeddings", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
-
-#: Options of the depth-wise model and, where a tied output is impossible, another criterion.
-VARIANTS = {
-    "two cells": [
-        *TIED, "--decoder-merge", "two-cells", "--max-relative-positions", "4", "--relative-position-terms",
-        "key-value", "--log-gates",
-    ],
-    "concat": [
-        *TIED, "--decoder-merge", "concat", "--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3",
-        "--checkpoint-activations",
-    ],
-    "share all": [*TIED, "--depthwise-sharing", "all", "--depthwise-gate-scope", "model"],
-    "rnn": [*TIED, "--depthwise-cell", "rnn", "--attention-bias"],
-}  # fmt: skip
-
-#: Connections over depth -> what else is tested with them.
-CONNECTIONS = {
-    "average": ["--checkpoint-activations"],
-    "attention": ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3", "--norm-scaling"],
-    "hyper": ["--hyper-manifold", "--hyper-streams", "2"],
-    "value-residual": ["--checkpoint-activations"],
-}
+TRAINING = [
+    *LEARNING, "--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0.1", "--dropout",
+    "0.2", "--max-update", "4", "--save-interval-updates", "2",
+]  # fmt: skip
 
 
 def connected(name: str) -> list[str]:
@@ -52,19 +33,27 @@ def connected(name: str) -> list[str]:
     return ["--encoder-connection", name, "--decoder-connection", name, "--encoder-block-size", "0"]
 
 
-#: Options of the shallow-to-deep model.
-SDT_VARIANTS = {
-    "sdt without connections": [
-        *TIED, "--encoder-block-size", "0", "--relative-position-terms", "key-value", "--activation-fn", "gelu",
-    ],
-    "sdt with dense connections": [
-        *TIED, "--encoder-block-size", "1", "--checkpoint-activations", "--encoder-layerdrop", "0.3",
-    ],
-    **{f"sdt, {name}": [*TIED, *connected(name), *more] for name, more in CONNECTIONS.items()},
+#: Architecture and options; what draws random numbers in the backward pass or skips layers is among them.
+VARIANTS: dict[str, tuple[str, list[str]]] = {
+    "two cells": (LSTM, [
+        "--decoder-merge", "two-cells", "--max-relative-positions", "4", "--relative-position-terms", "key-value",
+        "--log-gates",
+    ]),
+    "concat": (LSTM, [
+        "--decoder-merge", "concat", "--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3",
+        "--checkpoint-activations",
+    ]),
+    "share all": (LSTM, ["--depthwise-sharing", "all", "--depthwise-gate-scope", "model"]),
+    "rnn, bf16": (LSTM, ["--depthwise-cell", "rnn", "--attention-bias", "--bf16"]),
+    "sdt": (SDT, ["--encoder-block-size", "1", "--checkpoint-activations", "--encoder-layerdrop", "0.3"]),
+    "sdt, average": (SDT, [*connected("average"), "--checkpoint-activations"]),
+    "sdt, attention": (SDT, [
+        *connected("attention"), "--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3", "--norm-scaling",
+    ]),
+    "sdt, hyper": (SDT, [*connected("hyper"), "--hyper-manifold", "--hyper-streams", "2"]),
+    "sdt, value-residual": (SDT, [*connected("value-residual"), "--checkpoint-activations"]),
+    "mute": (MUTE, []),
 }  # fmt: skip
-
-#: Those that are stopped and resumed: connections, and what draws random numbers in the backward pass or skips layers.
-RESUMED = ("concat", "sdt, average", "sdt, attention", "sdt, hyper", "sdt, value-residual")
 
 
 class Run(NamedTuple):
@@ -73,22 +62,18 @@ class Run(NamedTuple):
     folder: Path
     log: str
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint_last.pt"
-
 
 @pytest.fixture(scope="session")
 def train_variant(
     run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]]
 ) -> Callable[..., Run]:
-    """``train_variant(folder, name, *options)``: one call of the training command."""
+    """``train_variant(folder, name)``: four updates with dropout, saved at the second and the fourth."""
 
-    def call(folder: Path, name: str, *options: object) -> Run:
-        sizes = tiny_model_options(SDT if name in SDT_VARIANTS else ARCH)
+    def call(folder: Path, name: str) -> Run:
+        arch, options = VARIANTS[name]
         result = run_command(
-            "fairseq-depthwise", "train", copy_reverse_data, *sizes, *LEARNING, *(VARIANTS | SDT_VARIANTS)[name],
-            "--save-dir", folder, *options,
+            "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *TRAINING, *options,
+            "--save-dir", folder,
         )  # fmt: skip
         return Run(folder, result.stderr + result.stdout)
 
@@ -97,13 +82,12 @@ def train_variant(
 
 @pytest.fixture(scope="session")
 def trained(train_variant: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """``trained(name)``: four updates with dropout, saved at the second and the fourth; made once."""
+    """``trained(name)``: made once."""
     runs: dict[str, Run] = {}
 
     def call(name: str) -> Run:
         if name not in runs:
-            folder = tmp_path_factory.mktemp("variant")
-            runs[name] = train_variant(folder, name, "--max-update", 4, "--dropout", 0.2, "--save-interval-updates", 2)
+            runs[name] = train_variant(tmp_path_factory.mktemp("variant"), name)
         return runs[name]
 
     return call
@@ -123,17 +107,27 @@ def generate(run_command: RunCommand, copy_reverse_data: Path) -> Callable[..., 
     return call
 
 
-def grouped(name: str) -> object:
-    """A parameter whose tests share a trained model, so that one process runs them all."""
-    return pytest.param(name, marks=pytest.mark.xdist_group(name))
-
-
-@pytest.mark.parametrize("name", [grouped(name) for name in VARIANTS | SDT_VARIANTS])
-def test_it_trains_and_generates(name: str, trained: Callable[[str], Run], generate: Callable[..., str]) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in VARIANTS])
+def test_trained_resumed_averaged_and_generated_with(
+    name: str, train_variant: Callable[..., Run], trained: Callable[[str], Run], run_command: RunCommand,
+    generate: Callable[..., str], tmp_path: Path,
+) -> None:  # fmt: skip
+    """What the stopped training would save at its second update, the whole one has saved there."""
     run = trained(name)
-    assert "done training" in run.log
     assert re.search(r"'valid' subset \| loss [\d.]+ ", run.log)
-    assert len(hypotheses(generate(run.checkpoint))) == 40
+    shutil.copy(run.folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
+    parts = train_variant(tmp_path, name)
+    assert "Loaded checkpoint" in parts.log
+    assert_same_state(run.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
+
+    inputs = [run.folder / "checkpoint_1_2.pt", run.folder / "checkpoint_1_4.pt"]
+    run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", *inputs)
+    mean, *states = (checkpoints.load_checkpoint(path)["model"] for path in (tmp_path / "mean.pt", *inputs))
+    for key, tensor in mean.items():
+        torch.testing.assert_close(tensor.float(), (states[0][key].float() + states[1][key].float()) / 2)
+    gates = [tensor for key, tensor in mean.items() if key.endswith("gates.projection.weight")]
+    assert name != "share all" or (len(gates) == 4 and all(torch.equal(gates[0], other) for other in gates))
+    assert len(hypotheses(generate(tmp_path / "mean.pt"))) == 40
 
 
 @pytest.mark.xdist_group("two cells")
@@ -150,73 +144,34 @@ def test_gates_are_in_the_log(trained: Callable[[str], Run]) -> None:
         assert f"| {layer} " in log
 
 
-@pytest.mark.xdist_group("rnn")
-def test_gates_that_are_not_asked_for_are_not(trained: Callable[[str], Run]) -> None:
-    assert not re.search(r"(input|forget|output)_gate", trained("rnn").log)
-
-
 @pytest.mark.xdist_group("two cells")
 def test_retained_dropout_and_alignments(trained: Callable[[str], Run], generate: Callable[..., str]) -> None:
-    checkpoint = trained("two cells").checkpoint
+    checkpoint = trained("two cells").folder / "checkpoint_last.pt"
     options = ["--retain-dropout", "--print-alignment", "hard"]
     plain, retained = (generate(checkpoint, *given) for given in ([], options))
-    assert len(hypotheses(retained)) == 40
     assert hypotheses(retained) != hypotheses(plain)
     alignments = re.findall(r"^A-\d+\t(.*)$", retained, re.MULTILINE)
     assert len(alignments) == 40
     assert all(re.fullmatch(r"(\d+-\d+ ?)+", alignment) for alignment in alignments)
 
 
-@pytest.mark.parametrize("name", [grouped(name) for name in RESUMED])
-def test_stopped_and_resumed_is_never_stopped(
-    name: str, train_variant: Callable[..., Run], trained: Callable[[str], Run], tmp_path: Path
-) -> None:
-    """What the stopped training would save at its second update, the whole one has saved there."""
-    shutil.copy(trained(name).folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
-    parts = train_variant(tmp_path, name, "--max-update", 4, "--dropout", 0.2, "--save-interval-updates", 2)
-    assert "Loaded checkpoint" in parts.log
-    assert_same_state(trained(name).checkpoint, parts.checkpoint)
-
-
-@pytest.mark.xdist_group("share all")
-def test_shared_parts_stay_shared_in_an_average(
-    run_command: RunCommand, trained: Callable[[str], Run], generate: Callable[..., str], tmp_path: Path
-) -> None:
-    folder = trained("share all").folder
-    inputs = [folder / "checkpoint_1_2.pt", folder / "checkpoint_1_4.pt"]
-    run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", *inputs)
-    mean, *states = (checkpoints.load_checkpoint(path)["model"] for path in (tmp_path / "mean.pt", *inputs))
-    for key, tensor in mean.items():
-        torch.testing.assert_close(tensor, (states[0][key] + states[1][key]) / 2)
-    gates = [tensor for key, tensor in mean.items() if key.endswith("gates.projection.weight")]
-    assert len(gates) == 4
-    assert all(torch.equal(gates[0], other) for other in gates)
-    assert len(hypotheses(generate(tmp_path / "mean.pt"))) == 40
-
-
 #: The rate falls to nothing, so that no noise of the last updates stays in the model.
 FALLING = [
     "--max-tokens", "500", "--max-update", "360", "--lr-scheduler", "polynomial_decay", "--total-num-update", "360",
-    "--warmup-updates", "30", "--save-interval", "100", "--disable-validation", "--share-all-embeddings", "--dropout",
-    "0", "--attention-dropout", "0", "--activation-dropout", "0",
+    "--warmup-updates", "30", "--save-interval", "100", "--disable-validation", "--dropout", "0",
+    "--attention-dropout", "0", "--activation-dropout", "0", "--label-smoothing", "0", "--criterion",
+    "label_smoothed_cross_entropy_with_auxiliary",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arch", "options"),
     [
-        pytest.param(ARCH, ["--criterion", "cross_entropy", "--decoder-merge", "two-cells"], marks=pytest.mark.long),
-        pytest.param(SDT, ["--criterion", "cross_entropy"], marks=pytest.mark.long),
-        (
-            "mute_transformer_sequential",
-            ["--criterion", "label_smoothed_cross_entropy_with_auxiliary", "--label-smoothing", "0"],
-        ),
-        *(
-            pytest.param(SDT, ["--criterion", "cross_entropy", *connected(name)], marks=pytest.mark.long)
-            for name in CONNECTIONS
-        ),
+        pytest.param(LSTM, ["--decoder-merge", "two-cells"], marks=pytest.mark.long),
+        pytest.param(SDT, [], marks=pytest.mark.long),
+        pytest.param(SDT, connected("hyper"), marks=pytest.mark.long),
+        (MUTE, []),
     ],
-    ids=["two cells", "sdt", "sequential mute", *CONNECTIONS],
 )
 @pytest.mark.slow
 def test_copy_and_reverse_is_memorized(

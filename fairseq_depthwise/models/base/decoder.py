@@ -1,8 +1,4 @@
-"""The decoder that every family shares: embed, run a stack of layers, project.
-
-A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.stack`);
-:mod:`fairseq_depthwise.models.base.assembly` puts them together.
-"""
+"""The decoder that every family shares: embed, run a stack of layers, project."""
 
 from __future__ import annotations
 

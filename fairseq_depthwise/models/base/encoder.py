@@ -1,8 +1,4 @@
-"""The encoder that every family shares: embed and run a stack of layers.
-
-A family hands in its layers and the connection between them (:mod:`fairseq_depthwise.modules.stack`);
-:mod:`fairseq_depthwise.models.base.assembly` puts them together.
-"""
+"""The encoder that every family shares: embed and run a stack of layers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -36,14 +35,6 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 #: Upper bounds of the histogram of seconds.
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-    "cross-origin-resource-policy": "same-origin",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-}
 
 
 class Service:
@@ -157,7 +148,7 @@ class Service:
             self._seconds.inc(monotonic() - started)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """End what takes too long, add headers to answers, and count them.
+        """End what takes too long, and count answers.
 
         A request has so many seconds until its answer begins; each part of a stream, until it is read, has them anew.
         """
@@ -170,9 +161,6 @@ class Service:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
             limit.deadline = anyio.current_time() + self.limits.timeout
             await send(message)
 

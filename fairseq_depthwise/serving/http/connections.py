@@ -5,27 +5,32 @@ from __future__ import annotations
 import math
 import resource
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-if TYPE_CHECKING:
-    from fairseq_depthwise.serving.http.app import Service
-
 #: Connections at most; fewer where the process may not have twice as many files open.
 MOST_CONNECTIONS = 2048
 
+#: Of all answers: no other site may read them, no browser guess their types or keep them.
+HEADERS = [
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+    ("cross-origin-resource-policy", "same-origin"),
+]
 
-def server_of(service: Service) -> uvicorn.Server:
+
+def server_of(app: Any, timeout: float) -> uvicorn.Server:
     """Return a server; when it is to end, what it has begun may take as long as a request."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // 2)
     config = uvicorn.Config(
-        service, http=Connection, ws="none", loop="asyncio", lifespan="on", log_config=None, log_level="error",
-        access_log=False, proxy_headers=False, server_header=False, limit_concurrency=most,
+        app, http=Connection, ws="none", loop="asyncio", lifespan="on", log_config=None, log_level="error",
+        access_log=False, headers=HEADERS, proxy_headers=False, server_header=False, limit_concurrency=most,
         backlog=most // 4,  # so many are accepted at once, before any is counted
-        timeout_graceful_shutdown=math.ceil(service.limits.timeout) + 1,
+        timeout_graceful_shutdown=math.ceil(timeout) + 1,
     )  # fmt: skip
     return uvicorn.Server(config)
 

@@ -174,7 +174,10 @@ class SavingTrainer:
     def state_dict(self) -> dict[str, Any]:
         return {"extra_state": {"train_iterator": {}}}
 
-    def load_checkpoint(self, filename: str, *given: Any) -> Any:
+    def load_checkpoint(
+        self, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
+        optimizer_overrides: Any = None, reset_meters: bool = False,
+    ) -> Any:  # fmt: skip
         return self.saved
 
 

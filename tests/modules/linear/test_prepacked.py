@@ -124,25 +124,6 @@ def test_maps_with_a_computation_of_their_own_are_left_alone(special: nn.Module)
     assert join(*maps(8), special) is None
 
 
-def test_without_the_blocked_layout_an_ordinary_product_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    def refuse(*_: object) -> None:
-        asked.append(1)
-        raise RuntimeError("not in this build")
-
-    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refuse)
-    linears = maps(16, 8, bias=True)
-    together = join(*linears)
-    assert together is not None
-    with torch.no_grad():
-        for _ in range(3):
-            assert_near(together(values(5)), read(linears, values(5)))
-        linears[0].weight.zero_()
-        assert_near(together(values(5)), read(linears, values(5)))
-    assert len(asked) == 2  # once for each packing, not for each product
-
-
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of PyTorch has no oneDNN")
 def test_the_blocked_layout_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise all of the above would test the ordinary product."""
