@@ -9,6 +9,7 @@ name is compared, so that checkpoints without a record, fairseq's own and older 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from argparse import Namespace
 from collections.abc import Mapping
@@ -145,6 +146,9 @@ def of_model(options: Any) -> Record:
         if getattr(field, "metadata", {}).get("changes_parameters", name in _OF_MODELS) and not name.endswith("_layers")
     ]
     values = {name: _plain(getattr(options, name)) for name in names if hasattr(options, name)}
+    for name, field in declared.items():  # of a model around another one
+        if getattr(field, "metadata", {}).get("options_of_model") and getattr(options, name, None):
+            values |= of_model(Namespace(**json.loads(getattr(options, name))))
     if values.get("share_all_embeddings"):
         values.pop("share_decoder_input_output_embed", None)  # is part of it
     return values

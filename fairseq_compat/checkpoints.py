@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import torch
 
-from fairseq_compat import plain_values
+from fairseq_compat import belonging, plain_values
 from fairseq_compat.errors import UserError, first_line
 from fairseq_compat.files import atomic_write, raising_later
 
@@ -89,12 +89,15 @@ def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> di
 
 
 def require_checkpoint(state: Any, name: str) -> None:
-    """Raise :class:`UserError` unless ``state`` has what every checkpoint of fairseq has: tensors and options."""
+    """Raise :class:`UserError` unless ``state`` has what every checkpoint has: tensors, and options as recorded."""
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(value, torch.Tensor) for value in model.values()):
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
     if not any(isinstance(state.get(options), (Mapping, Namespace)) for options in ("cfg", "args")):
         raise UserError(f"{name} is not a fairseq checkpoint: it has options neither in 'cfg' nor in 'args'")
+    if recorded := belonging.recorded_in(state):
+        found = belonging.of_model(Namespace(**options_in(state)))
+        belonging.require_same(name, recorded, found, "its own options")
 
 
 @contextmanager

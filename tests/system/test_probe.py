@@ -51,7 +51,7 @@ def probed(run_command: RunCommand, trained: Path, copy_reverse_data: Path) -> P
     folder = trained.parent / "probe"
     result = run_command(
         "fairseq-depthwise", "probe", trained, "--data", copy_reverse_data, "--output", folder, "--cpu", "--layers",
-        "encoder.1,decoder.1", "--probe-state", "pair", "--processes", 2, "--max-tokens", 300, "--json",
+        "encoder.1,decoder.1", "--probe-state", "pair", "--max-tokens", 300, "--json",
         "--train-subset", "valid",
     )  # fmt: skip
     assert result.stdout == (folder / "table.json").read_text()

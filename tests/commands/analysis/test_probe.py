@@ -171,8 +171,7 @@ def test_a_score_of_nothing_has_no_change(tmp_path: Path) -> None:
         ("{model} --layers encoder.4", "--layers encoder.4"),
         ("{model} --subset test2", "test2"),
         ("{model} --train-subset train2", "train2"),
-        ("{model} --output {folder}", "--output {folder} exists"),
-        ("{model} --output {model}", "--output {model} exists"),
+        ("{model} --output {folder}", "exists and is no probe"),
     ],
 )
 def test_refused_before_anything_is_begun(
@@ -181,7 +180,7 @@ def test_refused_before_anything_is_begun(
     known = {"folder": tmp_path, "model": trained(tmp_path, DEPTHWISE)}
     path, *options = words.format(**known).split()
     assert named.format(**known) in refusal(*quick(path, data, tmp_path / "probe"), *options)
-    assert not (tmp_path / "probe").exists()
+    assert not (tmp_path / "probe/probe.json").exists()
 
 
 def test_other_settings_are_refused_and_force(
