@@ -81,14 +81,3 @@ def test_padding_is_left_out_and_batches_add_up() -> None:
     assert whole.value()[0] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
 
 
-def test_an_output_that_is_shared_has_none() -> None:
-    outputs = outputs_of_a_layer()
-    shared = replace(
-        outputs, attention_weights=outputs.attention_weights[:1], attention_outputs=outputs.attention_outputs[:1]
-    )
-    sums = LayerDiversitySums()
-    sums.add(shared, PADDING)
-    positions, attended, fed = sums.value()
-    assert (positions, attended) == (None, None)
-    assert fed is not None
-    assert DiversitySum().value() is None

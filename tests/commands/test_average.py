@@ -79,6 +79,3 @@ def test_refused_without_a_file(words: str, named: str, run_folder: Path, refusa
     assert sorted(os.listdir(run_folder)) == before
 
 
-@pytest.mark.parametrize("words", ["--last 0", "--last two", "--last 1 --best 1"])
-def test_wrong_options(words: str, run_folder: Path, assert_usage_error: Callable[..., None]) -> None:
-    assert_usage_error("average", "--output", "x.pt", *words.split(), run_folder, option="argument --")

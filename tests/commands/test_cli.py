@@ -28,15 +28,6 @@ def test_help_lists_a_subcommand_and_has_an_example(name: str, capsys: pytest.Ca
         assert expected in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "", "no-such-subcommand", "doctor --no-such-option", "average", "translate a.pt x --no-such y",
-        "translate --data bin", "average a.pt b.pt", "export a.pt --data bin",
-    ],
-)  # fmt: skip
-def test_wrong_use_is_status_2_on_stderr(words: str, assert_usage_error: Callable[..., None]) -> None:
-    assert_usage_error(*words.split())
 
 
 @pytest.mark.parametrize(
@@ -71,15 +62,6 @@ def test_help_does_without_pytorch() -> None:
     assert imported.isdisjoint({"torch", "fairseq", "fairseq_depthwise.models"})
 
 
-def test_module_is_the_command_too() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "fairseq_depthwise", "average", "--output", "x.pt", "no-such-file.pt"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 1
-    assert "no-such-file.pt does not exist" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["inspect model.pt", "train data-bin"])

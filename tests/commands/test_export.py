@@ -119,18 +119,6 @@ def test_translations_without_fairseq_are_the_models(paths: list[str], data: str
             assert len(set(scores)) == len(LINES)
 
 
-def test_the_example_as_a_program(
-    paths: list[str], data: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", [f"{line}\n" for line in LINES])
-    for options in ([], ["--scores", "--lenpen", "1", "--threads", "2"]):
-        monkeypatch.setattr("sys.argv", ["translate.py", paths[0].removesuffix(".pt"), "--beam", "2", *options])
-        example().main()
-    lines = capsys.readouterr().out.splitlines()
-    texts, scored = lines[: len(LINES)], lines[len(LINES) :]
-    assert len(scored) == len(LINES)
-    assert all(float(line.split("\t")[0]) < 0 for line in scored)
-    assert texts == loaded(paths[0], 2, data=data).translate(LINES)
 
 
 @pytest.mark.parametrize("tokens", [[], pytest.param(["--lang-tok-replacing-bos-eos"], marks=pytest.mark.long)])
@@ -360,13 +348,6 @@ def test_files_that_could_run_code_are_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder.pt2"]
 
 
-def test_programs_in_each_others_place_are_one_sentence(paths: list[str], tmp_path: Path) -> None:
-    module, folder = example(), tmp_path / "exported"
-    shutil.copytree(Path(paths[0]).with_suffix(""), folder)
-    for before, after in (("encoder", "x"), ("decoder_step", "encoder"), ("x", "decoder_step")):
-        (folder / f"{before}.pt2").rename(folder / f"{after}.pt2")
-    with pytest.raises(module.ExportError, match="2 tokens cannot be translated with these programs"):
-        module.ExportedTranslator(folder).translate("w0")
 
 
 def test_damage_is_found_before_a_program_is_used(paths: list[str], tmp_path: Path) -> None:

@@ -102,29 +102,8 @@ def test_translations_with_onnxruntime_alone_are_the_models(folders: Folders, da
         assert len(set(scores)) == len(LINES)
 
 
-def test_files_are_as_the_configuration_says(folders: Folders) -> None:
-    folder = folders("sdt_transformer") / "onnx"
-    config = config_of(folder)
-    for about in config["functions"].values():
-        model = onnx.load(folder / about["file"])
-        onnx.checker.check_model(model, full_check=True)
-        assert model.producer_name == "fairseq-depthwise"
-        assert [entry.version for entry in model.opset_import if entry.domain == ""] == [20]
-        assert not [tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
-        session = runtime.InferenceSession(folder / about["file"])
-        for side, entries in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
-            assert [entry.name for entry in entries] == [tensor["name"] for tensor in about[side]]
-            for entry, tensor in zip(entries, about[side], strict=True):
-                fixed = [size for size in tensor["shape"] if isinstance(size, int)]
-                assert [size for size in entry.shape if isinstance(size, int)] == fixed, entry.name
 
 
-def test_a_batch_of_any_size_is_one_run(folders: Folders) -> None:
-    session = runtime.InferenceSession(folders("sdt_transformer") / "onnx" / "encoder.onnx")
-    for shape in ((1, 1), (1, 9), (5, 1), (3, 7)):
-        padding, keys, *_ = session.run(None, {"source_tokens": np.full(shape, 5, dtype=np.int64)})
-        assert padding.shape == shape
-        assert keys.shape[::2] == shape
 
 
 def test_weights_in_int8_are_a_quarter_as_large(folders: Folders) -> None:
@@ -233,18 +212,6 @@ def test_damaged_folders_are_one_sentence(
     assert named in refusal("translate", folder, "--tokenized")
 
 
-@pytest.mark.parametrize(
-    ("part", "entry", "value"),
-    [("source", "suffix", ["4"]), ("target", "longest", -1), ("vocabulary", "source", 1e999)],
-)
-def test_numbers_that_make_no_sense_are_one_sentence(
-    part: str, entry: str, value: Any, folders: Folders, tmp_path: Path, refusal: Callable[..., str]
-) -> None:
-    folder = shutil.copytree(folders("sdt_transformer") / "onnx", tmp_path / "exported")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config[part][entry] = value
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    assert "config.json is not what export writes" in refusal("translate", folder, "--tokenized")
 
 
 def test_without_onnx_the_extra_is_named(

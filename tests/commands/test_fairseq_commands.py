@@ -50,9 +50,3 @@ def test_another_folder_is_refused(given: list[str]) -> None:
         fairseq_commands.with_user_dir(["data-bin", *given], FOLDER)
 
 
-def test_other_fairseq_is_refused_before_it_is_imported(
-    monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str], handed_over: list[list[str]]
-) -> None:
-    monkeypatch.setattr(versions, "installed_version", lambda name: "0.10.2")
-    assert refusal("train", "data-bin").startswith("fairseq 0.10.2 ")
-    assert handed_over == []

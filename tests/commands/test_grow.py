@@ -67,14 +67,6 @@ def test_layers_connections_and_the_rest(tmp_path: Path, strategy: str, sources:
     torch.nn.Module.load_state_dict(deep, new, strict=True)
 
 
-def test_copies_have_their_own_memory_and_tables_stay_tied(tmp_path: Path) -> None:
-    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
-    grow(path, output, "--layers", 8)
-    model = checkpoints.load_checkpoint(output)["model"]
-    pointers = [tensor.data_ptr() for number in range(8) for tensor in layer(model, number)]
-    assert len(set(pointers)) == len(pointers)
-    table = model["encoder.embedding.tokens.weight"]
-    assert table.data_ptr() == model["decoder.output_projection.weight"].data_ptr()
 
 
 def test_training_state(tmp_path: Path) -> None:
@@ -98,16 +90,6 @@ def test_training_state(tmp_path: Path) -> None:
     assert state["extra_state"]["grown_from"] == "4 encoder layers, top-most"
 
 
-def test_flat_and_absent_optimizer_states(tmp_path: Path) -> None:
-    path = shallow(tmp_path, **SDT)
-    state = checkpoints.load_checkpoint(path)
-    state["last_optimizer_state"] = {"state": {0: {"step": 7}}, "param_groups": [{"params": [0]}]}
-    grow(save(tmp_path / "flat.pt", state), tmp_path / "flat-deep.pt", "--layers", 6)
-    flat = checkpoints.load_checkpoint(tmp_path / "flat-deep.pt")["last_optimizer_state"]
-    assert flat == {"state": {}, "param_groups": [{"params": [0]}]}
-    state["last_optimizer_state"] = None
-    grow(save(tmp_path / "none.pt", state), tmp_path / "none-deep.pt", "--layers", 6)
-    assert checkpoints.load_checkpoint(tmp_path / "none-deep.pt")["last_optimizer_state"] is None
 
 
 def test_decoder_side_and_options_as_a_namespace(tmp_path: Path) -> None:

@@ -109,12 +109,6 @@ def test_a_killed_run_that_went_on(run_of: Document) -> None:
     assert run["series"]["train_inner"]["wall"]["seconds"] == [10, 40]
 
 
-def test_a_run_begun_anew_replaces_the_log_before(run_of: Document) -> None:
-    run = run_of(line(OURS), inner(1), inner(2), line(STOCK), inner(1, loss="9"))
-    assert run["series"]["train_inner"]["loss"]["values"] == [9]
-    assert {name: run["options"][name] for name in ("--arch", "--encoder-layers", "--adam")} == {
-        "--arch": "transformer", "--encoder-layers": "6", "--adam": "(1, 2)",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -108,25 +108,8 @@ def test_the_reference_within_the_output(tmp_path: Path, capsys: pytest.CaptureF
     assert found["score"] == sacrebleu.corpus_bleu(HYPOTHESIS, [targets]).score
 
 
-def test_tokens_of_a_tokenizer(tmp_path: Path, document: Callable[..., Any], refusal: Callable[..., str]) -> None:
-    """With --tokenizer the D- lines are detokenized; tokenized metrics take the H- lines, and no T- lines fit those."""
-    output = write(tmp_path, "out", generated(["ein Haus, ein Baum."], ["-"], ["ein Haus , ein Baum ."]))
-    tokens = write(tmp_path, "tok", ["ein Haus , ein Baum ."])
-    found = document("score", "--ref", tokens, "--metric", "tokenized", output)
-    assert (found["lines"], found["score"]) == ("H-", pytest.approx(100))
-    assert "--ref is missing" in refusal("score", "--metric", "tokenized", output)
-    without = write(tmp_path, "plain", generated(["ein Haus und ein Baum ."], ["ein Haus und ein Baum ."]))
-    assert document("score", "--metric", "tokenized", without)["score"] == pytest.approx(100)
 
 
-def test_detokenization(ref: str, tmp_path: Path, document: Callable[..., Any]) -> None:
-    hyp, plain = write(tmp_path, "tok", TOKENS), ["--tokenize", "none"]
-    assert document("score", "--ref", ref, "--detokenize", "de", "--metric", "chrf", hyp)["score"] == 100
-    # 13a splits off the full stop again: compare the words alone.
-    assert document("score", "--ref", ref, *plain, "--detokenize", "de", hyp)["counts"][0] == 13
-    assert document("score", "--ref", ref, *plain, hyp)["counts"][0] == 10
-    own = write(tmp_path, "out", generated(TOKENS, TOKENS))
-    assert document("score", *plain, "--detokenize", "de", own)["totals"][0] == 13
 
 
 # --- warnings and refusals -------------------------------------------------------------------------------------------

@@ -87,9 +87,6 @@ def test_refused_before_a_model_is_loaded(options: list[str], named: str, refusa
     assert "nowhere" not in sentence
 
 
-@pytest.mark.parametrize("option", ["--port=65536", "--wait-ms=-1", "--timeout=nan", "--queue-lines=0", "--output=1"])
-def test_wrong_options(option: str, assert_usage_error: Callable[..., None]) -> None:
-    assert_usage_error("serve", "nowhere.pt", option, option=option.partition("=")[0])
 
 
 def test_without_the_extra(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

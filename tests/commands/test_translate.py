@@ -130,19 +130,6 @@ def test_scores_and_json(model: str, text: str, capsys: pytest.CaptureFixture[st
     assert [len(one["nbest"]) for one in documents] == [2, 1, 2, 2, 2, 2]
 
 
-def test_token_scores(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    documents = [json.loads(line) for line in translated(capsys, model, text, "--json", "--token-scores")]
-    for one in documents:
-        assert len(one["tokens"]) == len(one["token_scores"])
-        assert one["tokens"][-1:] == (["</s>"] if one["source"] else [])
-        if one["source"]:
-            assert one["score"] == pytest.approx(sum(one["token_scores"]) / len(one["tokens"]) ** 0.6, abs=1e-4)
-    documents = [
-        json.loads(line) for line in translated(capsys, model, text, "--json", "--token-scores", "--nbest", "2")
-    ]
-    for one in documents:
-        assert one["nbest"][0]["token_scores"] == one["token_scores"]
-        assert "alignment" not in one["nbest"][0]
 
 
 def test_alignment(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,15 +217,6 @@ def test_sampling(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.split("\n")[:-1] == greedy
 
 
-def test_subwords_without_a_record(model: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = Path(data_in(tmp_path / "data-bin"))
-    for language in ("src", "tgt"):
-        path = data / f"dict.{language}.txt"
-        path.write_text(path.read_text(encoding="utf-8").replace("w7 ", "w7@@ "), encoding="utf-8")
-    given = [model, text, "--data", str(data)]
-    assert cli.main(["translate", *given, *SEARCH]) == 1
-    assert "give it with --bpe-codes, or --tokenized if the lines are subwords already" in capsys.readouterr().err
-    assert len(translated(capsys, *given, "--tokenized")) == len(LINES)
 
 
 @pytest.mark.parametrize(
@@ -266,21 +244,5 @@ def test_refused(words: str, named: str, model: str, text: str, tmp_path: Path, 
     assert named in refusal("translate", *given.split(), *SEARCH)
 
 
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        ("--int8 --bf16", "--bf16"), ("--lenpen nan", "--lenpen"), ("--constraints x", "--cons"),
-    ],
-)  # fmt: skip
-def test_wrong_values(words: str, option: str, model: str, assert_usage_error: Callable[..., None]) -> None:
-    assert_usage_error("translate", model, *words.split(), option=f"argument {option}")
 
 
-def test_interrupted(model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted() -> object:
-        yield b"w1\n"
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=interrupted(), isatty=lambda: True))
-    assert cli.main(["translate", model, *SEARCH]) == 130
-    assert len(capsys.readouterr().out.splitlines()) == 1

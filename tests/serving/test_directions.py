@@ -46,13 +46,6 @@ def test_one_model_for_all_directions(tokens: str, data: str, tmp_path: Path) ->
     assert len({tuple(lines) for lines in found.values()}) > 1
 
 
-def test_languages_that_are_not_the_models(data: str, tmp_path: Path) -> None:
-    path = multilingual_checkpoint(tmp_path, *TOKENS["encoder"])
-    with pytest.raises(UserError, match=r"--target-lang xx .*: en, l0, l1"):
-        loaded(path, data, source_lang="en", target_lang="xx")
-    translator = loaded(path, data, source_lang="en", target_lang="l0")
-    with pytest.raises(UserError, match=r"--source-lang xx .*: en, l0, l1"):
-        translator.translate(LINES, source_lang="xx")
 
 
 def test_direction_must_be_said_where_there_are_several(data: str, tmp_path: Path) -> None:
@@ -64,15 +57,6 @@ def test_direction_must_be_said_where_there_are_several(data: str, tmp_path: Pat
     assert loaded(path, data, target_lang="l1").languages == ("en", "l1")
 
 
-def test_line_that_leaves_no_place_for_the_token_of_its_language(data: str, tmp_path: Path) -> None:
-    path = multilingual_checkpoint(tmp_path, *TOKENS["encoder"])
-    state = checkpoints.load_checkpoint(path)
-    state["cfg"]["task"].max_source_positions = 20
-    checkpoints.save(state, path)
-    translator = loaded(path, data, source_lang="en", target_lang="l0")
-    pieces = [one.pieces for one in translator.translations(["w1 " * 18, "w1 " * 19])]
-    assert pieces[0] == 1
-    assert pieces[1] > 1
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -89,11 +73,3 @@ def test_a_model_of_one_direction(recorded: bool, tmp_path: Path) -> None:
         loaded(path, data).translate(LINES, target_lang="en")
 
 
-@pytest.mark.parametrize("name", ["language_modeling", "theirs"])
-def test_other_tasks(name: str, tmp_path: Path) -> None:
-    path, data = checkpoint_of(tmp_path, "sdt_transformer"), data_in(tmp_path / "data-bin")
-    state = checkpoints.load_checkpoint(path)
-    state["cfg"]["task"]["_name"] = name
-    checkpoints.save(state, path)
-    with pytest.raises(UserError, match=f"was trained with --task {name}; models of"):
-        loaded(path, data)

@@ -63,15 +63,6 @@ def test_what_fails_leaves_nothing(error: BaseException, cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
-def test_another_process_may_be_faster(cache: Path) -> None:
-    model, others = build_tiny("sdt_transformer"), list[Path]()
-
-    def make(folder: Path) -> None:
-        write(folder)
-        others.append(keep(model, "about", write))
-
-    assert [keep(model, "about", make)] == others
-    assert list(cache.iterdir()) == others
 
 
 #: What is wrong with a cache that was used before: a folder (or file), and what happens to it.
@@ -144,8 +135,3 @@ def test_a_folder_that_is_exchanged_meanwhile_is_not_loaded(
         keep(model, "about", write)
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(UserError, match=VARIABLE):
-        keep(build_tiny("sdt_transformer"), "about", write)

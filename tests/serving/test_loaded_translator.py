@@ -72,23 +72,6 @@ def test_the_result_does_not_depend_on_batches(data: str, tmp_path: Path) -> Non
     assert translator.translate([]) == []
 
 
-def test_batches_are_of_the_size_that_is_given(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[tuple[int, ...]] = []
-    generate = SequenceGenerator.generate
-
-    def counted(self: Any, models: Any, sample: Any, **others: Any) -> Any:
-        sizes.append(tuple(sample["net_input"]["src_tokens"].shape))
-        return generate(self, models, sample, **others)
-
-    monkeypatch.setattr(SequenceGenerator, "generate", counted)
-    translator = LoadedTranslator(
-        checkpoint_of(tmp_path, KIND), data=data, options=options(max_tokens=30, batch_size=5)
-    )
-    translator.translate(LINES)
-    lines = sum(map(bool, LINES))
-    assert all(count <= 5 and count * length <= 30 for count, length in sizes)
-    assert sum(count for count, _ in sizes) == lines
-    assert [length for _, length in sizes] == sorted(length for _, length in sizes)
 
 
 def test_empty_lines(data: str, tmp_path: Path) -> None:
@@ -98,15 +81,6 @@ def test_empty_lines(data: str, tmp_path: Path) -> None:
     assert [one.pieces for one in found] == [0, 0, 1, 0]
 
 
-def test_nbest_is_in_order(data: str, tmp_path: Path) -> None:
-    path = checkpoint_of(tmp_path, KIND)
-    (one,) = LoadedTranslator(path, data=data, options=options(4, nbest=3)).translations(["w1 w2 w3"])
-    scores = [hypothesis.score for hypothesis in one.hypotheses]
-    assert len(scores) == 3
-    assert scores == sorted(scores, reverse=True)
-    assert len({hypothesis.text for hypothesis in one.hypotheses}) == 3
-    with pytest.raises(UserError, match=r"--nbest 5 .* --beam 4"):
-        options(4, nbest=5)
 
 
 # Long lines.
@@ -149,11 +123,6 @@ def test_what_may_be_cut_off_is_known(limit: str, data: str, tmp_path: Path) -> 
 # What is loaded.
 
 
-def test_bf16(data: str, tmp_path: Path) -> None:
-    path = checkpoint_of(tmp_path, KIND)
-    translator = LoadedTranslator(path, data=data, options=options(precision="bf16"))
-    assert {parameter.dtype for model in translator.models for parameter in model.parameters()} == {torch.bfloat16}
-    assert all(translator.translate(["w1 w2", "w3"]))
 
 
 def test_data_of_another_training(data: str, tmp_path: Path) -> None:
@@ -168,10 +137,3 @@ def test_data_of_another_training(data: str, tmp_path: Path) -> None:
         LoadedTranslator(path, data=other)
 
 
-def test_positions_of_an_ensemble_are_those_of_its_smallest_model(data: str, tmp_path: Path) -> None:
-    small = checkpoint_of(tmp_path, "transformer", "small.pt", max_source_positions=10)
-    large = checkpoint_of(tmp_path, "transformer", "large.pt")
-    long = "w1 " * 12
-    for paths, in_pieces in (([large], False), ([large, small], True)):
-        translator = LoadedTranslator(":".join(paths), data=data, options=options())
-        assert (translator.translations([long])[0].pieces > 1) == in_pieces

@@ -49,19 +49,7 @@ def test_decode(language: str, tokens: str, text: str) -> None:
     assert tokenizer("xx" if language == "en" else "en", language).decode(tokens) == text
 
 
-def test_each_side_has_its_language() -> None:
-    found = tokenizer("fr", "en")
-    assert found.encode("l'eau") == "l' eau"
-    assert found.decode("l' eau") == "l' eau"
 
 
-def test_without_languages() -> None:
-    assert tokenizer(None, None).encode("It\u2019s.") == "It 's ."
 
 
-def test_through_the_codec_of_translate() -> None:
-    cfg = OmegaConf.create({"tokenizer": None, "bpe": None})
-    settings = settings_for(TextOptions("moses_normalized"), cfg, Dictionary(), path="best.pt", data="data-bin")
-    codec = TextCodec(settings, "en", "de")
-    assert codec.encode("\u201cIt\u2019s <b>.\u201d") == '" It \'s < b > . "'
-    assert codec.decode("Ja , gut .") == "Ja, gut."

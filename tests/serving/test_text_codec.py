@@ -54,9 +54,6 @@ def codec(
     return TextCodec(settings_for(options, cfg or recorded(), dictionary, path="best.pt", data=data), "en", "de")
 
 
-def test_words_as_they_are() -> None:
-    assert codec(TextOptions()).encode("  The  cat. ") == "The  cat."
-    assert codec(TextOptions()).decode("Die Katze .") == "Die Katze ."
 
 
 @pytest.mark.parametrize("how", ["given", "recorded", "codes alone"])
@@ -84,13 +81,6 @@ def test_languages_are_the_direction() -> None:
     assert english.decode("cat &apos;s") != "cat's"
 
 
-def test_memory_does_not_grow_with_directions_and_words(codes: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_codec, "_MOST_WORDS", 10)
-    settings = settings_for(TextOptions(bpe_codes=codes), recorded(), BPE, path="best.pt", data="data-bin")
-    first, second = TextCodec(settings, "en", "fr"), TextCodec(settings, "fr", "en")
-    for number in range(100):
-        assert first.encode(f"the {number} the") == second.encode(f"the {number} the")
-    assert len(settings.subwords.bpe.cache) < 20
 
 
 def test_sentencepiece(pieces: str) -> None:
@@ -104,13 +94,8 @@ def test_sentencepiece(pieces: str) -> None:
         assert found.decode(tokens) == "the cat sleeps"
 
 
-def test_recorded_file_beside_the_data(codes: str, tmp_path: Path) -> None:
-    cfg = recorded(bpe=Namespace(_name="subword_nmt", bpe_codes="/gone/codes", bpe_separator="@@"))
-    assert codec(TextOptions(), cfg, BPE, data=str(tmp_path / "data-bin")).encode("the") == "the"
 
 
-def test_recorded_name_without_options() -> None:
-    assert codec(TextOptions(), recorded(bpe="characters")).encode("ab") == "a b"
 
 
 def test_given_goes_before_recorded(codes: str) -> None:
@@ -121,13 +106,6 @@ def test_given_goes_before_recorded(codes: str) -> None:
     assert codec(TextOptions(bpe="none"), cfg, BPE).encode("the.") == "the ."
 
 
-@pytest.mark.parametrize(
-    ("dictionary", "said"),
-    [(BPE, "of the kind subword_nmt, .* --bpe-codes, or --tokenized"), (PIECES, "--sentencepiece-model, or")],
-)
-def test_subwords_that_nothing_is_known_of(dictionary: Dictionary, said: str) -> None:
-    with pytest.raises(UserError, match=f"best.pt was trained with subwords .*{said}"):
-        codec(TextOptions(), None, dictionary)
 
 
 @pytest.mark.parametrize(

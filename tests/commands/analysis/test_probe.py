@@ -154,13 +154,6 @@ def test_two_models_of_one_name(tmp_path: Path, data: str, document: Callable[..
     assert [(tmp_path / f"probe/figure.{form}").read_bytes()[:4] for form in ("pdf", "png")] == [b"%PDF", b"\x89PNG"]
 
 
-def test_a_score_of_nothing_has_no_change(tmp_path: Path) -> None:
-    rows = tuple(ProbeRow(layer, "", 0.0, "BLEU", "signature") for layer in ("none", "encoder.1", "encoder.2"))
-    model = ProbedModel("model.pt", "transformer", rows)
-    assert model.change(rows[1]) is None
-    assert as_text([model]).splitlines()[-1].split() == ["2", "0.00", "-", "-", "-", "-", "-"]
-    write_figure_of(str(tmp_path / "figure.svg"), [model], ["model.pt"])
-    assert ">decoder<" not in (tmp_path / "figure.svg").read_text()
 
 
 @pytest.mark.parametrize(
@@ -203,10 +196,3 @@ def test_other_settings_are_refused_and_force(
     assert load_model(str(linearized), data).model.encoder.layers[0].intact.fc1.out_features == 28
 
 
-def test_a_model_whose_layer_overflows(tmp_path: Path, data: str, refusal: Callable[..., str]) -> None:
-    path = trained(tmp_path, DEPTHWISE)
-    state = checkpoints.load_checkpoint(path)
-    next(value for name, value in state["model"].items() if name.startswith("encoder.layers.1."))[:] = 3e38
-    torch.save(state, path)
-    sentence = refusal(*quick(path, data, tmp_path / "probe"), "--layers", "encoder.2")
-    assert "not finite" in sentence

@@ -37,28 +37,6 @@ def shared(folder: Path) -> str:
     return unit_checkpoint(folder, "shared.pt", unit_sharing="attention", encoder_layers=3)
 
 
-def test_forms_agree(
-    mute: str, shared: str, data: str, printed: Callable[..., str], document: Callable[..., Any]
-) -> None:
-    command = ["units", mute, shared, "--data", data]
-    documents = document(*command)["checkpoints"]
-    texts = printed(*command).split("\n\n")
-    for path, found, text in zip((mute, shared), documents, texts, strict=True):
-        assert (found["checkpoint"], found["units"], found["subset"]) == (path, 4, "valid")
-        assert found["sentences"] == len(SENTENCES)
-        rows = [line.split() for line in text.splitlines()[3:]]
-        for layer, row in zip([*found["layers"], found["mean"]], rows, strict=True):
-            values = ["-" if layer[name] is None else f"{layer[name]:.3f}" for name in DIVERSITIES]
-            assert row[:4] == [str(layer.get("layer", "mean")), *values]
-            if "weights" in layer:
-                assert row[4:] == [f"{weight:.3f}" for weight in layer["weights"]]
-                assert layer["coefficients"] == layer["weights"]
-                assert (layer["order"], layer["distance"], layer["penalty"]) == (None, None, None)
-        for name in DIVERSITIES:
-            values = [layer[name] for layer in found["layers"]]
-            assert found["mean"][name] == (None if None in values else pytest.approx(sum(values) / len(values)))
-    assert documents[1]["mean"]["attention_positions"] is None
-    assert documents[1]["mean"]["feed_forward_outputs"] is not None
 
 
 def test_batches_subset_limit_and_pairs(mute: str, data: str, document: Callable[..., Any]) -> None:

@@ -128,11 +128,6 @@ def test_lines_in_pieces(kind: str, data: str, tmp_path: Path) -> None:
         assert [*best.attention] == [pytest.approx(row, abs=1e-5) for row in rows]
 
 
-def test_empty_line(data: str, tmp_path: Path) -> None:
-    path = checkpoint_of(tmp_path, KIND)
-    (one,) = LoadedTranslator(path, data=data, options=options(token_scores=True)).translations([" "])
-    best = one.hypotheses[0]
-    assert (one.source_words, best.words, best.alignment, best.tokens, best.token_scores) == ((), (), (), (), ())
 
 
 @pytest.mark.parametrize("tokens", [[], ["--lang-tok-replacing-bos-eos"]])
@@ -157,25 +152,5 @@ def test_tokens_of_languages_are_no_words(tokens: list[str], tmp_path: Path) -> 
         assert other.hypotheses[0].alignment == tuple(largest)
 
 
-def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = checkpoint_of(tmp_path, KIND)
-    expected = LoadedTranslator(path, data=data, options=options()).translations(LINES)
-
-    monkeypatch.setattr(trained_models, "compiled_graphs", lambda models, path, say: EagerGraphs(models, in_place=True))
-    found = LoadedTranslator(path, data=data, options=options(compile=True)).translations(LINES)
-    for one, other in zip(found, expected, strict=True):
-        assert one.text == other.text
-        assert one.hypotheses[0].alignment == other.hypotheses[0].alignment
 
 
-def test_subwords_of_a_text(data: str, tmp_path: Path) -> None:
-    """With --tokenized each subword counts, otherwise each word."""
-    path = checkpoint_of(tmp_path, KIND)
-    (tmp_path / "codes").write_text("#version: 0.2\nw 0</w>\n", encoding="utf-8")
-    state = checkpoints.load_checkpoint(path)
-    state["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": str(tmp_path / "codes")}
-    state["cfg"]["tokenizer"] = {"_name": "space"}
-    checkpoints.save(state, path)
-    (one,) = LoadedTranslator(path, data=data, options=options()).translations(["w0 w12 w0"])
-    assert one.source_words == ("w0", "w12", "w0")
-    assert {source for source, _ in one.hypotheses[0].alignment or ()} <= {0, 1, 2}

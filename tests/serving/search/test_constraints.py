@@ -143,19 +143,8 @@ def test_what_cannot_be_met(data: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert found[2].unmet_constraints == {}
 
 
-def test_all_of_a_translation_is_its_constraint(data: str, tmp_path: Path) -> None:
-    wanted = "w7 w0 w7 w0 w1 w2"
-    for beam in (1, 4):
-        translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(beam, max_length=6))
-        (one,) = translator.translations(["w1"], constraints=[[wanted]])
-        assert (one.text, one.unmet_constraints) == (wanted, {})
 
 
-def test_nbest(data: str, tmp_path: Path) -> None:
-    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(4, nbest=3))
-    (one,) = translator.translations(["w1 w2"], constraints=[["w6"]])
-    assert len(one.hypotheses) > 1
-    assert all("w6" in hypothesis.text for hypothesis in one.hypotheses)
 
 
 def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +168,3 @@ def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert one.hypotheses[0].token_scores == pytest.approx(other.hypotheses[0].token_scores, abs=1e-4)
 
 
-def test_refused(data: str, tmp_path: Path) -> None:
-    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(6))
-    with pytest.raises(UserError, match=r"beam 6 .* 12"):
-        translator.translations(["w1"], constraints=[["w2"]])
-    with pytest.raises(UserError, match=r"constraints\[1\] .* 'w2'"):
-        translator.translations(["w1", "w2"], constraints=[["w2"], "w2"])
