@@ -84,5 +84,3 @@ def test_is_the_second_reading_whatever_the_batches(form: str, tmp_path: Path, d
                 values = torch.tensor(expected[side][row.layer, row.source], dtype=torch.float64)
                 assert row.weight.mean == pytest.approx(float(values.mean()), abs=1e-5)
                 assert row.weight.deviation == pytest.approx(float(values.std(correction=0)), abs=1e-5)
-
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -79,5 +78,3 @@ def test_padding_is_left_out_and_batches_add_up() -> None:
     assert whole.value()[1] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
     real = torch.cat([outputs.attention_weights[:, 0, 2:], outputs.attention_weights[:, 1]], dim=1)
     assert whole.value()[0] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
-
-

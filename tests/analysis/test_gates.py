@@ -136,5 +136,3 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     labels = [f"{row.layer}{row.cell or ''}" for row in found["decoder"]]
     assert labels == (["1a", "1b", "2a", "2b", "3a", "3b"] if "two cells" in name else ["1", "2", "3"])
     assert [(row.layer, row.cell) for row in found["encoder"]] == [(1, None), (2, None), (3, None)]
-
-
