@@ -113,6 +113,14 @@ def test_resuming_with_another_model(
 # The environment, and the plugin a second time.
 
 
+def test_without_the_plugin(
+    trained: Callable[[str], Path], refusal: Callable[..., str], copy_reverse_data: Path
+) -> None:
+    sentence = refusal("fairseq-generate", copy_reverse_data, "--path", trained(ARCH), "--cpu")
+    assert ARCH in sentence
+    assert "--user-dir" in sentence
+
+
 def test_another_release_of_fairseq(refusal: Callable[..., str], tmp_path: Path) -> None:
     information = tmp_path / "fairseq-0.12.1.dist-info"
     information.mkdir()
