@@ -63,6 +63,15 @@ def test_what_fails_leaves_nothing(error: BaseException, cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
+def test_another_process_may_be_faster(cache: Path) -> None:
+    model, others = build_tiny("sdt_transformer"), list[Path]()
+
+    def make(folder: Path) -> None:
+        write(folder)
+        others.append(keep(model, "about", write))
+
+    assert [keep(model, "about", make)] == others
+    assert list(cache.iterdir()) == others
 
 
 #: What is wrong with a cache that was used before: a folder (or file), and what happens to it.
@@ -133,5 +142,3 @@ def test_a_folder_that_is_exchanged_meanwhile_is_not_loaded(
     monkeypatch.setattr(kept_graphs, moment, exchanged)
     with pytest.raises(UserError, match=str(shared)):
         keep(model, "about", write)
-
-

@@ -54,8 +54,6 @@ def codec(
     return TextCodec(settings_for(options, cfg or recorded(), dictionary, path="best.pt", data=data), "en", "de")
 
 
-
-
 @pytest.mark.parametrize("how", ["given", "recorded", "codes alone"])
 def test_moses_and_subword_nmt(how: str, codes: str) -> None:
     options, cfg = TextOptions(), recorded()
@@ -81,6 +79,13 @@ def test_languages_are_the_direction() -> None:
     assert english.decode("cat &apos;s") != "cat's"
 
 
+def test_memory_does_not_grow_with_directions_and_words(codes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_codec, "_MOST_WORDS", 10)
+    settings = settings_for(TextOptions(bpe_codes=codes), recorded(), BPE, path="best.pt", data="data-bin")
+    first, second = TextCodec(settings, "en", "fr"), TextCodec(settings, "fr", "en")
+    for number in range(100):
+        assert first.encode(f"the {number} the") == second.encode(f"the {number} the")
+    assert len(settings.subwords.bpe.cache) < 20
 
 
 def test_sentencepiece(pieces: str) -> None:
@@ -94,8 +99,9 @@ def test_sentencepiece(pieces: str) -> None:
         assert found.decode(tokens) == "the cat sleeps"
 
 
-
-
+def test_recorded_file_beside_the_data(codes: str, tmp_path: Path) -> None:
+    cfg = recorded(bpe=Namespace(_name="subword_nmt", bpe_codes="/gone/codes", bpe_separator="@@"))
+    assert codec(TextOptions(), cfg, BPE, data=str(tmp_path / "data-bin")).encode("the") == "the"
 
 
 def test_given_goes_before_recorded(codes: str) -> None:
@@ -106,20 +112,18 @@ def test_given_goes_before_recorded(codes: str) -> None:
     assert codec(TextOptions(bpe="none"), cfg, BPE).encode("the.") == "the ."
 
 
-
-
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "dictionary", "said"),
     [
-        ({"tokenizer": "mosses"}, "--tokenizer mosses .*moses"),
-        ({"bpe": "wordpiece"}, "--bpe wordpiece .*sentencepiece"),
-        ({"bpe": "subword_nmt"}, "--bpe subword_nmt .*--bpe-codes"),
-        ({"bpe_codes": "nowhere"}, "--bpe-codes nowhere"),
-        ({"bpe_codes": "{codes}", "sentencepiece_model": "{codes}"}, "--sentencepiece-model .*--bpe subword_nmt"),
-        ({"bpe": "sentencepiece", "bpe_codes": "{codes}"}, "--bpe-codes .*--bpe sentencepiece"),
+        ({"tokenizer": "mosses"}, WORDS, "--tokenizer mosses"),
+        ({"bpe_codes": "nowhere"}, WORDS, "--bpe-codes nowhere"),
+        ({"bpe": "sentencepiece", "bpe_codes": "{codes}"}, WORDS, "--bpe-codes .*--bpe sentencepiece"),
+        # The model was trained with subwords that nothing is known of.
+        ({}, BPE, "best.pt .*--bpe-codes"),
+        ({}, PIECES, "best.pt .*--sentencepiece-model"),
     ],
 )
-def test_refused(options: dict[str, str], said: str, codes: str) -> None:
+def test_refused(options: dict[str, str], dictionary: Dictionary, said: str, codes: str) -> None:
     given = {name: value.format(codes=codes) for name, value in options.items()}
     with pytest.raises(UserError, match=said):
-        codec(TextOptions(**given))
+        codec(TextOptions(**given), None, dictionary)

@@ -53,8 +53,6 @@ def test_traced_graphs_take_any_size(variant: str) -> None:
         assert_same_hypotheses([model], graphs, sentences(model, *lengths), beam=beam, longest=longest)
 
 
-
-
 def test_graphs_that_differ_from_the_model_are_refused() -> None:
     """Such as a future release of torch might trace."""
     model = ready(encoder_layers=1, decoder_layers=1)
