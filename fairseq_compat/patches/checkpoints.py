@@ -296,11 +296,11 @@ def _require_same_shapes(state: Any, name: str) -> None:
     """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
     from fairseq_compat.finite import require_finite
 
-    average = (state.get("extra_state") or {}).get("ema")
-    shapes = [{key: value.shape for key, value in values.items()} for values in (average or {}, state["model"])]
-    if average is not None and shapes[0] != shapes[1]:
-        raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
-    require_finite((average or {}).items(), name)
+    if (average := (state.get("extra_state") or {}).get("ema")) is not None:
+        kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
+        if kinds[0] != kinds[1]:
+            raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
+        require_finite(average.items(), name)
 
 
 @patch("fairseq_cli.interactive")
