@@ -1,4 +1,4 @@
-"""A Python for programs of the tests that starts at once: forks of an interpreter that has imported fairseq.
+"""A Python for programs of the tests that starts at once: forks of an interpreter that has imported fairseq and us.
 
 Importing PyTorch and fairseq takes longer than what most commands of the tests do. ``ForkedPython`` makes a folder with
 a ``python`` that replaces that of this environment, and with the environment's commands beside it: each asks a server
@@ -8,6 +8,7 @@ files, ends with its status, and has it killed if it is killed itself. Tests abo
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -20,8 +21,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 #: Commands that are forked, beside ``python``.
 COMMANDS = (
@@ -88,9 +90,11 @@ def serve(address: str) -> socket.socket:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+    import fairseq_depthwise  # noqa: F401  # as sacrebleu
+
     # The first configuration of a process takes hydra a second longer than the next.
     parser = options.get_training_parser()
-    convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["nowhere", "--arch", "transformer"]))
+    convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["nowhere", "--arch", "mute_transformer"]))
     gc.freeze()  # forks do not copy what their collectors would look at
     parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -151,5 +155,25 @@ def run(first: str, *rest: str) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def run_to_the_end(arguments: list[str]) -> NoReturn:
+    """Run something, and end as Python does after it, but without taking down what was imported."""
+    status: Any = 0
+    try:
+        run(*arguments)
+    except SystemExit as ended:
+        status = ended.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    if status is not None and not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
+    threading._shutdown()  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((status or 0) & 0xFF)
+
+
 if __name__ == "__main__":
-    run(*become(serve(sys.argv[1])))
+    run_to_the_end(become(serve(sys.argv[1])))
