@@ -162,10 +162,15 @@ def built_models(module: Any) -> None:
     ) -> Any:  # fmt: skip
         if num_shards > 1:  # whose parts are no model; only the command line can ask for that
             return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+        from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+
         models, cfg = [], None
         for filename in filenames:
             path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
             held = state or module.load_checkpoint_to_cpu(path, arg_overrides)
+            arch = getattr(held["cfg"].model, "_name", None) or getattr(held["cfg"].model, "arch", None)
+            if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
+                raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
             recorded = belonging.recorded_in(held)
             if task is not None:  # before tensors of other sizes are a longer sentence
                 belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))

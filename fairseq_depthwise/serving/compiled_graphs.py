@@ -36,15 +36,10 @@ _FEW_ROWS = 16
 
 
 def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> CallableGraphs:
-    """Return the graphs of models, compiled now unless they have been before.
+    """Return the graphs of models on the CPU, compiled now unless they have been before; ``say`` is told what takes
+    long.
 
-    Args:
-        models: on the CPU, in evaluation mode, after fairseq's ``prepare_for_inference_``.
-        path: their checkpoints, for messages.
-        say: called with what takes long.
-
-    Raises:
-        UserError: they cannot be compiled here; the message says why.
+    Where they cannot be compiled here, a UserError says why.
     """
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 

@@ -192,7 +192,7 @@ def test_translate_in_int8_is_the_exported_folder(
         ("--data {data}", "--data is for checkpoints"),
         ("--int8", "--int8 is for checkpoints"),
         ("--print-alignment", "--print-alignment is for checkpoints"),
-        ("-s xx", "src to tgt, not from xx to tgt"),
+        ("-s xx", "--source-lang xx"),
     ],
 )
 def test_options_of_checkpoints_are_refused(

@@ -84,6 +84,15 @@ def test_folder_of_another_training(refusal: Callable[..., str], training: list[
     assert f"--save-dir {tmp_path}/run" in sentence
 
 
+def test_without_the_plugin(
+    trained: Callable[[str], Path], refusal: Callable[..., str], copy_reverse_data: Path
+) -> None:
+    real = {"PLUGIN": "none"}  # forks know the plugin
+    sentence = refusal("fairseq-generate", copy_reverse_data, "--path", trained(ARCH), "--cpu", env=real)
+    assert ARCH in sentence
+    assert "--user-dir" in sentence
+
+
 # A full disk while training.
 
 FULL = """
