@@ -115,7 +115,7 @@ def test_two_processes_are_one_also_after_a_resume(
 
 
 def test_hydra_train(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
-    """The same configuration from a file; the model's fields are the options with underscores."""
+    """The same configuration from a file, by a process that does not know the plugin before ``user_dir`` names it."""
     plugin = Path(__file__).parents[2] / "fairseq_depthwise"
     (tmp_path / "small.yaml").write_text(
         textwrap.dedent(f"""
@@ -132,7 +132,9 @@ def test_hydra_train(run_command: RunCommand, copy_reverse_data: Path, tmp_path:
         """),
         encoding="utf-8",
     )
-    run_command("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "small", cwd=tmp_path)
+    run_command(
+        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "small", cwd=tmp_path, env={"PLUGIN": "none"}
+    )
     state = checkpoints.load_checkpoint(tmp_path / "run/checkpoint_last.pt")
     assert state["optimizer_history"][-1]["lr_scheduler_state"]["restarts"] == [2]
     saved = state["cfg"]["model"]

@@ -146,17 +146,6 @@ def test_gates_are_in_the_log(trained: Callable[[str], Run]) -> None:
         assert f"| {layer} " in log
 
 
-@pytest.mark.xdist_group("two cells")
-def test_retained_dropout_and_alignments(trained: Callable[[str], Run], generate: Callable[..., str]) -> None:
-    checkpoint = trained("two cells").folder / "checkpoint_last.pt"
-    options = ["--retain-dropout", "--print-alignment", "hard"]
-    plain, retained = (generate(checkpoint, *given) for given in ([], options))
-    assert hypotheses(retained) != hypotheses(plain)
-    alignments = re.findall(r"^A-\d+\t(.*)$", retained, re.MULTILINE)
-    assert len(alignments) == 40
-    assert all(re.fullmatch(r"(\d+-\d+ ?)+", alignment) for alignment in alignments)
-
-
 #: The rate falls to nothing, so that no noise of the last updates stays in the model.
 FALLING = [
     "--max-tokens", "500", "--max-update", "360", "--lr-scheduler", "polynomial_decay", "--total-num-update", "360",
