@@ -8,7 +8,6 @@ import io
 import logging
 import os
 import re
-import shutil
 import sys
 import traceback
 from argparse import Namespace
@@ -256,19 +255,6 @@ def test_options_are_those_that_are_recorded(
         status, stderr = run_here(fill(COMMANDS[command][0], arch, tmp_path / "altered.pt"))
         assert status == 1
         assert f"--{option.replace('_', '-')}" in stderr.splitlines()[-1]
-
-
-def test_a_dictionary_that_is_a_pipe_is_refused(
-    trained: Callable[[str], Path], copy_reverse_data: Path, fill: Callable[..., list[object]], run_here: RunHere,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    shutil.copytree(copy_reverse_data, data := tmp_path / "piped")
-    (data / "dict.src.txt").unlink()
-    os.mkfifo(data / "dict.src.txt")
-    words = [
-        data if word == copy_reverse_data else word for word in fill(COMMANDS["translate"][0], OURS, trained(OURS))
-    ]
-    assert run_here(words)[0] == 1
 
 
 def test_no_file_is_fetched_that_a_checkpoint_names(

@@ -104,13 +104,6 @@ def test_what_is_no_file_is_refused_and_a_file_is_read(kind: str, option: str, t
     assert load(tmp_path / "run", **{option: str(other)}) == str(other)
 
 
-@pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "gone")])
-def test_own_checkpoint_that_is_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
-    make(tmp_path / "checkpoint_last.pt")
-    with pytest.raises(UserError, match=r"/checkpoint_last.pt is no file"):
-        load(tmp_path)
-
-
 def test_a_run_of_its_own_needs_no_file(tmp_path: Path) -> None:
     path = str(tmp_path / "run" / "checkpoint_best.pt")
     assert load(tmp_path / "run", restore_file=path) == path
@@ -217,13 +210,3 @@ def test_masters_come_back(
     changed.load_state_dict(state)
     expected[7] = 4.0
     assert torch.equal(values(changed), expected)
-
-
-def test_others_masters_and_none_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = [nn.Parameter(torch.randn(3, 5).bfloat16())]
-    optimizer = optimizer_of(weights, flat=False, monkeypatch=monkeypatch)
-    expected = values(optimizer)
-    moments = {"state": {}, "param_groups": [{"params": [0]}]}
-    for state in (moments, {**moments, "master_weights": None}, {**moments, "master_weights": [torch.ones(4)]}):
-        optimizer.load_state_dict(state)
-        assert torch.equal(values(optimizer), expected)
