@@ -132,30 +132,6 @@ def test_patched_modules_read_literals_and_others_are_left_alone() -> None:
     assert ast.literal_eval is not evaluate
 
 
-@pytest.mark.parametrize(
-    ("words", "name", "value"),
-    [
-        ("--arch transformer --adaptive-softmax-cutoff 100,200", "adaptive_softmax_cutoff", [100, 200]),
-        (
-            "--arch lightconv --encoder-layers 3 --encoder-kernel-size-list [3,7,15]",
-            "encoder_kernel_size_list",
-            [3, 7, 15],
-        ),
-        ("--arch lightconv --weight-softmax False", "weight_softmax", False),
-        ("--arch lstm --lr 0.1,0.2", "lr", [0.1, 0.2]),
-        ("--arch lstm --lr 0.25", "lr", [0.25]),
-        ("--arch lstm --update-freq [1,2]", "update_freq", [1, 2]),
-        ("--arch lstm --optimizer adam --adam-betas (0.9,0.98)", "adam_betas", "(0.9,0.98)"),
-        ('--arch lstm --eval-bleu --eval-bleu-args {"beam":4}', "eval_bleu_args", '{"beam":4}'),
-    ],
-)
-def test_command_lines_in_use_are_read_as_before(words: str, name: str, value: Any) -> None:
-    from fairseq import options
-
-    arguments = ["data", "--task", "translation", *words.split()]
-    assert getattr(options.parse_args_and_arch(options.get_training_parser(), arguments), name) == value
-
-
 # fairseq's own examples, as a folder of the user's.
 
 

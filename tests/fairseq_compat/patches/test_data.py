@@ -6,7 +6,6 @@ import io
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
@@ -23,7 +22,6 @@ from probe_checkpoints import data_in
 from tiny_models import dictionary_of
 
 from fairseq_compat import UserError
-from fairseq_compat.patches import data
 
 # Damaged data: a length of 26 bytes comes before the sizes of the index, and its places are its end.
 
@@ -67,32 +65,6 @@ def test_lengths_in_buckets_and_blocks_of_tokens() -> None:
     assert [len(batch) for batch in pairs.batch_by_size(pairs.ordered_indices(), max_tokens=9)] == [3, 1, 1]
     blocks = TokenBlockDataset(sentences, sentences.sizes, block_size=None, pad=1, eos=2, break_mode="eos")
     assert [len(blocks[place]) for place in range(2)] == [1, 2]
-
-
-# The place in an epoch.
-
-
-@pytest.mark.parametrize(("processes", "expected"), [(1, 6), (2, 3), (4, 1)])
-def test_a_run_with_other_processes_takes_its_share(processes: int, expected: int, patched: Callable[..., Any]) -> None:
-    """Two processes took three batches each."""
-
-    class EpochBatchIterator:
-        num_shards, taken = 2, 3
-
-        def state_dict(self) -> dict[str, int]:
-            return {"iterations_in_epoch": self.taken}
-
-        def load_state_dict(self, state: dict[str, int]) -> None:
-            self.taken = state["iterations_in_epoch"]
-
-    module = patched(data.position_for_any_processes, EpochBatchIterator=EpochBatchIterator)
-    saved = module.EpochBatchIterator().state_dict()
-    resumed = module.EpochBatchIterator()
-    resumed.num_shards = processes
-    resumed.load_state_dict(saved)
-    assert resumed.taken == expected
-    resumed.load_state_dict({"iterations_in_epoch": 5})  # of a checkpoint without these patches
-    assert resumed.taken == 5
 
 
 # Text.

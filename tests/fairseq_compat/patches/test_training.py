@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import io
 import os
-import pickle
 import platform
 import subprocess
 import sys
@@ -24,7 +22,6 @@ from growing_trainer import BATCHES, trainer_of
 from many_languages import make_data
 from omegaconf import OmegaConf
 from probe_checkpoints import model_and_options
-from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_compat.patches import training
@@ -110,24 +107,6 @@ def test_fp16_needs_a_gpu(given: dict[str, bool], trained: bool, patched: Patche
     else:
         with pytest.raises(UserError, match="--fp16 needs a GPU"):
             module.main(cfg)
-
-
-CHECK = """
-from types import ModuleType, SimpleNamespace
-from fairseq_compat.patches.training import lost_trainings
-module = ModuleType("fairseq_cli.train")
-module.main = lambda cfg: print("trained")
-lost_trainings(module)
-for no_save in (True, False):
-    module.main(SimpleNamespace(common=SimpleNamespace(fp16=False), checkpoint=SimpleNamespace(no_save=no_save)))
-"""
-
-
-@pytest.mark.parametrize(("flags", "trained"), [([], 2), (["-O"], 1)])
-def test_a_training_that_saves_needs_assertions(flags: list[str], trained: int) -> None:
-    ended = subprocess.run([sys.executable, *flags, "-c", CHECK], capture_output=True, text=True, check=False)
-    assert ended.stdout.split() == ["trained"] * trained
-    assert ("PYTHONOPTIMIZE" in ended.stderr) is (trained == 1)
 
 
 # When it ends.
@@ -217,23 +196,6 @@ def test_bf16_is_no_tpu(stock_data: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.fixture
-def padded_batch() -> tuple[Tensor, Tensor]:
-    """Tokens (B=2, T=4), the second sentence padded on the left, and lengths."""
-    return torch.tensor([[4, 5, 6, 2], [1, 1, 7, 2]]), torch.tensor([4, 2])
-
-
-def test_the_stock_encoder_evaluates_what_training_computes(
-    stock_model: Any, padded_batch: tuple[Tensor, Tensor]
-) -> None:
-    stock_model.load_state_dict(stock_model.state_dict())  # fairseq takes the fast path after loading only
-    with torch.no_grad():
-        evaluated = stock_model.encoder(*padded_batch)["encoder_out"][0]
-        trained = stock_model.train().encoder(*padded_batch)["encoder_out"][0]
-    real = padded_batch[0].ne(1).T
-    torch.testing.assert_close(evaluated[real], trained[real])
-
-
-@pytest.fixture
 def one_process() -> Iterator[None]:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     yield
@@ -255,33 +217,6 @@ def test_the_default_backend_trains_the_stock_transformer_on_a_cpu(backend: str)
         wrapped(words, torch.tensor([4]), words)[0].sum().backward()
     assert model.encoder.layers[0].fc1.weight.grad is not None
     assert model.encoder.layers[0].fc1_weight.grad is None
-
-
-BROADCAST = """
-import argparse, os, sys
-import torch
-from omegaconf import OmegaConf
-from fairseq.distributed import utils
-
-rank = 0 if os.fork() else 1
-torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
-sent = {"cfg": OmegaConf.create({"layers": 3}), "args": argparse.Namespace(arch="x"), "weight": torch.arange(3.0)}
-got = utils.broadcast_object(sent if rank == 0 else None, src_rank=0, group=torch.distributed.group.WORLD)
-if rank == 1:
-    print(got["cfg"].layers, got["args"].arch, got["weight"].tolist(), flush=True)
-    os._exit(0)
-sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-
-
-def test_other_processes_get_objects_of_the_first(run_python: RunPython, tmp_path: Path) -> None:
-    result = run_python(BROADCAST, tmp_path / "meeting-point", env={"GLOO_SOCKET_IFNAME": "lo"})
-    assert result.stdout.splitlines()[-1] == "3 x [0.0, 1.0, 2.0]", result.stderr
-    buffer = io.BytesIO()
-    torch.save(OmegaConf.create({"layers": 3}), buffer)
-    buffer.seek(0)
-    with pytest.raises(pickle.UnpicklingError):
-        torch.load(buffer, weights_only=True)
 
 
 # What a process keeps and opens.
