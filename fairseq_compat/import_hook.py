@@ -43,7 +43,7 @@ class PatchingFinder:
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
                     if spec.loader is not None and (patches := patches_of(name, spec)):
-                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment, arg-type]  # typed by duck
+                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment]  # typed by duck
                     return spec
         return None
 
