@@ -35,16 +35,16 @@ def mistake(error: BaseException) -> str | None:
         missing = isinstance(error, FileNotFoundError)
         return f"{os.fsdecode(error.filename) or repr('')} does not exist" if missing else str(error)
     if isinstance(error, OSError) and error.errno is None:  # what a program says itself
-        return f"{type(error).__name__}: {one_line(error)}"
+        return named(error)
     return None
 
 
-def one_line(error: BaseException) -> str:
-    """Return an error's message on one line, at most 500 characters; of another process's report, its last line."""
+def named(error: BaseException) -> str:
+    """Return an error's class and message on one line; of another process's report, its last line."""
     message = str(error).strip()
     if "Traceback (most recent call last)" in message:
         message = message.splitlines()[-1]
-    return " ".join(message.split())[:500]
+    return f"{type(error).__name__}: {' '.join(message.split())[:500]}"
 
 
 def first_line(error: BaseException) -> str:

@@ -51,17 +51,6 @@ def damaged_data(module: Any) -> None:
         return dataset
 
 
-@patch("fairseq.data.dictionary")
-def dictionaries_are_files(module: Any) -> None:
-    """A dictionary that is a pipe is waited for without an end, and a device fills the memory."""
-
-    @replaces(module.Dictionary, "add_from_file")
-    def add_from_file(original: Any, self: Any, f: Any) -> None:
-        if isinstance(f, str) and os.path.exists(f) and not os.path.isfile(f):
-            raise UserError(f"{f} is no file; give the dictionary of fairseq-preprocess")
-        original(self, f)
-
-
 @patch("fairseq.data.fasta_dataset")
 def fasta_without_shell(module: Any) -> None:
     """``--dataset-impl fasta`` puts the name of a data file into a shell's command line, where it can be a command."""

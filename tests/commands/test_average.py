@@ -66,7 +66,7 @@ def test_mean(
         ("--last 2 {folder}/checkpoint1.pt", "--last and --best"),
         ("--last 2 {folder} {folder}", "--last and --best"),
         ("{folder}/nowhere.pt", "{folder}/nowhere.pt"),
-        ("{folder}/checkpoint1.pt {folder}/text.pt", "{folder}/text.pt is not a PyTorch file"),
+        ("{folder}/checkpoint1.pt {folder}/text.pt", "{folder}/text.pt is damaged"),
         ("{folder}/checkpoint1.pt {folder}/other.pt", "weight is 3 in {folder}/other.pt and 2 in"),
     ],
 )

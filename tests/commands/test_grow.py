@@ -144,7 +144,7 @@ def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], docu
         ("{folder}/attention.pt --layers 2 --init zero", "the connection attention"),
         ("{folder}/nowhere.pt --layers 6", "{folder}/nowhere.pt"),
         ("'' --layers 6", "'' does not exist"),
-        ("{folder}/half.pt --layers 6", "{folder}/half.pt is truncated or damaged"),
+        ("{folder}/half.pt --layers 6", "{folder}/half.pt is damaged"),
         ("{folder}/stock.pt --layers 4", "--growth-from {folder}/stock.pt"),
         ("{folder}/other.pt --layers 6", "lightconv"),
     ],

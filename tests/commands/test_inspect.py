@@ -72,8 +72,8 @@ class Hostile:
     ("name", "named"),
     [
         ("nowhere.pt", "{folder}/nowhere.pt"),
-        ("text.pt", "{folder}/text.pt is not a PyTorch file"),
-        ("truncated.pt", "{folder}/truncated.pt is truncated or damaged"),
+        ("text.pt", "{folder}/text.pt is damaged"),
+        ("truncated.pt", "{folder}/truncated.pt is damaged"),
         ("hostile.pt", "{folder}/hostile.pt is refused"),
         ("tensor.pt", "{folder}/tensor.pt is not a fairseq checkpoint"),
     ],

@@ -221,3 +221,31 @@ def test_no_model_is_built_that_is_far_larger_than_its_checkpoint(
         status, stderr = run_here(fill(COMMANDS[command][0], STOCK, tmp_path / "larger.pt"))
         assert status == 1, stderr
         assert "larger.pt" in stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("arch", "option"), [(STOCK, "encoder_attention_heads"), (OURS, "depthwise_sharing")])
+def test_options_are_those_that_are_recorded(
+    arch: str, option: str, trained: Callable[[str], Path], fill: Callable[..., list[object]], run_here: RunHere,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    state = checkpoints.load(trained(arch))
+    model = state["cfg"]["model"]
+    options = vars(model) if isinstance(model, Namespace) else model
+    options[option] = 1 if option.endswith("heads") else "all"
+    torch.save(state, tmp_path / "altered.pt")
+    for command in ("generate", "translate", "average"):
+        status, stderr = run_here(fill(COMMANDS[command][0], arch, tmp_path / "altered.pt"))
+        assert status == 1
+        assert f"--{option.replace('_', '-')}" in stderr.splitlines()[-1]
+
+
+def test_no_file_is_fetched_that_a_checkpoint_names(
+    trained: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
+) -> None:
+    from fairseq.models.transformer import TransformerModel
+
+    state = checkpoints.load(trained(STOCK))
+    state["cfg"]["bpe"] = {"_name": "gpt2"}
+    torch.save(state, tmp_path / "gpt2.pt")
+    with pytest.raises(UserError, match="--bpe gpt2"):
+        TransformerModel.from_pretrained(str(tmp_path), "gpt2.pt", str(copy_reverse_data))
