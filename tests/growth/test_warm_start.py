@@ -163,19 +163,3 @@ def test_another_family(tmp_path: Path) -> None:
     for path in (ours(tmp_path, "sdt_transformer")[0], stock_file(tmp_path)):
         with pytest.raises(UserError, match="one family"):
             started(path, "depthwise_lstm_transformer")
-
-
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"encoder.layers.0.adapter": torch.zeros(1)}, r"encoder\.layers\.0\.adapter"),
-        ({"encoder.embedding.tokens.weight": torch.zeros(20, 16)}, "dictionaries of other sizes"),
-    ],
-    ids=["left over", "size"],
-)
-def test_values_that_have_no_place(tmp_path: Path, changed: dict[str, Tensor], named: str) -> None:
-    values = build_tiny("sdt_transformer").state_dict() | changed
-    given = {**FAMILIES["sdt_transformer"], "_name": "sdt_transformer"}
-    path = save(tmp_path / "other.pt", checkpoint_of(values, given))
-    with pytest.raises(UserError, match=f"--growth-from {path}.* {named}"):
-        started(path, "sdt_transformer")

@@ -71,7 +71,7 @@ def translations(
     result = run_command(
         "fairseq-depthwise", name, data, "--path", checkpoint, "--source-lang", source, "--target-lang", target,
         "--beam", 2, "--cpu", "--num-workers", 0, *(options or task()),
-        stdin="en_1 en_2 en_3\n" if name == "interactive" else None,
+        stdin="en_1 en_2 en_3\n" if name == "interactive" else "",
     )  # fmt: skip
     sources = re.findall(r"^S-(\d+)\t(.*)$", result.stdout, re.MULTILINE)
     translated = hypotheses(result.stdout)
