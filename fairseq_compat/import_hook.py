@@ -23,9 +23,6 @@ FAIRSEQ_VERSION = "0.12.2"
 #: Packages whose modules are patched. A plugin of somebody else is not among them.
 PACKAGES = {"fairseq", "fairseq_cli"}
 
-#: (module, patch) pairs in the order in which they were applied in this process.
-applied: list[tuple[str, str]] = []
-
 
 class PatchingFinder:
     """First entry of ``sys.meta_path``: finds a module of fairseq as usual and wraps its loader; ignores all others."""
@@ -43,7 +40,7 @@ class PatchingFinder:
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
                     if spec.loader is not None and (patches := patches_of(name, spec)):
-                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment, arg-type]  # typed by duck
+                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment]  # typed by duck
                     return spec
         return None
 
@@ -79,7 +76,6 @@ class PatchingLoader:
             for patch in reversed(self._patches):  # what is entered last ends first
                 around.enter_context(patch.around(module))
             self._loader.exec_module(module)
-        applied.extend((module.__name__, patch.name) for patch in self._patches)
 
 
 def patches_of(name: str, spec: ModuleSpec) -> list[Patch]:
