@@ -7,10 +7,9 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 #: Seconds after which a training that does not end is killed and its test fails.
@@ -66,11 +65,6 @@ class ElasticRun:
         """The number of each update that was logged, in order; repeated ones twice."""
         return [int(number) for number in re.findall(r'train_inner \| .*"num_updates": "(\d+)"', self.log)]
 
-    def losses(self) -> list[float]:
-        """The logged losses of the updates, by number; of repeated ones the last."""
-        found = re.findall(r'train_inner \| .*?"loss": "([\d.]+)".*"num_updates": "(\d+)"', self.log)
-        return [loss for _, loss in sorted({int(number): float(loss) for loss, number in found}.items())]
-
     def ranks(self) -> dict[int, int]:
         """The training processes that run now: rank to process id."""
         found: dict[int, tuple[int, int]] = {}
@@ -103,11 +97,6 @@ class ElasticRun:
         """Wait until an update was logged since the start of the last command."""
         self.wait_for(lambda: number <= max(self.updates(), default=0), f"update {number}")
 
-    def has_begun_again(self, updates: int, after_update: bool) -> bool:
-        """Whether it has taken more updates, or has processes, or has ended."""
-        begun = len(self.updates()) > updates if after_update else bool(self.ranks())
-        return begun or self.process.poll() is not None
-
     def status(self, timeout: float = TIMEOUT) -> int:
         """Wait for the end and return the exit status, negative for a signal; what runs too long is killed."""
         try:
@@ -123,46 +112,3 @@ class ElasticRun:
         for pid in self.ranks().values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def train_through_kills(
-    python: Path,
-    save_dir: Path,
-    options: Sequence[object],
-    moments: Sequence[float],
-    *,
-    first: int = 1,
-    after_update: bool = True,
-) -> list[float]:
-    """Train to the end, and kill a rank at each of the moments, in seconds after the processes started again.
-
-    ``first`` is the rank that is killed first; with ``after_update`` seconds count from their first update. Returns for
-    each kill the seconds until the next update or the end; none for a moment after the end.
-    """
-    run = ElasticRun(python, save_dir, *options)
-    seconds: list[float] = []
-    try:
-        for number, moment in enumerate(moments, start=first):
-            seen = len(run.updates())
-            run.wait_for(lambda seen=seen: run.has_begun_again(seen, after_update), "a start")
-            time.sleep(moment)
-            ranks = run.ranks()
-            if run.process.poll() is not None or not ranks:
-                break
-            seen = len(run.updates())
-            os.kill(ranks[number % len(ranks)], signal.SIGKILL)
-            killed = time.monotonic()
-            # The update during which the process was killed may still be logged.
-            while len(run.updates()) <= seen + 1 and run.process.poll() is None:
-                assert time.monotonic() < killed + TIMEOUT, "the training hangs"
-                time.sleep(0.02)
-            seconds.append(time.monotonic() - killed)
-        status = run.status()
-        assert status == 0, (status, run.errors[-3000:])
-    finally:
-        run.kill()
-    return seconds
-
-
-#: The interpreter that runs the tests.
-PYTHON = Path(sys.executable)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_python import PLUGGED, STOCK, ForkedPython
+from forked_python import COMMANDS, ForkedPython
 
 #: Seconds after which a command is killed and its test fails.
 TIMEOUT = 240
@@ -48,7 +48,7 @@ def run_command(forked_python: ForkedPython) -> RunCommand:
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         name, *options = map(str, args)
-        forked = name in ("python", *STOCK, *PLUGGED) and not env
+        forked = name in ("python", *COMMANDS) and not env
         folder = forked_python.folder if forked else Path(sys.executable).parent
         result = subprocess.run(
             [str(folder / name), *options],
