@@ -35,11 +35,12 @@ class PatchingFinder:
     ) -> ModuleSpec | None:
         if name.partition(".")[0] not in PACKAGES or not self._finds_patched_release():
             return None
-        for finder in sys.meta_path:
+        for finder in tuple(sys.meta_path):
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
-                    if spec.loader is not None and (patches := patches_of(name, spec)):
+                    is_patched = isinstance(spec.loader, PatchingLoader)  # where a finder has asked this one
+                    if spec.loader is not None and not is_patched and (patches := patches_of(name, spec)):
                         spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment]  # typed by duck
                     return spec
         return None

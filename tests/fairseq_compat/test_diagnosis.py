@@ -77,8 +77,3 @@ def test_a_missing_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check.name == "import fairseq"
     assert "fairseq.data.token_block_utils_fast" in check.found
     assert "compiler" in check.fix
-
-
-def test_recorded_versions_leave_out_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, fairseq=None)
-    assert list(versions.recorded_versions()) == ["fairseq-depthwise", "torch", "numpy", "python"]
