@@ -126,6 +126,17 @@ def test_scores_and_json(model: str, text: str, capsys: pytest.CaptureFixture[st
     assert [len(one["nbest"]) for one in documents] == [2, 1, 2, 2, 2, 2]
 
 
+def test_tokens_and_words_in_json(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--json", "--token-scores", "--print-alignment", "--nbest", "2"]
+    for line, one in zip(LINES, map(json.loads, translated(capsys, model, text, *options)), strict=True):
+        assert [token for token in one["tokens"] if token not in ("<s>", "</s>")] == one["words"]
+        assert (one["source_words"], one["translation"]) == (line.split(), " ".join(one["words"]))
+        assert {target for _, target in one["alignment"]} <= set(range(len(one["words"])))
+        assert {**one, **one["nbest"][0]} == {**one, "text": one["translation"]}
+        if line:
+            assert one["score"] == pytest.approx(sum(one["token_scores"]) / len(one["tokens"]) ** 0.6, abs=1e-4)
+
+
 def test_soft_alignment(model: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A matrix after each line: a row for each word of the translation, a weight for each of the source."""
     soft = [line.split("\t") for line in translated(capsys, model, text, "--print-alignment", "soft")]
