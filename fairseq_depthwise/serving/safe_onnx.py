@@ -54,11 +54,13 @@ _GRAPH, _FUNCTIONS = 7, (20, 25)
 _NODE = 1
 _OPERATOR, _DOMAIN = 4, 7
 
-#: What export writes, in float32 and in int8.
+#: What export writes, in float32 and in int8, and some that compute each element by itself, for other options.
 OPERATORS = frozenset({
-    "Add", "And", "Cast", "Clip", "Concat", "ConstantOfShape", "CumSum", "Div", "DynamicQuantizeLinear", "Equal",
-    "Expand", "Gather", "GatherElements", "GatherND", "Gelu", "GreaterOrEqual", "LayerNormalization", "Less",
-    "LogSoftmax", "MatMul", "MatMulInteger", "Mod", "Mul", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax",
-    "ReduceMean", "Relu", "Reshape", "ScatterElements", "Shape", "Sigmoid", "Slice", "Softmax", "Split", "Sqrt",
-    "Squeeze", "Sub", "Tile", "TopK", "Transpose", "Unsqueeze", "Where",
+    "Abs", "Add", "And", "Cast", "Clip", "Concat", "ConstantOfShape", "Cos", "CumSum", "Div",
+    "DynamicQuantizeLinear", "Equal", "Erf", "Exp", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+    "Gelu", "Gemm", "Greater", "GreaterOrEqual", "Identity", "LayerNormalization", "Less", "LessOrEqual", "Log",
+    "LogSoftmax", "MatMul", "MatMulInteger", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Range",
+    "Reciprocal", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reshape",
+    "ScatterElements", "Shape", "Sigmoid", "Sin", "Slice", "Softmax", "Softplus", "Split", "Sqrt", "Squeeze", "Sub",
+    "Tanh", "Tile", "TopK", "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
