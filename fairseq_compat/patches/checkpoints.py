@@ -72,13 +72,8 @@ def whole_checkpoints(module: Any) -> None:
     """
     from fairseq_compat import checkpoints
 
-    original_paths = module.PathManager
-
     @replaces(module, "torch_persistent_save")
     def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> None:
-        if async_write or not original_paths.supports_rename(filename):
-            original(obj, filename, async_write=async_write)  # a remote store has its own rules
-            return
         for tries_left in reversed(range(TRIES)):
             try:
                 checkpoints.save(obj, filename)
@@ -90,11 +85,9 @@ def whole_checkpoints(module: Any) -> None:
                     raise
                 logger.warning("saving %s failed, trying again", filename, exc_info=True)
 
-    class PathManager(original_paths):  # type: ignore[misc, valid-type]  # a base known at run time
+    class PathManager(module.PathManager):
         @staticmethod
         def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-            if not original_paths.supports_rename(dst_path):
-                return bool(original_paths.copy(src_path, dst_path, overwrite=overwrite))
             files.copied_whole(src_path, dst_path)
             return True
 
@@ -139,29 +132,21 @@ def _require_checkpoint(cfg: Any, suffix: str, is_file: Callable[[str], bool]) -
 
 
 @patch("fairseq.checkpoint_utils")
-def finite_parameters(module: Any) -> None:
-    """Generation with a model that diverged in training ends in ``AssertionError: 10 < 10``.
+def built_models(module: Any) -> None:
+    """A checkpoint is used with dictionaries, languages or options that it was not trained with, and all is wrong.
 
-    Here fairseq's commands look at a model's parameters once, after loading it, and say which are not numbers. Training
-    reads checkpoints in another way and is not concerned.
+    Here what it records is compared with the data and ``--model-overrides``; its model may not be far larger than its
+    values, and its parameters must be numbers. Training reads checkpoints in another way.
     """
-    from fairseq_compat.finite import require_finite
+    from fairseq_compat import checkpoints, finite
 
-    @replaces(module, "load_model_ensemble_and_task")
-    def load_model_ensemble_and_task(original: Any, filenames: Sequence[str], *args: Any, **kwargs: Any) -> Any:
-        loaded = original(filenames, *args, **kwargs)
-        for name, model in zip(filenames, loaded[0], strict=True):
-            require_finite(model.named_parameters(), name)
-        return loaded
-
-
-@patch("fairseq.checkpoint_utils")
-def models_within(module: Any) -> None:
-    """A checkpoint's options can name a model that no memory holds.
-
-    Models are built under :func:`fairseq_compat.checkpoints.built_within`.
-    """
-    from fairseq_compat import checkpoints
+    @replaces(module, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(original: Any, path: str, arg_overrides: Any = None, *args: Any, **given: Any) -> Any:
+        state = original(path, arg_overrides, *args, **given)
+        if arg_overrides:
+            found = belonging.of_model(state["cfg"].model)
+            belonging.require_same(path, belonging.recorded_in(state), found, "--model-overrides")
+        return state
 
     @replaces(module, "load_model_ensemble_and_task")
     def load_model_ensemble_and_task(
@@ -170,12 +155,22 @@ def models_within(module: Any) -> None:
     ) -> Any:  # fmt: skip
         if num_shards > 1:  # whose parts are no model; only the command line can ask for that
             return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+        from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+
         models, cfg = [], None
         for filename in filenames:
             path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
             held = state or module.load_checkpoint_to_cpu(path, arg_overrides)
+            arch = getattr(held["cfg"].model, "_name", None) or getattr(held["cfg"].model, "arch", None)
+            if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
+                raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
+            recorded = belonging.recorded_in(held)
+            if task is not None:  # before tensors of other sizes are a longer sentence
+                belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
             with checkpoints.built_within(held["model"], path):
                 built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, held)
+            belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
+            finite.require_finite(built[0].named_parameters(), path)
             models += built
         return models, cfg, task
 
@@ -195,12 +190,10 @@ def nothing_fetched(module: Any) -> None:
         named = (archive_map or {}).get(model_name_or_path)
         asked = {**(named if isinstance(named, dict) else {}), **given}
         loaded = original(model_name_or_path, checkpoint_file, data_name_or_path, archive_map, **given)
-        bpe = belonging.settings_in("bpe", loaded["args"])
-        fetched = bpe.get("bpe") == "bert" and not bpe.get("bert_vocab_file")
-        if "bpe" not in asked and (fetched or any("://" in str(value) for value in bpe.values())):
+        name = belonging.settings_in("bpe", loaded["args"]).get("bpe")
+        if "bpe" not in asked and name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
             raise UserError(
-                f"{model_name_or_path} was trained with --bpe {bpe['bpe']}, whose files would be fetched; give "
-                f"from_pretrained bpe={bpe['bpe']!r} to allow it"
+                f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; bpe={name!r} allows it"
             )
         return loaded
 
@@ -277,7 +270,9 @@ def recorded_belonging(module: Any) -> None:
     ) -> Any:
         self.belongs_to = belonging.of_training(self.task, self.cfg)
         if self.is_data_parallel_master and os.path.isfile(filename):
-            recorded = belonging.recorded_in(checkpoints.load_checkpoint(filename, mapped=True))
+            state = checkpoints.load_checkpoint(filename, mapped=True)
+            _require_same_shapes(state, filename)
+            recorded = belonging.recorded_in(state)
             is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
             self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
         return original(self, filename, reset_optimizer, *args, **given)
@@ -290,35 +285,15 @@ def recorded_belonging(module: Any) -> None:
         return state
 
 
-@patch("fairseq.checkpoint_utils")
-def compared_data(module: Any) -> None:
-    """A checkpoint is used with dictionaries, languages or options that it was not trained with, and all is wrong."""
-    from fairseq_compat import checkpoints
+def _require_same_shapes(state: Any, name: str) -> None:
+    """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
+    from fairseq_compat.finite import require_finite
 
-    @replaces(module, "load_checkpoint_to_cpu")
-    def load_checkpoint_to_cpu(original: Any, path: str, arg_overrides: Any = None, *args: Any, **given: Any) -> Any:
-        state = original(path, arg_overrides, *args, **given)
-        if arg_overrides:
-            found = belonging.of_model(state["cfg"].model)
-            belonging.require_same(path, belonging.recorded_in(state), found, "--model-overrides")
-        return state
-
-    @replaces(module, "load_model_ensemble_and_task")
-    def load_model_ensemble_and_task(
-        original: Any, filenames: Sequence[str], arg_overrides: Any = None, task: Any = None, *args: Any, **given: Any
-    ) -> Any:
-        def compare(task: Any) -> None:
-            found, data = belonging.of_task(task), belonging.data_of(task)
-            for path in filter(os.path.isfile, filenames):
-                recorded = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
-                belonging.require_same(path, recorded, found, data)
-
-        if task is not None:  # before tensors of other sizes are a longer sentence
-            compare(task)
-        loaded = original(filenames, arg_overrides, task, *args, **given)
-        if task is None:
-            compare(loaded[2])
-        return loaded
+    if (average := (state.get("extra_state") or {}).get("ema")) is not None:
+        kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
+        if kinds[0] != kinds[1]:
+            raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
+        require_finite(average.items(), name)
 
 
 @patch("fairseq_cli.interactive")

@@ -217,7 +217,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if options.attention_output and options.sentence is None and options.sentence_index is None:
+    if options.attention_output is not None and options.sentence is None and options.sentence_index is None:
         raise UserError(
             f"--attention-output {options.attention_output} needs a sentence; give --sentence or --sentence-index"
         )

@@ -31,23 +31,14 @@ class _Search:
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
         """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
 
-        Args:
-            tokens: a hypothesis's ``tokens``.
-            post_process: fairseq's name for what makes words of subwords; None leaves the tokens as they are.
+        ``post_process`` is fairseq's name for what makes words of subwords; None leaves the tokens as they are.
         """
         text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
         return text
 
 
 class BeamSearch(_Search):
-    """Models made ready for translation.
-
-    Args:
-        task: of the models; it says what a search begins with.
-        models: one, or several whose probabilities are averaged, on one device. They can be trained no more.
-        options: how.
-        device: where the models are.
-    """
+    """One model or several whose probabilities are averaged, made ready for search; they can be trained no more."""
 
     def __init__(
         self, task: FairseqTask, models: Sequence[BaseFairseqModel], options: BeamOptions, device: torch.device
@@ -72,8 +63,7 @@ class BeamSearch(_Search):
     def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
         """Return fairseq's hypotheses of each sentence of a batch, the best first: ``tokens``, ``score`` and so on.
 
-        Args:
-            batch: what a data set's ``collater`` made, on the CPU: ``net_input`` with ``src_tokens`` (B x T).
+        The batch is what a data set's ``collater`` made: ``net_input`` with ``src_tokens`` (B x T).
         """
         found: list[list[dict[str, Any]]] = self.task.inference_step(self._generator, self.models, self._moved(batch))
         return found
@@ -84,12 +74,7 @@ class BeamSearch(_Search):
     ) -> list[list[dict[str, Any]]]:
         """Return what :meth:`hypotheses` does, with all constraints in each; none where the search comes to none.
 
-        Args:
-            batch: what a data set's ``collater`` made.
-            constraints: of each sentence of the batch at least one, each some tokens.
-
-        Raises:
-            UserError: the beam is too large.
+        Each sentence has at least one constraint, some tokens; the beam may be too large (UserError).
         """
         # fairseq's task of many languages refuses constraints, or leaves them out.
         start, prefix = target_start(self.task)
@@ -121,13 +106,8 @@ class BeamSearch(_Search):
 
 
 class GraphBeamSearch(_Search):
-    """The same search over graphs, in the place of :class:`BeamSearch`.
-
-    Args:
-        graphs: compiled or exported.
-        dictionary: of the target.
-        limits: how.
-        models: the same search with the models, for constraints and attention; None where there are graphs alone.
+    """The same over graphs; ``models`` search where constraints or attention are asked for, None where there are graphs
+    alone.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_compat.errors import UserError, first_line
+from fairseq_compat.errors import UserError, named
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
 from fairseq_depthwise.serving.traced_graphs import FEW, MANY, CallableGraphs, require_equal, trace
@@ -36,15 +36,10 @@ _FEW_ROWS = 16
 
 
 def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> CallableGraphs:
-    """Return the graphs of models, compiled now unless they have been before.
+    """Return the graphs of models on the CPU, compiled now unless they have been before; ``say`` is told what takes
+    long.
 
-    Args:
-        models: on the CPU, in evaluation mode, after fairseq's ``prepare_for_inference_``.
-        path: their checkpoints, for messages.
-        say: called with what takes long.
-
-    Raises:
-        UserError: they cannot be compiled here; the message says why.
+    Where they cannot be compiled here, a UserError says why.
     """
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
@@ -60,14 +55,14 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
                 say(f"compiling {path} for this CPU, part {number} of {len(_PARTS)}: a minute or two, and it is kept")
                 aoti_compile_and_package(program, package_path=str(folder / f"{name}.pt2"), inductor_configs=settings)
         except Exception as error:  # Inductor raises what the compiler, the disk or its own passes give
-            raise UserError(f"{path} cannot be compiled: {first_line(error)}") from error
+            raise UserError(f"{path} cannot be compiled: {named(error)}") from error
         require_equal(_loaded(folder, aoti_load_package), models, path)
 
     with kept_folder("compiled", models, settings, make, say) as folder:
         try:
             return _loaded(folder, aoti_load_package)
         except (OSError, RuntimeError) as error:
-            raise UserError(f"{os.readlink(folder)} is damaged ({first_line(error)}); delete it") from error
+            raise UserError(f"{os.readlink(folder)} is damaged ({named(error)}); delete it") from error
 
 
 def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:

@@ -19,11 +19,7 @@ from fairseq_depthwise.checkpoints.recorded_paths import data_folder
 def recorded_task(
     checkpoint: Checkpoint, data: str | None, languages: tuple[str | None, str | None]
 ) -> tuple[str, FairseqTask]:
-    """Return the folder of data, given or recorded, and the task for one direction.
-
-    Raises:
-        UserError: there is no such folder, or as :func:`first_task`.
-    """
+    """Return the folder of data, given or recorded, and the task for one direction."""
     if data is not None and not os.path.isdir(data):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
     folder = data or data_folder(getattr(checkpoint.cfg.get("task"), "data", None), checkpoint.path)
@@ -31,16 +27,9 @@ def recorded_task(
 
 
 def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, target_lang: str | None) -> FairseqTask:
-    """Return the task of a checkpoint for one direction.
+    """Return the task of a checkpoint for one direction, its only one where none is named.
 
-    Args:
-        checkpoint: of a model that translates.
-        data: its folder of data.
-        source_lang: None for the training's.
-        target_lang: None for the training's.
-
-    Raises:
-        UserError: the training was of no translation, of another direction, or of several and none is named.
+    Other tasks, other directions, and several of which none is named are refused.
     """
     recorded = checkpoint.cfg.get("task")
     name = getattr(recorded, "_name", None)
@@ -63,16 +52,14 @@ def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, targe
 
 
 def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTask:
-    """Return a task like this one for another direction; models of the one are models of the other.
-
-    Raises:
-        UserError: the task has one direction, or does not know the language.
-    """
+    """Return a task like this one for another direction, if it knows it; models of the one are models of the other."""
     if languages_of(task) == (source_lang, target_lang):
         return task
     if not isinstance(task, TranslationMultiSimpleEpochTask):
         source, target = languages_of(task)
-        raise UserError(f"the model translates from {source} to {target}, not from {source_lang} to {target_lang}")
+        raise UserError(
+            f"--source-lang {source_lang}, --target-lang {target_lang}: the model translates from {source} to {target}"
+        )
     for option, language in (("--source-lang", source_lang), ("--target-lang", target_lang)):
         if language not in task.langs:
             raise UserError(f"{option} {language} is none of the model's languages: {', '.join(task.langs)}")

@@ -44,16 +44,9 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def export(
     checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None] = lambda sentence: None
 ) -> dict[str, Any]:
-    """Export the model of a checkpoint and return the folder's configuration.
+    """Export the model of a checkpoint into a new folder and return the folder's configuration.
 
-    Args:
-        checkpoint: the file, or a folder with a ``checkpoint_best.pt``.
-        folder: to make.
-        options: how.
-        say: called with what is left out.
-
-    Raises:
-        UserError: the folder exists or cannot be written, the data are missing, or the model cannot be exported.
+    ``say`` is told what is left out.
     """
     form, precision = FORMATS[options.format], "int8" if options.int8 else options.dtype
     if precision not in form.precisions or (options.int8 and options.dtype != "float32"):

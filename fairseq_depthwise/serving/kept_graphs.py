@@ -34,20 +34,10 @@ FORMAT = 1
 def kept_folder(
     kind: str, models: Sequence[StackModel], about: object, make: Callable[[Path], None], say: Callable[[str], None]
 ) -> Iterator[Path]:
-    """Open the folder with the graphs of models, made now unless they have been before.
+    """Open the folder with the graphs of models, written by ``make`` now unless they have been before.
 
-    Args:
-        kind: what is kept.
-        models: of which.
-        about: what the graphs depend on besides.
-        make: called with a folder to write them into.
-        say: called with where they are, once they are made.
-
-    Yields:
-        the folder that was opened, whatever has its name by now.
-
-    Raises:
-        UserError: the folder cannot be written, or somebody else could write to what is in it.
+    What is yielded is the folder that was opened, whatever has its name by now; one that somebody else could write to
+    is refused.
     """
     folder = cache_folder(kind) / _key(models, about)
     if not folder.exists():
@@ -71,11 +61,7 @@ def kept_folder(
 
 
 def cache_folder(kind: str) -> Path:
-    """Return the folder of one kind of graphs, made if it is missing.
-
-    Raises:
-        UserError: somebody else could write to it or exchange it, or it cannot be made.
-    """
+    """Return the folder of one kind of graphs, made if it is missing; one that others could write to is refused."""
     given = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(os.path.abspath(given), "fairseq-depthwise", kind)
     for path in (*reversed(folder.parents), folder):
@@ -125,8 +111,9 @@ def _key(models: Sequence[StackModel], about: object) -> str:
     for model in models:
         digest.update(repr((type(model).__name__, str(model), model.max_positions())).encode())
         for module in model.modules():  # options that neither the names of modules nor tensors show
-            plain = {name: value for name, value in vars(module).items() if isinstance(value, (int, float, str))}
-            functions = [value.__qualname__ for value in vars(module).values() if inspect.isroutine(value)]
+            public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+            plain = {name: value for name, value in public.items() if isinstance(value, (int, float, str))}
+            functions = [value.__qualname__ for value in public.values() if inspect.isroutine(value)]
             digest.update(repr((plain, functions)).encode())
         for name, tensor in sorted(model.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

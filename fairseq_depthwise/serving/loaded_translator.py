@@ -94,15 +94,8 @@ class LoadedTranslator:
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
     ) -> list[str]:
-        """Return the best translation of each line, in order; empty where the line is.
-
-        Args:
-            lines: raw text.
-            source_lang: of a model that knows several.
-            target_lang: of a model that knows several.
-
-        Raises:
-            UserError: the model does not know the language.
+        """Return the best translation of each raw line, in order, empty where the line is; languages are of a model
+        that knows several.
         """
         translations = self.translations(lines, source_lang=source_lang, target_lang=target_lang)
         return [translation.text for translation in translations]
@@ -117,15 +110,8 @@ class LoadedTranslator:
     ) -> list[Translation]:
         """Return what :meth:`translate` does with scores and what else is known.
 
-        Args:
-            lines: raw text.
-            source_lang: of a model that knows several.
-            target_lang: of a model that knows several.
-            constraints: for each line raw text that its translation must have. Where the search comes to no such
-                translation, ``unmet_constraints`` says what is missing.
-
-        Raises:
-            UserError: the model does not know the language, or cannot search with constraints.
+        ``constraints`` has for each line raw text that its translation must have; ``unmet_constraints`` says what is
+        missing.
         """
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)

@@ -17,14 +17,10 @@ _WITHOUT_SPACES = frozenset({"ja", "km", "lo", "my", "th", "zh"})
 
 
 def cut(tokens: Sequence[str], longest: int) -> list[range]:
-    """Return the places of pieces that together are all of the tokens, in order.
+    """Return the places of pieces of at most ``longest`` tokens that together are all of the tokens, in order.
 
     A piece ends at the last end of a sentence that is in its second half, otherwise at its last end of a word, and
     where there is none of both after ``longest`` tokens.
-
-    Args:
-        tokens: words or subwords of a line.
-        longest: tokens of a piece at most.
     """
     marked = any(token.startswith("\u2581") for token in tokens)
     pieces = []

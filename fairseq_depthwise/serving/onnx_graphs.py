@@ -37,16 +37,7 @@ PRODUCER = "fairseq-depthwise"
 
 
 def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
-    """Return the graphs of models with matrix products in int8, made now unless they have been before.
-
-    Args:
-        models: on the CPU, in evaluation mode, after fairseq's ``prepare_for_inference_``.
-        path: their checkpoints, for messages.
-        say: called with what takes long.
-
-    Raises:
-        UserError: onnxruntime is not installed, or they cannot be traced.
-    """
+    """Return the graphs of models with matrix products in int8, made now unless they have been before."""
     require()
 
     def make(folder: Path) -> None:
@@ -60,17 +51,9 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
 def write(
     graphs: TracedGraphs, models: Sequence[StackModel], path: str, folder: str, *, int8: bool
 ) -> dict[str, Any]:  # fmt: skip
-    """Write both graphs, checked by :mod:`onnx` and compared with the models; return what :func:`graph_files` does.
+    """Write both graphs into a folder, checked by :mod:`onnx` and compared with the models; return :func:`graph_files`.
 
-    Args:
-        graphs: of the models, not in place.
-        models: on the CPU, in evaluation mode.
-        path: their checkpoints, for messages.
-        folder: to write into.
-        int8: let matrix products compute in int8.
-
-    Raises:
-        UserError: a probability differs.
+    ``int8`` lets matrix products compute in int8; a probability that differs is a UserError.
     """
     functions = graph_files(models, ENDING)
     files = [os.path.join(folder, about["file"]) for about in functions.values()]
@@ -148,12 +131,7 @@ def _split_products(model: Any) -> None:
 
 
 class OnnxGraphs:
-    """Graphs in files, run by onnxruntime on the CPU.
-
-    Args:
-        encoder, step: the files.
-        threads: of each product.
-    """
+    """Graphs in files, run by onnxruntime on the CPU with so many threads."""
 
     def __init__(self, encoder: str, step: str, *, threads: int) -> None:
         runtime = import_module("onnxruntime")
@@ -173,11 +151,7 @@ class OnnxGraphs:
 
 
 def load(files: Sequence[str]) -> OnnxGraphs:
-    """Load encoder and step, with as many threads as PyTorch has.
-
-    Raises:
-        UserError: onnxruntime is not installed, or a file has other operators in it than export writes.
-    """
+    """Load encoder and step, with as many threads as PyTorch has."""
     require("onnxruntime")
     for file in files:
         try:

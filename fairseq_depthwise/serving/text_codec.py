@@ -83,19 +83,9 @@ def settings_for(
     data: str,
     recorded: belonging.Record = MappingProxyType({}),
 ) -> TextSettings:
-    """Return what is given, and for the rest what a training recorded.
+    """Return what is given, and for the rest what a training recorded in ``cfg``, with files in or beside ``data``.
 
-    Args:
-        options: what is given.
-        cfg: the training's options.
-        dictionary: of the source.
-        path: the checkpoint.
-        data: the folder of data, in or beside which recorded files may be.
-        recorded: what the checkpoint belongs to.
-
-    Raises:
-        UserError: a name is not known, a file is missing or another one, or nothing says how the dictionary's subwords
-            are made.
+    A name that is not known, a missing file, and subwords of which nothing says how they are made are refused.
     """
     if options.tokenized:
         return TextSettings({}, {})
@@ -140,13 +130,7 @@ def _subwords(
 
 
 class TextCodec:
-    """Text to tokens of one language, and tokens of another to text, as fairseq-interactive does it.
-
-    Args:
-        settings: of the model.
-        source_lang: language of the lines, for tokenizers that know languages.
-        target_lang: language of the translations.
-    """
+    """Text to tokens of one language, and tokens of another to text, as fairseq-interactive does it."""
 
     def __init__(self, settings: TextSettings, source_lang: str, target_lang: str) -> None:
         languages = {"source_lang": source_lang, "target_lang": target_lang}

@@ -72,12 +72,11 @@ def refuse_unless_ours(path: str, model: type | object, architecture: str = "") 
 
 @torch.no_grad()
 def trace(models: Sequence[StackModel], *, in_place: bool, typical: tuple[int, int] = FEW) -> TracedGraphs:
-    """Trace models on the CPU.
+    """Trace models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``, with one pair of
+    dictionaries.
 
-    Args:
-        models: in evaluation mode, after fairseq's ``prepare_for_inference_``, with one source and target dictionary.
-        in_place: let the step write keys and values into the tensors that it is given.
-        typical: sentences and beams that a compiler may choose its products for.
+    ``in_place`` lets the step write into the tensors that it is given; a compiler may choose its products for
+    ``typical`` sentences and beams.
     """
     for model in models:
         longest = model.decoder.max_positions()
@@ -196,14 +195,7 @@ def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
 def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, tolerance: float | None = None) -> None:
     """Compare some steps with the models' own, for one hypothesis of one sentence and for several.
 
-    Args:
-        graphs: of the models.
-        models: on the CPU, in evaluation mode.
-        path: their checkpoints, for messages.
-        tolerance: how far a probability may be from the models' own; None for what their type allows.
-
-    Raises:
-        UserError: a probability differs.
+    A probability that differs by more than ``tolerance``, or what the type allows, is a UserError.
     """
     first = models[0]
     if tolerance is None:

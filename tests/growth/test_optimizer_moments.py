@@ -6,20 +6,19 @@ import copy
 import math
 import re
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from fairseq import optim
-from fairseq.models import MODEL_REGISTRY
 from fairseq.optim import FairseqOptimizer
+from growth_by_hand import grow
 from omegaconf import OmegaConf
-from tiny_models import FAMILIES, build_tiny, task_of
+from tiny_models import build_tiny
 from torch import Tensor, nn
 
-from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
+from fairseq_depthwise.growth.parameter_sources import Growth
 
 #: So large that a step is more than the rounding of half precisions.
 RATE = 0.1
@@ -158,15 +157,9 @@ def shallow(way: str, family: str = "sdt_transformer", **options: Any) -> nn.Mod
     return build_tiny(family, **(options or SDT)).to(WAYS[way][0])
 
 
-def grow_sdt(model: nn.Module) -> dict[str, str | None]:
+def grow_sdt(model: nn.Module) -> Growth:
     """From 2 encoder layers to 4."""
-    options = {**FAMILIES["sdt_transformer"], **SDT, "encoder_layers": 4}
-    return grow_model(
-        model,
-        lambda: MODEL_REGISTRY["sdt_transformer"].build_model(SimpleNamespace(**options), task_of()),
-        {"encoder": [0, 1, 0, 1]},
-        1,
-    )
+    return grow(model, "sdt_transformer", {"encoder": [0, 1, 0, 1]}, **SDT)
 
 
 def grow_by_hand(hand: dict[str, Hand], model: nn.Module) -> dict[str, Hand]:
@@ -209,18 +202,6 @@ def test_adam_goes_on_as_by_hand(way: str) -> None:
         assert_same(grown, model, hand, way)
 
 
-@every_way
-def test_what_is_tied_is_known_under_all_its_names(way: str) -> None:
-    model = shallow(way)
-    optimizer = optimizer_of(way, model)
-    step(optimizer, model, by_hand(model), way, 1)
-    moments = moments_of(optimizer, model)
-    assert moments.keys() == {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    table = moments["encoder.embedding.tokens.weight"].state["exp_avg"]
-    for name in ("decoder.embedding.tokens.weight", "decoder.output_projection.weight"):
-        assert moments[name].state["exp_avg"].data_ptr() == table.data_ptr()
-
-
 @pytest.mark.parametrize("way", ["fp32", "bf16", "fp16, flat"])
 @pytest.mark.parametrize("options", [{}, {"depthwise_gate_scope": "model"}, {"depthwise_sharing": "all"}], ids=str)
 def test_shared_gates_have_one_state(way: str, options: dict[str, str]) -> None:
@@ -231,12 +212,7 @@ def test_shared_gates_have_one_state(way: str, options: dict[str, str]) -> None:
     for seed in (1, 2):
         step(optimizer, model, hand, way, seed)
     moments = moments_of(optimizer, model)
-    deep = {**FAMILIES[family], **options, "encoder_layers": 6}
-    names = grow_model(
-        model,
-        lambda: MODEL_REGISTRY[family].build_model(SimpleNamespace(**deep), task_of()),
-        {"encoder": [0, 1, 2, 0, 1, 2]},
-    )
+    names = grow(model, family, {"encoder": [0, 1, 2, 0, 1, 2]}, **options)
     grown = optimizer_of(way, model)
     give_moments(grown, model, moments, names)
     hand_of_deep = {}

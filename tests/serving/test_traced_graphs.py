@@ -65,14 +65,6 @@ def test_operators_of_every_variant_are_taken_from_strangers(options: dict[str, 
         assert {name.removeprefix("aten.") for name in found} <= OPERATORS
 
 
-def test_weights_that_nothing_reads_are_left_out() -> None:
-    """Those of linear layers that are computed together, of which a joined copy is read."""
-    model = ready(encoder_layers=1, decoder_layers=1)
-    program = trace([model], in_place=False).step
-    assert not [name for name in program.state_dict if "self_attention.query_projection" in name]
-    assert [name for name in program.constants if "self_attention._joined" in name]
-
-
 def test_graphs_that_differ_from_the_model_are_refused() -> None:
     """Such as a future release of torch might trace."""
     model = ready(encoder_layers=1, decoder_layers=1)

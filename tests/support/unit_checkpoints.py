@@ -9,21 +9,15 @@ from typing import Any
 import torch
 from fairseq.models import FairseqEncoderDecoderModel
 from tiny_checkpoints import ENTRIES, binarized, saved
-from tiny_models import task_of
+from tiny_models import FAMILIES, task_of
 
 from fairseq_depthwise.models.mute.model import MuteTransformer
 
 MUTE: dict[str, Any] = {
-    "encoder_embed_dim": 16,
-    "decoder_embed_dim": 16,
-    "encoder_layers": 2,
+    **FAMILIES["mute_transformer"],
     "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_embed_dim": 24,
     "decoder_ffn_embed_dim": 24,
     "encoder_units": 4,
-    "max_relative_positions": 2,
 }
 
 #: Source sentences of 2 to 6 words, of a dictionary of 8; one of each length is unlike the others.

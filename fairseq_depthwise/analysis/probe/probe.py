@@ -23,6 +23,7 @@ from tqdm import tqdm
 from fairseq_compat import UserError
 from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
+from fairseq_compat.outputs import begin_folder
 from fairseq_depthwise.analysis.analysis import Analysis
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments
@@ -222,6 +223,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     require_matplotlib("probe")
+    begin_folder("--output", options.output, "probe")
     checkpoints = [options.checkpoint, *([options.compare] if options.compare else [])]
     folders = (options.output, os.path.join(options.output, "compared"))
     with fairseq_warnings_only():

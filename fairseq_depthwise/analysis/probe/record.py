@@ -46,7 +46,7 @@ class ProbeRow:
 
 
 class ProbeRecord:
-    """A folder with the results of a probe: a new one, an empty one, or that of an earlier call with the same settings.
+    """A folder with the results of a probe so far, which belongs to the command and had the same settings before.
 
     ``settings`` are all that results depend on; ``force`` removes the results of an earlier call.
     """
@@ -61,8 +61,6 @@ class ProbeRecord:
                 self._remove()
             else:
                 self._read()
-        elif os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
-            raise UserError(f"--output {folder} exists and is no probe; give another name")
 
     def _path(self, *names: str) -> str:
         return os.path.join(self.folder, *names)

@@ -33,6 +33,7 @@ def option(
     earlier: Mapping[Any, Any] | None = None,
     changes_parameters: bool = True,
     addable: bool = False,
+    options_of_model: bool = False,
 ) -> Any:
     """Return a configuration field whose value is checked before a model is built.
 
@@ -44,6 +45,7 @@ def option(
         earlier: value that an earlier version had -> what takes its place.
         changes_parameters: False where trained parameters mean the same with another value.
         addable: a model may have this part although the one that it starts from has not (value 0).
+        options_of_model: it is text in JSON, the options of a model within this one.
     """
     given = zip(_LIMITS, (at_least, below, at_most), strict=True)
     limits = {name: number for name, number in given if number is not None}
@@ -55,6 +57,7 @@ def option(
         "earlier": earlier or {},
         "changes_parameters": changes_parameters,
         "addable": addable,
+        "options_of_model": options_of_model,
     }
     return field(default=default, metadata=metadata)
 

@@ -50,6 +50,7 @@ class LinearizedTransformerConfig(FairseqDataclass):
         None,
         "the trained model's options, as JSON; checkpoints have it, and need no --probe-path",
         changes_parameters=False,
+        options_of_model=True,
     )
 
 

@@ -17,9 +17,6 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 
-#: Kinds of alignments, as fairseq's ``--print-alignment`` calls them.
-KINDS = ("hard", "soft")
-
 #: How subwords of a kind mark what they are a part of: by their begin, or by their end.
 _MARKED_BEGIN, _MARKED_END = {"sentencepiece": "\u2581"}, {"subword_nmt": "@@", "fastbpe": "@@"}
 
@@ -57,16 +54,7 @@ def cross_attention(
     """Return how much each token of each hypothesis attends to each source token, T x S for a hypothesis.
 
     As fairseq does for alignments, the finished hypotheses pass the decoder once more. It is the attention of its last
-    layer, or of the one that was trained for it, as the mean over heads and models.
-
-    Args:
-        models: whose means are taken, on the device of the batch.
-        batch: what was translated: ``net_input`` with ``src_tokens`` (B x S).
-        hypotheses: the tokens (T) of each sentence's.
-        start: the decoder's first token.
-
-    Raises:
-        UserError: the layer is a linear one, without attention.
+    layer, or of the one that was trained for it, as the mean over heads and models; ``src_tokens`` are B x S.
     """
     if not any(hypotheses):
         return [[] for _ in hypotheses]
@@ -95,10 +83,7 @@ def cross_attention(
 def hard_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
     """Return pairs of a source word and a target word: each target token and the source token it attends to most.
 
-    Args:
-        attention: target tokens x source tokens.
-        source: the word of each source token.
-        target: the word of each target token.
+    ``attention`` is target tokens x source tokens; ``source`` and ``target`` have the word of each token.
     """
     best = attention.argmax(dim=1).tolist()
     pairs = ((source[place], word) for place, word in zip(best, target, strict=True))
@@ -108,11 +93,7 @@ def hard_alignment(attention: Tensor, source: Sequence[int], target: Sequence[in
 def soft_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int], sizes: tuple[int, int]) -> Tensor:
     """Return target words x source words: the sum over a source word's tokens, the mean over a target word's.
 
-    Args:
-        attention: target tokens x source tokens.
-        source: the word of each source token.
-        target: the word of each target token.
-        sizes: number of target words and of source words.
+    The arguments are those of :func:`hard_alignment`, and the numbers of target words and of source words.
     """
     target_words, source_words = (
         (torch.tensor(words, dtype=torch.long)[:, None] == torch.arange(size)).float()  # tokens x words

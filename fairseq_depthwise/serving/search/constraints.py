@@ -13,24 +13,12 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 
-#: Whether constraints stand in a translation in the order in which they are given.
-ORDERS = ("ordered", "unordered")
-
 
 class ConstrainedSearch(LexicallyConstrainedBeamSearch):
-    """fairseq's search, after a prefix that every hypothesis begins with, such as the token of a language.
+    """fairseq's search, after a prefix of so many tokens that every hypothesis begins with, such as that of a language.
 
     fairseq's own would add constraints to the candidates of the prefix, all of them as improbable, and could lose it.
     Where no hypothesis has all constraints at its last position, fairseq's fails; this one ends with those that have.
-
-    Args:
-        dictionary: of the target.
-        order: one of :data:`ORDERS`.
-        prefix: number of tokens of the prefix.
-        beam: hypotheses.
-
-    Raises:
-        UserError: the beam is so large that the search would have fewer candidates than it needs.
     """
 
     def __init__(self, dictionary: Dictionary, order: str, *, prefix: int, beam: int) -> None:
@@ -51,12 +39,7 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities, tokens and hypotheses of the best candidates, each B x 2k.
 
-        Args:
-            step: counted from 0.
-            lprobs: B x k x V.
-            scores: B x k x step, of the hypotheses so far.
-            prev_output_tokens: not used.
-            original_batch_idxs: not used.
+        ``lprobs`` is B x k x V; ``scores`` of the hypotheses so far B x k x step, counted from 0.
         """
         found: tuple[Tensor, Tensor, Tensor]
         if step < self._prefix:
