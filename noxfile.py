@@ -11,7 +11,7 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
-from fairseq_compat.versions import INSTALL_FAIRSEQ, PYTHON, SUPPORTED, lowest_torch  # found by the line above
+from fairseq_compat.versions import INSTALL_FAIRSEQ, PYTHON, SUPPORTED  # found by the line above
 
 PINNED = ("torch", "numpy", "omegaconf")
 TESTS = ("tests/system/test_installation.py", "tests/system/test_stock_commands.py", "tests/fairseq_compat")
@@ -19,11 +19,11 @@ TESTS = ("tests/system/test_installation.py", "tests/system/test_stock_commands.
 first, end = (int(version.removeprefix("3.")) for version in (PYTHON.first, PYTHON.end))
 
 
-def lowest(python: tuple[int, int, int]) -> list[str]:
-    """Return what to ask pip for: the lowest supported versions that there are for an interpreter."""
-    versions = {one.distribution: one.first for one in SUPPORTED} | {"torch": lowest_torch(python)}
-    if python >= (3, 13, 0):
-        versions["numpy"] = "2.1"  # the first that was built for it
+def lowest(is_new: bool) -> list[str]:
+    """Return what to ask pip for: the lowest supported versions that there are for Python 3.13, or for older ones."""
+    versions = {one.distribution: one.first for one in SUPPORTED}
+    if is_new:
+        versions |= {"numpy": "2.1", "torch": "2.6"}
     return [f"{name}=={versions[name]}.*" for name in PINNED]
 
 
@@ -31,9 +31,8 @@ def lowest(python: tuple[int, int, int]) -> list[str]:
 @nox.parametrize("versions", [nox.param(name, id=name) for name in ("lowest", "newest")])
 def matrix(session: nox.Session, versions: str) -> None:
     """Install the project and its tests into a fresh environment, and run tests: those given, or a choice."""
-    printed = session.run("python", "-c", "import sys; print(*sys.version_info[:3])", silent=True)
-    major, minor, micro = map(int, str(printed).split())
-    session.install("-e", ".[test]", *(lowest((major, minor, micro)) if versions == "lowest" else ()))
+    is_new = "True" in str(session.run("python", "-c", "import sys; print(sys.version_info >= (3, 13))", silent=True))
+    session.install("-e", ".[test]", *(lowest(is_new) if versions == "lowest" else ()))
     session.install(*INSTALL_FAIRSEQ.split()[2:])
     session.run("fairseq-depthwise", "doctor")
     options = ("-n", "2", "--dist", "loadgroup", "-m", "not long")

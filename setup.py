@@ -9,10 +9,9 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from fairseq_compat.versions import LOWEST_TORCH, PYTHON, SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
+from fairseq_compat.versions import PYTHON, SUPPORTED  # noqa: E402  # the one list of supported versions, found by the line above
 
 HOOK = "fairseq_compat.pth"
-TORCH = next(one for one in SUPPORTED if one.distribution == "torch")
 
 #: What writes and runs ONNX files.
 ONNX = ["onnx>=1.17,<2", "onnxscript>=0.3,<1", "onnxruntime>=1.20,<2"]
@@ -75,8 +74,8 @@ setup(
     python_requires=f">={PYTHON.first},<{PYTHON.end}",
     # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in README.md.
     install_requires=[
-        *(one.requirement for one in SUPPORTED if one.distribution != "torch"),
-        *(f"torch>={lowest},<{TORCH.end}; {marker}" for marker, lowest in LOWEST_TORCH),
+        *(one.requirement for one in SUPPORTED),
+        "torch>=2.6; python_full_version == '3.13.0'",  # whose pickle refuses what PyTorch 2.5 does (gh-125631)
         "cffi>=1.15,<3",
     ],
     extras_require={

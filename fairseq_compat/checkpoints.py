@@ -17,7 +17,7 @@ from typing import IO, Any
 import torch
 
 from fairseq_compat import belonging, plain_values
-from fairseq_compat.errors import UserError, first_line
+from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, raising_later
 
 logger = logging.getLogger(__name__)
@@ -25,26 +25,16 @@ logger = logging.getLogger(__name__)
 #: Set to 1, this environment variable leaves the checksums of checkpoints alone.
 SKIP_CHECKSUMS = "FAIRSEQ_COMPAT_SKIP_CRC"
 
-#: Files whose checksums were right, by what changes when a file does.
-_checked: set[tuple[int, ...]] = set()
-
 
 def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> Any:
-    """Return what ``torch.save`` wrote, with all tensors on the CPU.
+    """Return what ``torch.save`` wrote, a path or an open file, with all tensors on the CPU.
 
-    Args:
-        file: a path, or a file opened for reading in binary mode.
-        mapped: leave the tensors in the file and read each when it is used, where the file's format allows it; the
-            file must be named by its path then, and must stay.
+    With ``mapped`` the tensors stay in the file, named by its path, and each is read when it is used.
 
     Raises:
-        UserError: the file is empty, truncated, damaged, not a PyTorch file, or has something else in it than plain
-            values and tensors of numbers (the message says what).
-        FileNotFoundError: there is no such file.
+        UserError: the file is damaged, or has something else in it than plain values and tensors of numbers.
     """
     if not hasattr(file, "read"):
-        if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
-            raise UserError(f"{os.fspath(file)} is a pipe or a device; give a checkpoint's file")  # which would wait
         with open(file, "rb") as opened:
             return _load(opened, mapped)
     return _load(file, mapped=False)
@@ -52,28 +42,23 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
 
 def _load(file: Any, mapped: bool) -> Any:
     name = getattr(file, "name", "the checkpoint")
-    version = _version(file)
     is_archive = file.read(len(plain_values.ARCHIVE)) == plain_values.ARCHIVE
-    if is_archive and version not in _checked:
-        _require_undamaged(file, name)
-    file.seek(0)
     try:
+        if is_archive:
+            _require_undamaged(file)
+        file.seek(0)
         loaded = plain_values.read(file, mapped=mapped)
     except plain_values.RefusedError as error:
         raise UserError(f"{name} is refused: {error}") from error
     except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
-        size = file.seek(0, os.SEEK_END)
         if "allocate" in str(error) or isinstance(error, MemoryError):
             raise
-        if size == 0:
-            raise UserError(f"{name} is empty; a checkpoint that was saved completely is needed") from error
-        if is_archive:
-            raise UserError(f"{name} cannot be loaded: {first_line(error)}") from error
-        raise UserError(f"{name} is not a PyTorch file, or is truncated ({size} bytes are there)") from error
-    if not is_archive and version not in _checked:
+        size = file.seek(0, os.SEEK_END)
+        raise UserError(
+            f"{name} is damaged, truncated or no file of PyTorch ({size} bytes, {named(error)}); give a whole copy"
+        ) from error
+    if not is_archive:
         logger.warning("%s is of PyTorch 1.5 or older, whose files have no checksums: damage is not seen", name)
-    if version is not None:
-        _checked.add(version)  # a process looks once
     return loaded
 
 
@@ -102,17 +87,10 @@ def require_checkpoint(state: Any, name: str) -> None:
 
 @contextmanager
 def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None]:
-    """Stop the building of a model that has far more parameters than its checkpoint has values for.
+    """Stop the building of a model that has far more parameters than its checkpoint, ``name``, has ``values`` for.
 
     Options are a few bytes, and can name a model that no memory holds. Each parameter is looked at when its module gets
     it, before a value is written to it.
-
-    Args:
-        values: ``state["model"]``.
-        name: of the checkpoint, for the error.
-
-    Raises:
-        UserError: the options that are recorded in it ask for such a model.
     """
     # Some are made and given up for those of another module, such as tied ones.
     tensors, numbers = 4 * len(values) + 1000, 4 * sum(value.numel() for value in values.values()) + 2**22
@@ -131,12 +109,7 @@ def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
-    """Return the options of a part of fairseq in a checkpoint; none where the part has none.
-
-    Args:
-        state: a checkpoint as fairseq writes it now (``cfg``) or wrote it before (``args``, without parts).
-        part: "model", "task", "lr_scheduler" and so on.
-    """
+    """Return the options of a part of fairseq, such as "model", in a checkpoint, as ``cfg`` or, older, ``args``."""
     cfg = state.get("cfg") or {part: state.get("args")}
     given = cfg.get(part) if isinstance(cfg, Mapping) else None
     if isinstance(given, Namespace):
@@ -162,40 +135,12 @@ def save_to(state: Any, file: IO[bytes]) -> None:
         torch.save(state, carried_on)
 
 
-def _require_undamaged(file: IO[bytes], name: str) -> None:
-    """Compare an archive's checksums with its bytes.
-
-    Raises:
-        UserError: they differ.
-    """
-    if os.environ.get(SKIP_CHECKSUMS, "0") in ("", "0") and (damage := _damage(file)) is not None:
-        raise UserError(f"{name} is {damage}; a whole copy of it is needed")
-
-
-def _version(file: IO[bytes]) -> tuple[int, ...] | None:
-    """Return what tells a file from another one, and from itself after a change; None where it is in memory only."""
-    try:
-        status = os.fstat(file.fileno())
-    except (OSError, AttributeError):  # io.UnsupportedOperation is an OSError
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _damage(file: IO[bytes]) -> str | None:
-    """Return what is wrong with an archive, after "the file is"; None where every checksum is right."""
+def _require_undamaged(file: IO[bytes]) -> None:
+    """Raise an error unless an archive's checksums are those of its bytes."""
+    if os.environ.get(SKIP_CHECKSUMS, "0") not in ("", "0"):
+        return
     size = file.seek(0, os.SEEK_END)
-    try:
-        with zipfile.ZipFile(file) as archive:
-            plain_values.require_apart(archive.infolist(), size)
-            for member in archive.infolist():
-                try:
-                    with archive.open(member) as content:
-                        while content.read(1 << 20):
-                            pass
-                except Exception:  # of a wrong checksum, or name, or flag, or place in the file
-                    return f"damaged: the checksum of {member.filename} is not that of its bytes"
-    except plain_values.RefusedError as error:
-        return f"refused: {error}"
-    except Exception:
-        return f"truncated or damaged ({size} bytes are there, and the archive has no readable end)"
-    return None
+    with zipfile.ZipFile(file) as archive:
+        plain_values.require_apart(archive.infolist(), size)
+        if (member := archive.testzip()) is not None:
+            raise ValueError(f"the checksum of {member} is not that of its bytes")

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from fairseq_compat import versions
-from fairseq_compat.import_hook import FAIRSEQ_VERSION, applied
+from fairseq_compat.errors import named
 from fairseq_compat.patches import PATCHES
 from fairseq_compat.process import processor_facts
 
@@ -28,12 +28,10 @@ class Check:
 
 def diagnose() -> list[Check]:
     """Run all checks of the installation, in the order in which they should be fixed."""
-    checks = [_python(), *(_distribution(supported) for supported in versions.SUPPORTED), _fairseq(), _hook()]
-    # These import fairseq, which fails in a way of its own while something above is wrong.
-    for check in (_fairseq_import, _patches_applied, _compiled_parts):
-        if all(done.ok for done in checks):
-            checks.append(check())
-    return checks
+    checks = [_version(supported) for supported in (versions.PYTHON, *versions.SUPPORTED)]
+    checks += [_version(versions.FAIRSEQ), _hook()]
+    # It fails in a way of its own while something above is wrong.
+    return [*checks, _imports()] if all(done.ok for done in checks) else checks
 
 
 def devices() -> str:
@@ -59,23 +57,11 @@ def patches() -> list[tuple[str, str]]:
     ]
 
 
-def _python() -> Check:
-    installed = versions.python_version()
-    wanted = versions.PYTHON
-    fix = "" if wanted.admits(installed) else f"use Python {wanted.first} or newer, below {wanted.end}"
-    return Check("Python", installed, fix)
-
-
-def _distribution(supported: versions.Supported) -> Check:
+def _version(supported: versions.Supported) -> Check:
     installed = versions.installed_version(supported.distribution)
     if installed is not None and supported.admits(installed):
         return Check(supported.distribution, installed)
-    return Check(supported.distribution, installed or "not installed", f"pip install '{supported.requirement}'")
-
-
-def _fairseq() -> Check:
-    installed = versions.installed_version("fairseq") or "not installed"
-    return Check("fairseq", installed, "" if installed == FAIRSEQ_VERSION else versions.INSTALL_FAIRSEQ)
+    return Check(supported.distribution, installed or "not installed", supported.fix)
 
 
 def _hook() -> Check:
@@ -92,37 +78,12 @@ def _hook() -> Check:
     )
 
 
-def _fairseq_import() -> Check:
-    try:
-        importlib.import_module("fairseq")
-    except Exception as error:
-        first_line = (str(error) or type(error).__name__).splitlines()[0]
-        return Check("import fairseq", f"{type(error).__name__}: {first_line}", versions.INSTALL_FAIRSEQ)
-    return Check("import fairseq", "works")
-
-
-def _patches_applied() -> Check:
-    """Return whether every listed module of fairseq that is imported went through the hook; one before it did not."""
-    missed = sorted(
-        module
-        for patch in PATCHES
-        for module in patch.modules
-        if module in sys.modules and (module, patch.name) not in applied
-    )
-    if missed:
-        return Check(
-            "patches",
-            "missing from " + ", ".join(missed),
-            "import fairseq_compat and call fairseq_compat.install() before anything imports these modules",
-        )
-    return Check("patches", f"{len(applied)} applied so far")
-
-
-def _compiled_parts() -> Check:
-    for module in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
+def _imports() -> Check:
+    """Return whether fairseq can be imported, and its compiled parts."""
+    for module in ("fairseq", "fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            fix = f"pip install --no-deps --force-reinstall --no-binary fairseq fairseq=={versions.FAIRSEQ_VERSION}"
-            return Check("compiled parts of fairseq", str(error), f"with a C++ compiler installed: {fix}")
-    return Check("compiled parts of fairseq", "present")
+        except Exception as error:
+            fix = f"{versions.FAIRSEQ.fix} --force-reinstall --no-binary fairseq, with a C++ compiler installed"
+            return Check("import fairseq", f"{module}: {named(error)}", fix)
+    return Check("import fairseq", "works")

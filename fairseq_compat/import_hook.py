@@ -7,7 +7,6 @@ built into Python. The patches themselves are imported with the first module of 
 from __future__ import annotations
 
 import sys
-from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs more start-up time than the rest of this file together
@@ -15,7 +14,6 @@ if TYPE_CHECKING:  # typing costs more start-up time than the rest of this file 
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
 
     from fairseq_compat.patching import Patch
 
@@ -25,59 +23,30 @@ FAIRSEQ_VERSION = "0.12.2"
 #: Packages whose modules are patched. A plugin of somebody else is not among them.
 PACKAGES = {"fairseq", "fairseq_cli"}
 
-#: (module, patch) pairs in the order in which they were applied in this process.
-applied: list[tuple[str, str]] = []
-
-
-def shorten_interrupts() -> None:
-    """Let Ctrl-C be one word in a command that is still being imported, before ``commands/run.py`` has begun."""
-    program = (sys.argv[0] if getattr(sys, "argv", None) else "").rpartition("/")[2]
-    if not program.startswith("fairseq-"):
-        return
-    original = sys.excepthook
-
-    def excepthook(kind: type[BaseException], error: BaseException, *rest: Any) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            print("interrupted", file=sys.stderr)
-        else:
-            original(kind, error, *rest)
-
-    sys.excepthook = excepthook
-
 
 class PatchingFinder:
     """First entry of ``sys.meta_path``: finds a module of fairseq as usual and wraps its loader; ignores all others."""
 
     def __init__(self) -> None:
         self._is_patched_release: bool | None = None
-        #: (thread, module) that is looked for now: another finder may ask all finders, this one too, in its turn.
-        self._searches: set[tuple[int, str]] = set()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name.partition(".")[0] not in PACKAGES or not self._finds_patched_release():
             return None
-        search = (get_ident(), name)
-        if search in self._searches:
-            return None
-        self._searches.add(search)
-        try:
-            for finder in tuple(sys.meta_path):
-                if finder is not self and hasattr(finder, "find_spec"):
-                    spec = finder.find_spec(name, path, target)
-                    if spec is not None:
-                        wrappable = spec.loader is not None and not isinstance(spec.loader, PatchingLoader)
-                        if wrappable and (patches := patches_of(name, spec)):
-                            spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment, arg-type]  # typed by duck
-                        return spec
-            return None
-        finally:
-            self._searches.discard(search)
+        for finder in tuple(sys.meta_path):
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    is_patched = isinstance(spec.loader, PatchingLoader)  # where a finder has asked this one
+                    if spec.loader is not None and not is_patched and (patches := patches_of(name, spec)):
+                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment]  # typed by duck
+                    return spec
+        return None
 
     def _finds_patched_release(self) -> bool:
         if self._is_patched_release is None:  # asked once: hundreds of modules are looked for
-            shorten_interrupts()
             from fairseq_compat.versions import installed_version
 
             self._is_patched_release = installed_version("fairseq") == FAIRSEQ_VERSION
@@ -108,7 +77,6 @@ class PatchingLoader:
             for patch in reversed(self._patches):  # what is entered last ends first
                 around.enter_context(patch.around(module))
             self._loader.exec_module(module)
-        applied.extend((module.__name__, patch.name) for patch in self._patches)
 
 
 def patches_of(name: str, spec: ModuleSpec) -> list[Patch]:

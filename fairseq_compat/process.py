@@ -8,7 +8,6 @@ blocks of the same sizes again and again; kept, they cost no page faults (docs/d
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import resource
 from functools import cache
@@ -46,25 +45,8 @@ def processor_facts() -> dict[str, str]:
         return {}
 
 
-logger = logging.getLogger(__name__)
-
-
 def allow_more_open_files() -> None:
-    """Raise this process's soft limit to its hard one, if half of what it allows is in use."""
+    """Raise this process's soft limit to its hard one, but to no more than some programs take for sensible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The system gives the lowest free number; the one that a file has just freed may be free.
-    if soft in (hard, resource.RLIM_INFINITY) or not any(_is_open(soft // 2 + more) for more in (0, 1)):
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ValueError, OSError):  # macOS has a maximum below an infinite hard limit
-        return
-    logger.info("%d files may be open instead of %d, as half of these are", hard, soft)
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
+    if resource.RLIM_INFINITY not in (soft, hard):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))

@@ -26,30 +26,22 @@ class Supported:
     def requirement(self) -> str:
         return f"{self.distribution}>={self.first},<{self.end}"
 
+    @property
+    def fix(self) -> str:
+        """The command that installs such a version."""
+        if self.distribution == "fairseq":
+            return INSTALL_FAIRSEQ
+        return f"pip install '{self.requirement}'" if self.distribution != "python" else f"use {self.requirement}"
+
     def admits(self, version: str) -> bool:
         return _as_numbers(self.first) <= _as_numbers(version) < _as_numbers(self.end)
 
 
 PYTHON = Supported("python", "3.10", "3.14")
-
-#: The lowest PyTorch by interpreter, as pip's markers; the last that holds counts. PyTorch 2.5 was the first for Python
-#: 3.13, and cannot save on 3.13.0, whose pickle refused what torch.save did (CPython's gh-125631).
-LOWEST_TORCH: tuple[tuple[str, str], ...] = (
-    ("python_version < '3.13'", "2.4"),
-    ("python_version >= '3.13'", "2.5"),
-    ("python_full_version == '3.13.0'", "2.6"),
-)
-
-
-def lowest_torch(python: tuple[int, int, int]) -> str:
-    """Return the lowest PyTorch for an interpreter; the same as :data:`LOWEST_TORCH` says to pip."""
-    if python < (3, 13, 0):
-        return "2.4"
-    return "2.6" if python == (3, 13, 0) else "2.5"
-
+FAIRSEQ = Supported("fairseq", FAIRSEQ_VERSION, FAIRSEQ_VERSION + ".1")
 
 SUPPORTED: tuple[Supported, ...] = (
-    Supported("torch", lowest_torch(sys.version_info[:3]), "2.14"),
+    Supported("torch", "2.4", "2.14"),
     Supported("numpy", "1.26", "3"),
     Supported("hydra-core", "1.3", "1.4"),
     Supported("omegaconf", "2.3", "2.4"),
@@ -65,34 +57,30 @@ SUPPORTED: tuple[Supported, ...] = (
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return the installed version of a distribution, or None."""
+    """Return the installed version of a distribution, or of the interpreter; or None."""
+    if distribution == "python":
+        return ".".join(map(str, sys.version_info[:3]))
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
 
 
-def python_version() -> str:
-    """Return the running interpreter's version, as ``3.12.1``."""
-    return ".".join(str(part) for part in sys.version_info[:3])
-
-
 def recorded_versions() -> dict[str, str]:
     """Return what a checkpoint says of the software that wrote it: name -> version, without what is not installed."""
-    known = {name: installed_version(name) for name in ("fairseq-depthwise", "fairseq", "torch", "numpy")}
-    return {**{name: version for name, version in known.items() if version is not None}, "python": python_version()}
+    names = ("fairseq-depthwise", "fairseq", "torch", "numpy", "python")
+    return {name: version for name in names if (version := installed_version(name)) is not None}
 
 
 def fairseq_problem() -> str | None:
     """Return what is wrong with fairseq or another requirement, with the command that fixes it; or None."""
     for needed in SUPPORTED:
         if installed_version(needed.distribution) is None:
-            return f"{needed.distribution} is not installed and is required: pip install '{needed.requirement}'"
-    installed = installed_version("fairseq")
-    if installed == FAIRSEQ_VERSION:
+            return f"{needed.distribution} is not installed and is required: {needed.fix}"
+    installed = installed_version("fairseq") or "none"
+    if FAIRSEQ.admits(installed):
         return None
-    state = "fairseq is not installed" if installed is None else f"fairseq {installed} is installed"
-    return f"{state}, and this plugin works with fairseq {FAIRSEQ_VERSION}: {INSTALL_FAIRSEQ}"
+    return f"fairseq {FAIRSEQ_VERSION} is required, and {installed} is installed: {INSTALL_FAIRSEQ}"
 
 
 def _as_numbers(version: str) -> tuple[int, ...]:

@@ -22,7 +22,6 @@ from fairseq_compat.versions import fairseq_problem
 
 __version__ = "0.1.0"
 
-fairseq_compat.import_hook.shorten_interrupts()  # importing what follows takes seconds
 fairseq_compat.install()  # for folders that Python reads no start-up hooks from (pip install --target)
 
 if __name__ != "fairseq_depthwise":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from fairseq_compat.errors import UserError, chain, mistake, one_line
+from fairseq_compat.errors import UserError, chain, mistake, named
 from fairseq_compat.versions import recorded_versions
 
 #: What prints every traceback.
@@ -54,13 +53,10 @@ def open_closed_streams() -> None:
 def run_command(name: str, run: Callable[[], Any], *, prints_results: bool = True) -> int:
     """Run a command and return its exit status; whatever goes wrong is one sentence on stderr.
 
-    Args:
-        name: the program, and its subcommand if it has any.
-        run: does the work, and returns a status, or None for 0.
-        prints_results: what it is for goes to stdout, and not into files.
+    ``run`` returns a status, or None for 0; with ``prints_results`` what it is for goes to stdout, and not into files.
     """
     open_closed_streams()
-    logging.Handler.handleError = _log_failed  # type: ignore[assignment, method-assign]  # a traceback for each line, otherwise
+    logging.raiseExceptions = False  # a traceback for each line that a full disk does not take, otherwise
     status: int | None = None
     try:
         if prints_results and "stdout" in _closed:
@@ -92,7 +88,7 @@ def fail(name: str, error: Exception) -> int:
     if sentence := mistake(error):
         sentence = f"{name.split()[0]}: error: {sentence}"
     else:
-        sentence = f"{name}: {', after '.join(map(_named, islice(chain(error), 2)))}"
+        sentence = f"{name}: {', after '.join(map(named, islice(chain(error), 2)))}"
         if not os.environ.get(TRACEBACK):
             sentence += f"; the traceback {_keep_traceback(name, error)}"
     if os.environ.get(TRACEBACK):
@@ -100,13 +96,6 @@ def fail(name: str, error: Exception) -> int:
     # What a file has in it may end lines, or give orders to a terminal.
     print("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in sentence), file=sys.stderr)
     return 1
-
-
-def _named(error: BaseException) -> str:
-    """Return an error's class and message, or where it was raised if it has none."""
-    place = traceback.extract_tb(error.__traceback__)[-1:]
-    told = one_line(error) or "".join(f"in {frame.name} of {frame.filename}" for frame in place)
-    return f"{type(error).__name__}: {told}"
 
 
 def _keep_traceback(name: str, error: Exception) -> str:
@@ -142,15 +131,3 @@ def _problem_of_stdout(error: Exception) -> str | None:
         return "" if any(events & select.POLLERR for _, events in poll.poll(0)) else None
     # Whoever writes a file names it in the error.
     return f"standard output cannot be written: {error.strerror}" if error.errno in _NO_ROOM else None
-
-
-def _log_failed(handler: logging.Handler, record: logging.LogRecord) -> None:
-    """Say once that a log cannot be written; what writes it goes on."""
-    error = sys.exc_info()[1]
-    if handler not in _failed_logs and not isinstance(error, BrokenPipeError):
-        with contextlib.suppress(OSError):
-            print(f"the log cannot be written: {error}", file=sys.stderr)
-    _failed_logs.add(handler)
-
-
-_failed_logs: set[logging.Handler] = set()

@@ -72,13 +72,8 @@ def whole_checkpoints(module: Any) -> None:
     """
     from fairseq_compat import checkpoints
 
-    original_paths = module.PathManager
-
     @replaces(module, "torch_persistent_save")
     def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> None:
-        if async_write or not original_paths.supports_rename(filename):
-            original(obj, filename, async_write=async_write)  # a remote store has its own rules
-            return
         for tries_left in reversed(range(TRIES)):
             try:
                 checkpoints.save(obj, filename)
@@ -90,11 +85,9 @@ def whole_checkpoints(module: Any) -> None:
                     raise
                 logger.warning("saving %s failed, trying again", filename, exc_info=True)
 
-    class PathManager(original_paths):  # type: ignore[misc, valid-type]  # a base known at run time
+    class PathManager(module.PathManager):
         @staticmethod
         def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-            if not original_paths.supports_rename(dst_path):
-                return bool(original_paths.copy(src_path, dst_path, overwrite=overwrite))
             files.copied_whole(src_path, dst_path)
             return True
 
@@ -162,10 +155,15 @@ def built_models(module: Any) -> None:
     ) -> Any:  # fmt: skip
         if num_shards > 1:  # whose parts are no model; only the command line can ask for that
             return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+        from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+
         models, cfg = [], None
         for filename in filenames:
             path = module.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, 1)
             held = state or module.load_checkpoint_to_cpu(path, arg_overrides)
+            arch = getattr(held["cfg"].model, "_name", None) or getattr(held["cfg"].model, "arch", None)
+            if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
+                raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
             recorded = belonging.recorded_in(held)
             if task is not None:  # before tensors of other sizes are a longer sentence
                 belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
@@ -291,11 +289,11 @@ def _require_same_shapes(state: Any, name: str) -> None:
     """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
     from fairseq_compat.finite import require_finite
 
-    average = (state.get("extra_state") or {}).get("ema")
-    shapes = [{key: value.shape for key, value in values.items()} for values in (average or {}, state["model"])]
-    if average is not None and shapes[0] != shapes[1]:
-        raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
-    require_finite((average or {}).items(), name)
+    if (average := (state.get("extra_state") or {}).get("ema")) is not None:
+        kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
+        if kinds[0] != kinds[1]:
+            raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
+        require_finite(average.items(), name)
 
 
 @patch("fairseq_cli.interactive")

@@ -51,17 +51,6 @@ def damaged_data(module: Any) -> None:
         return dataset
 
 
-@patch("fairseq.data.dictionary")
-def dictionaries_are_files(module: Any) -> None:
-    """A dictionary that is a pipe is waited for without an end, and a device fills the memory."""
-
-    @replaces(module.Dictionary, "add_from_file")
-    def add_from_file(original: Any, self: Any, f: Any) -> None:
-        if isinstance(f, str) and os.path.exists(f) and not os.path.isfile(f):
-            raise UserError(f"{f} is no file; give the dictionary of fairseq-preprocess")
-        original(self, f)
-
-
 @patch("fairseq.data.fasta_dataset")
 def fasta_without_shell(module: Any) -> None:
     """``--dataset-impl fasta`` puts the name of a data file into a shell's command line, where it can be a command."""
@@ -72,24 +61,18 @@ def fasta_without_shell(module: Any) -> None:
     module.FastaDataset._build_index = refuse
 
 
-@patch(
-    "fairseq.data.data_utils",
-    "fairseq.data.language_pair_dataset",
-    "fairseq.data.token_block_dataset",
-    "fairseq.modules.dynamic_crf_layer",
-)
+@patch("fairseq.data.data_utils", "fairseq.data.language_pair_dataset", "fairseq.data.token_block_dataset")
 def numpy_aliases(module: Any) -> None:
-    """``--num-batch-buckets``, audio masking and the CRF layer use what NumPy has removed, and stop with an exception.
+    """``--num-batch-buckets`` and blocks of tokens use what NumPy has removed, and stop with an exception.
 
-    These are ``np.int`` and ``np.float``, gone with NumPy 1.24, ``np.compat``, gone with 2.0, and the argument
-    ``interpolation`` of ``np.percentile``, gone with 2.4; it is called ``method`` since 1.22.
+    These are ``np.compat``, gone with 2.0, and the argument ``interpolation`` of ``np.percentile``, gone with 2.4.
     """
     numpy = module.np
 
-    def percentile(*args: Any, interpolation: str = "linear", **options: Any) -> Any:
-        return numpy.percentile(*args, **{"method": interpolation, **options})
+    def percentile(values: Any, percents: Any, interpolation: str, **options: Any) -> Any:
+        return numpy.percentile(values, percents, method=interpolation, **options)
 
-    module.np = Overlay(numpy, int=int, float=float, compat=SimpleNamespace(long=int), percentile=percentile)
+    module.np = Overlay(numpy, compat=SimpleNamespace(long=int), percentile=percentile)
 
 
 @patch("fairseq.data.iterators")

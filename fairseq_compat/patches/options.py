@@ -15,7 +15,7 @@ from fairseq_compat import import_hook
 from fairseq_compat.commands.ranges import check_options
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.literals import evaluate
-from fairseq_compat.patching import Overlay, check_before_training, patch, replaces
+from fairseq_compat.patching import Overlay, patch, replaces
 
 #: Beginning of a warning (a regular expression) and its category.
 KNOWN: tuple[tuple[str, type[Warning]], ...] = (
@@ -165,19 +165,6 @@ def task_of_validation(module: Any) -> None:
     @replaces(module, "get_validation_parser")
     def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
         return original(default_task or "translation")
-
-
-@patch("fairseq_cli.train")
-def ranges_in_files(module: Any) -> None:
-    """The same numbers in a file of ``fairseq-hydra-train``, which reads no options of a command line."""
-
-    from omegaconf import OmegaConf
-
-    def check(cfg: Any) -> None:
-        for group in OmegaConf.to_container(cfg).values():
-            check_options(group if isinstance(group, dict) else {})
-
-    check_before_training(module, check)
 
 
 @patch(*(f"fairseq_cli.{command}" for command in _COMMANDS))

@@ -199,47 +199,18 @@ def nothing_left(module: Any) -> None:
         return left
 
 
-@patch("fairseq.nan_detector")
-def reported_nan(module: Any) -> None:
-    """A training that turns NaN ends in ``StopIteration`` or ``IndexError`` instead of fairseq's report of its origin.
-
-    Its hooks are of a kind that PyTorch cannot put on modules whose output has no tensor in its first place. Here
-    gradients are looked at where they arrive, at the tensors of an output.
-    """
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    def add_hooks(detector: Any, watched: Any) -> None:
-        def watch(watched: Any, given: Any, output: Any) -> None:
-            for part in tree_leaves(output):
-                if torch.is_tensor(part) and part.requires_grad:
-                    part.register_hook(lambda gradient: detector.bhook_fn(watched, None, gradient))
-
-        if detector.forward:
-            detector.fhooks.append(watched.register_forward_hook(detector.fhook_fn))
-        if detector.backward:
-            detector.bhooks.append(watched.register_forward_hook(watch))
-
-    module.NanDetector.add_hooks = add_hooks
-
-
 @patch("fairseq.options")
 def bf16_without_xla(module: Any) -> None:
     """``--bf16`` stops with ``'NoneType' object has no attribute 'xla_device'``.
 
-    fairseq's option parser takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU, so ``tpu``
-    stays off unless it was asked for by name.
+    fairseq's option parser takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU.
     """
 
     @replaces(module, "parse_args_and_arch")
-    def parse_args_and_arch(
-        original: Any, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        result = original(parser, input_args, *args, **kwargs)
-        given = sys.argv[1:] if input_args is None else input_args
-        options = result[0] if isinstance(result, tuple) else result
-        if "--tpu" not in given and importlib.util.find_spec("torch_xla") is None and getattr(options, "tpu", False):
-            options.tpu = False
+    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if importlib.util.find_spec("torch_xla") is None:
+            (result[0] if isinstance(result, tuple) else result).tpu = False
         return result
 
 
@@ -316,7 +287,7 @@ def open_files(module: Any) -> None:
     """Training on some hundred directions stops with ``Too many open files``, though the system would allow more.
 
     Every data file stays open while it is used, four for a language pair of each part. Usual is a soft limit of 1024
-    and a much higher hard one. Here a process goes up to that once half of the soft limit is in use.
+    and a much higher hard one, to which a process goes up here.
     """
 
     @replaces(module, "make_dataset")

@@ -30,26 +30,6 @@ def test_files_and_folders(run: Path) -> None:
     assert checkpoint_files(f"{best}{os.pathsep}{run / 'checkpoints'}") == [best, best]
 
 
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        ([], "no checkpoint_best.pt"),
-        (["b.pt", "a.pt", "x.log"], r"no checkpoint_best.pt; .*\(a.pt, b.pt\)"),
-    ],
-)
-def test_folder_without_the_best(names: list[str], said: str, tmp_path: Path) -> None:
-    for name in names:
-        (tmp_path / name).touch()
-    with pytest.raises(UserError, match=said):
-        checkpoint_files(str(tmp_path))
-
-
-@pytest.mark.parametrize(("model", "said"), [("no.pt", "no.pt does not exist"), ("", "an empty name in it")])
-def test_no_file(model: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        checkpoint_files(model)
-
-
 def test_data_is_where_it_was_or_above_the_checkpoint(run: Path) -> None:
     checkpoint = str(run / "checkpoints" / "checkpoint_best.pt")
     assert data_folder("data-bin", checkpoint) == str(run / "data-bin")

@@ -83,10 +83,3 @@ def test_a_stock_model_that_computes_something_else(tmp_path: Path, option: str)
     path = stock_file(tmp_path, **{name: {"False": False, "True": True}.get(value, value)})
     with pytest.raises(UserError, match=f"--growth-from {path} .*--{name.replace('_', '-')} {value}"):
         read_trained_model(path, "--growth-from")
-
-
-def test_a_stock_parameter_without_a_counterpart(tmp_path: Path) -> None:
-    model, args = stock_model()
-    values = {**model.state_dict(), "decoder.project_out_dim.weight": torch.zeros(2, 2)}
-    with pytest.raises(UserError, match=r"has decoder\.project_out_dim\.weight, which sdt_transformer has no place"):
-        read_trained_model(save(tmp_path / "stock.pt", checkpoint_of(values, args)))

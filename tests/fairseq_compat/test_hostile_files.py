@@ -131,7 +131,7 @@ def test_what_no_checkpoint_holds_is_refused(kind: str, new_format: bool, tmp_pa
         state = {"model": {}, "cfg": {"task": {"here": HOSTILE[kind]}}}
         torch.save(state, path, _use_new_zipfile_serialization=new_format)
     for load in (checkpoints.load, partial(checkpoints.load, mapped=True), checkpoint_utils.load_checkpoint_to_cpu):
-        with pytest.raises(UserError, match=rf"{path} (is refused|cannot be loaded|is not)"):
+        with pytest.raises(UserError, match=rf"{path} is (refused|damaged|not)"):
             load(str(path))
     assert not (tmp_path / "it-ran").exists()
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +14,8 @@ from typing import Any
 import pytest
 
 from fairseq_compat import import_hook
-from fairseq_compat.import_hook import PatchingFinder, PatchingLoader
 from fairseq_compat.patches import PATCHES
-from fairseq_compat.patching import Overlay, Patch, replaces
+from fairseq_compat.patching import Patch
 
 RunPython = Callable[..., CompletedProcess[str]]
 
@@ -41,7 +38,6 @@ def sample_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
     monkeypatch.setattr(import_hook, "PACKAGES", {*import_hook.PACKAGES, "hooked_sample"})
     patches = [Patch(sample_patch, ("hooked_sample",), None), Patch(later, ("hooked_sample",), None)]
     monkeypatch.setattr("fairseq_compat.patches.PATCHES", patches)
-    monkeypatch.setattr(import_hook, "applied", [])
     yield "hooked_sample"
     sys.modules.pop("hooked_sample", None)
 
@@ -51,60 +47,6 @@ def test_patch_runs_around_the_body_of_the_module(sample_module: str) -> None:
     assert module.value == "from the file"
     assert module.seen == ["before"]
     assert module.order == ["before", "after", "later"]
-    assert import_hook.applied == [(sample_module, "sample_patch"), (sample_module, "later")]
-
-
-class AskingFinder:
-    """Asks all other finders, ours among them, without a thought of who asks it."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-        return next((spec for finder in others if (spec := finder.find_spec(name, path, target)) is not None), None)
-
-
-@pytest.mark.parametrize("place", [0, 1, -1], ids=["ahead", "next", "last"])
-def test_finders_that_ask_all_others(sample_module: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    finders = [finder for finder in sys.meta_path if not isinstance(finder, PatchingFinder)]
-    finders.insert(0, PatchingFinder())
-    finders.insert(len(finders) if place < 0 else place, AskingFinder())
-    monkeypatch.setattr(sys, "meta_path", finders)
-    spec = finders[0].find_spec(sample_module)
-    assert isinstance(spec.loader, PatchingLoader)
-    assert not isinstance(spec.loader._loader, PatchingLoader)
-
-
-def test_module_keeps_the_loader_and_the_source_that_were_found(sample_module: str) -> None:
-    spec = importlib.util.find_spec(sample_module)
-    assert spec is not None
-    assert isinstance(spec.loader, PatchingLoader)
-    assert "from the file" in (spec.loader.get_source(sample_module) or "")  # type: ignore[operator]  # what file loaders have
-    assert Path(spec.loader.get_filename(sample_module)) == Path(spec.origin or "")  # type: ignore[operator]  # what file loaders have
-    module = importlib.import_module(sample_module)
-    assert not isinstance(module.__loader__, PatchingLoader)
-    assert module.__spec__ is not None
-    assert module.__spec__.loader is module.__loader__
-    for name, text in ((sample_module, "from the file"), ("fairseq.checkpoint_utils", "def save_checkpoint")):
-        assert text in inspect.getsource(importlib.import_module(name))
-
-
-def test_failing_body_leaves_no_module_and_is_not_called_applied(
-    sample_module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "hooked_sample.py").write_text("raise RuntimeError('from the body')\n", encoding="utf-8")
-    with pytest.raises(RuntimeError, match="from the body"):
-        importlib.import_module(sample_module)
-    assert sample_module not in sys.modules
-    assert import_hook.applied == []
-
-
-def test_only_modules_of_fairseq_that_mention_something_are_patched() -> None:
-    finder = PatchingFinder()
-    for name in ("json", "hydra", "torch", "fairseq_compat", "fairseq_depthwise.cli", "fairseqx"):
-        assert finder.find_spec(name) is None
-    for name, patched in (("fairseq.data.id_dataset", False), ("fairseq.models.fconv", True), ("fairseq.pdb", False)):
-        spec = finder.find_spec(name, importlib.import_module(name.rpartition(".")[0]).__path__)
-        assert spec is not None
-        assert isinstance(spec.loader, PatchingLoader) == patched
 
 
 def test_every_patch_says_which_fault_it_mends_and_is_for_modules_that_there_are() -> None:
@@ -114,43 +56,7 @@ def test_every_patch_says_which_fault_it_mends_and_is_for_modules_that_there_are
         assert bool(patch.modules) != bool(patch.mentioned), patch.name
 
 
-def test_listed_module_can_be_run_as_a_script(run_python: RunPython) -> None:
-    """``python -m fairseq_cli.preprocess`` gets its code from the loader instead of importing it."""
-    result = run_python(
-        "import runpy, sys; sys.argv = ['x', '-h']; runpy.run_module('fairseq_cli.preprocess', run_name='__main__')"
-    )
-    assert result.returncode == 0, result.stderr
-    assert "usage:" in result.stdout
-
-
 # What patches are made with.
-
-
-def test_replaced_names_are_the_given_ones_and_the_module_is_unchanged() -> None:
-    original = math.sqrt
-    seen = Overlay(math, sqrt=abs, new_name=1)
-    assert seen.sqrt is abs
-    assert seen.floor is math.floor
-    seen.pi = 3
-    assert math.sqrt is original
-    assert math.pi != 3
-    assert not hasattr(math, "new_name")
-    assert (seen.__name__, seen.__doc__) == ("math", math.__doc__)
-
-
-def test_a_function_is_replaced_where_it_is() -> None:
-    class Owner:
-        @classmethod
-        def made(cls, text: str) -> str:
-            return cls.__name__ + text
-
-        def called(self, text: str) -> str:
-            """Say what is said."""
-            return text
-
-    replaces(Owner, "made")(lambda original, cls, text: original(cls, text.upper()))
-    replaces(Owner, "called")(lambda original, self, text: original(self, text.upper()))
-    assert (Owner.made("a"), Owner().called("b"), Owner.called.__doc__) == ("OwnerA", "B", "Say what is said.")
 
 
 # What an interpreter that only starts pays for.

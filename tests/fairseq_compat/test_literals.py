@@ -84,13 +84,6 @@ def test_large_values_cost_little(kind: str) -> None:
     assert len(str(raised.value)) < 500
 
 
-@pytest.mark.parametrize("value", [True, None, 3, b"1", compile("1", "", "eval")])
-def test_what_is_no_text_is_a_type_error(value: Any) -> None:
-    """As of ``eval``: fairseq relies on it."""
-    with pytest.raises(TypeError):
-        evaluate(value)
-
-
 # All of fairseq.
 
 
@@ -137,70 +130,6 @@ def test_patched_modules_read_literals_and_others_are_left_alone() -> None:
     assert not hasattr(dictionary, "eval")
     assert eval("1 if True else 2") == 1
     assert ast.literal_eval is not evaluate
-
-
-def test_torch_load_of_every_module_is_safe(tmp_path: Path, witness: Path) -> None:
-    """Those on which no checkpoint is read, too: a vocoder, a pretrained decoder, statistics."""
-    import torch
-
-    from fairseq_compat import checkpoints
-
-    class RunsCode:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return open, (str(witness), "w")
-
-    torch.save({"payload": RunsCode()}, tmp_path / "file.pt")
-    names = [name for name, patch in import_hook.applied if patch == "weights_only"]
-    assert {"fairseq.models.speech_to_text.xm_transformer", "fairseq.data.codedataset"} <= set(names)
-    for name in names:
-        module: Any = sys.modules[name]
-        if name != "fairseq.distributed.utils":  # reads what this run's processes send to each other
-            with pytest.raises(UserError, match="is refused"):
-                module.torch.load(tmp_path / "file.pt", map_location="cpu")
-    assert checkpoints.load is not torch.load
-
-
-@pytest.mark.parametrize(
-    ("words", "name", "value"),
-    [
-        ("--arch transformer --adaptive-softmax-cutoff 100,200", "adaptive_softmax_cutoff", [100, 200]),
-        (
-            "--arch lightconv --encoder-layers 3 --encoder-kernel-size-list [3,7,15]",
-            "encoder_kernel_size_list",
-            [3, 7, 15],
-        ),
-        ("--arch lightconv --weight-softmax False", "weight_softmax", False),
-        ("--arch lstm --lr 0.1,0.2", "lr", [0.1, 0.2]),
-        ("--arch lstm --lr 0.25", "lr", [0.25]),
-        ("--arch lstm --update-freq [1,2]", "update_freq", [1, 2]),
-        ("--arch lstm --optimizer adam --adam-betas (0.9,0.98)", "adam_betas", "(0.9,0.98)"),
-        ('--arch lstm --eval-bleu --eval-bleu-args {"beam":4}', "eval_bleu_args", '{"beam":4}'),
-    ],
-)
-def test_command_lines_in_use_are_read_as_before(words: str, name: str, value: Any) -> None:
-    from fairseq import options
-
-    arguments = ["data", "--task", "translation", *words.split()]
-    assert getattr(options.parse_args_and_arch(options.get_training_parser(), arguments), name) == value
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--arch lstm --lr", "--arch lstm --update-freq", "--arch lightconv --encoder-kernel-size-list",
-        "--arch lightconv --weight-softmax", "--arch lightconv --decoder-glu",
-        "--arch lstm --task translation_multi_simple_epoch --langtoks",
-        "--arch lstm --task translation_multi_simple_epoch --sampling-weights",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("kind", ["import", "comprehension", "starred"])
-def test_no_command_line_is_run(words: str, kind: str, witness: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fairseq import options
-
-    given = ["data", "--task", "translation", *words.split(), hostile(kind, witness)]
-    with pytest.raises(SystemExit):
-        options.parse_args_and_arch(options.get_training_parser(), given)
-    assert f"argument {given[-2]}: invalid" in capsys.readouterr().err
 
 
 # fairseq's own examples, as a folder of the user's.

@@ -63,25 +63,6 @@ def test_what_changes_after_each_growth(
             train(trainer, 1)
 
 
-def test_the_optimizer_knows_nothing_of_what_is_frozen() -> None:
-    trainer = trainer_of(task__growth_freeze="copied", task__growth_stages="1:1u,2:")
-    train(trainer, 2)
-    parameters = dict(trainer.get_model().named_parameters())
-    frozen = {name for name, value in parameters.items() if not value.requires_grad}
-    assert frozen == {name for name in parameters if name.startswith("encoder.layers.0")}
-    assert all(parameters[name].grad is None for name in frozen)
-    held = {id(value) for value in trainer.optimizer.params}
-    assert held == {id(value) for name, value in parameters.items() if name not in frozen}
-
-
-def test_old_layers_are_found_between_new_ones() -> None:
-    trainer = trainer_of(
-        task__growth_freeze="copied", task__growth_stages="2:1u,4:", task__growth_strategy="interpolation"
-    )
-    train(trainer, 2)
-    assert layers_of(changed_by_an_update(trainer)) == {"1", "3"}
-
-
 @pytest.mark.parametrize("sharing", ["gates", "none", "all"])
 def test_what_old_and_new_layers_share_counts_as_old(sharing: str) -> None:
     deep = trained("depthwise_lstm_transformer", depthwise_sharing=sharing)

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
 from growth_by_hand import assert_same_model, build, depthwise_by_hand, grow, scores, trained
-from tiny_models import SOURCE, VARIANTS, task_of
+from tiny_models import VARIANTS
 from torch import nn
 
 from fairseq_compat import UserError
@@ -76,36 +75,6 @@ def test_embeddings_stay_tied_and_what_stays_keeps_its_memory(tied: str | None, 
 
 
 # --- what does not change --------------------------------------------------------------------------------------------
-
-
-def test_whoever_holds_the_model_decodes_with_the_grown_one() -> None:
-    options = {"encoder_layers": 2, "encoder_block_size": 1}
-    sources = {"encoder": [0, 1, 1], "decoder": [0, 1, 2, 1, 2]}
-    model, expected = trained(SDT, **options), trained(SDT, **options)
-    sample = {"net_input": {"src_tokens": SOURCE, "src_lengths": SOURCE.ne(1).sum(dim=1)}}
-
-    def hypotheses(generator: SequenceGenerator) -> list[tuple[list[int], float]]:
-        return [(best["tokens"].tolist(), float(best["score"])) for best, *_ in generator.generate([], sample)]
-
-    def generator_of(one: nn.Module) -> SequenceGenerator:
-        return SequenceGenerator([one], task_of().target_dictionary, beam_size=3, max_len_b=8)
-
-    generator = generator_of(model)
-    shallow = hypotheses(generator)
-    grow(model, SDT, sources, **options)
-    grow(expected, SDT, sources, **options)
-    assert hypotheses(generator) == hypotheses(generator_of(expected)) != shallow
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_mode_and_tables_that_no_checkpoint_keeps_stay(training: bool) -> None:
-    """Positions are computed where the model is built, and go on where a longer sentence has extended them."""
-    model = trained(DEPTHWISE).train(training)
-    table = model.encoder.embedding.positions.table
-    model.encoder.embedding.positions.table = expected = torch.cat((table, table)) + 0.25
-    grow(model, DEPTHWISE, {"encoder": [0, 1, 2, 2]})
-    assert torch.equal(model.encoder.embedding.positions.table, expected)
-    assert {module.training for module in model.modules()} == {training}
 
 
 # --- layers that start anew ------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,16 +109,6 @@ def test_depth_and_rate_of_every_update() -> None:
     assert trainer.cfg.model.encoder_layers == 3
     assert trainer.get_num_updates() == 6
     assert trainer.lr_scheduler.state_dict()["restarts"] == [2, 4]
-
-
-def test_another_schedule_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    scheduler = {"_name": "inverse_sqrt", "warmup_updates": WARMUP, "warmup_init_lr": -1, "lr": [PEAK]}
-    trainer = trainer_of(lr_scheduler=scheduler, task__growth_stages="1:3u,2:")
-    with caplog.at_level(logging.INFO):
-        found = train(trainer, 5)
-    rates = [PEAK / 2, PEAK, *(PEAK * (WARMUP / step) ** 0.5 for step in (3, 4, 5))]
-    assert [rate for _, rate in found] == pytest.approx(rates)
-    assert "--lr-scheduler inverse_sqrt_restart" in caplog.text
 
 
 def test_a_rate_by_epochs_goes_on() -> None:

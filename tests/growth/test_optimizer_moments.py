@@ -202,18 +202,6 @@ def test_adam_goes_on_as_by_hand(way: str) -> None:
         assert_same(grown, model, hand, way)
 
 
-@every_way
-def test_what_is_tied_is_known_under_all_its_names(way: str) -> None:
-    model = shallow(way)
-    optimizer = optimizer_of(way, model)
-    step(optimizer, model, by_hand(model), way, 1)
-    moments = moments_of(optimizer, model)
-    assert moments.keys() == {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    table = moments["encoder.embedding.tokens.weight"].state["exp_avg"]
-    for name in ("decoder.embedding.tokens.weight", "decoder.output_projection.weight"):
-        assert moments[name].state["exp_avg"].data_ptr() == table.data_ptr()
-
-
 @pytest.mark.parametrize("way", ["fp32", "bf16", "fp16, flat"])
 @pytest.mark.parametrize("options", [{}, {"depthwise_gate_scope": "model"}, {"depthwise_sharing": "all"}], ids=str)
 def test_shared_gates_have_one_state(way: str, options: dict[str, str]) -> None:

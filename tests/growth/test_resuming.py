@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ from omegaconf import OmegaConf
 
 from fairseq_compat import UserError
 from fairseq_compat.checkpoints import load_checkpoint
-from fairseq_depthwise.growth.resuming import Restored, depth_to_resume, last_epoch
+from fairseq_depthwise.growth.resuming import Restored, depth_to_resume
 from fairseq_depthwise.growth.stages import parse_stages
 
 
@@ -75,13 +74,6 @@ def test_the_checkpoint_that_is_restored_is_fairseqs(
     with pytest.raises(LoadedError) as loaded:
         checkpoint_utils.load_checkpoint(cfg, trainer)
     assert loaded.value.args == (str(tmp_path / (path or "run/checkpoint_last.pt")), anew)
-
-
-@pytest.mark.parametrize("option", ["restore_file", "continue_once", "finetune_from_model"])
-def test_a_file_that_is_not_there(tmp_path: Path, option: str) -> None:
-    path = str(tmp_path / "none.pt")
-    with pytest.raises(UserError, match=f"--{option.replace('_', '-')} {path}"):
-        Restored.by(options_of(tmp_path, **{option: path}))
 
 
 # --- depth -----------------------------------------------------------------------------------------------------------
@@ -165,10 +157,3 @@ def test_fine_tuning_begins_with_the_first_stage(tmp_path: Path, text: str) -> N
     assert resumed(path, text, restore_file="checkpoint_last.pt", finetune_from_model=path) == 4
     with pytest.raises(UserError, match="has 4 encoder layers"):
         resumed(path, text)
-
-
-def test_a_checkpoint_without_a_place_in_the_data_is_at_the_start(tmp_path: Path) -> None:
-    state = {"args": Namespace(encoder_layers=2), "cfg": None, "model": {}, "extra_state": None}
-    path = save(tmp_path / "old.pt", state)
-    assert resumed(path, "2:2,4:") == resumed(path, "2:20u,4:") == 2
-    assert last_epoch(state) == 0

@@ -135,14 +135,6 @@ def test_the_same_depth_is_the_same_model(tmp_path: Path, family: str, caplog: p
     assert f"{path}, 4321 updates, encoder of {len(model.encoder.layers)} layers" in message
 
 
-def test_a_half_precision_file(tmp_path: Path) -> None:
-    model = trained("sdt_transformer").half()
-    given = {**FAMILIES["sdt_transformer"], "_name": "sdt_transformer"}
-    found = started(save(tmp_path / "half.pt", checkpoint_of(model.state_dict(), given)), "sdt_transformer")
-    for name, value in found.state_dict().items():
-        assert torch.equal(value, model.state_dict()[name].float())
-
-
 # --- what differs ----------------------------------------------------------------------------------------------------
 
 
@@ -167,48 +159,7 @@ def test_a_model_that_cannot_start_from_it(tmp_path: Path, options: dict[str, An
         started(path, "sdt_transformer", **options)
 
 
-@pytest.mark.parametrize(
-    ("there", "here"),
-    [
-        ({}, {"encoder_layers": 8, "dropout": 0.5, "encoder_layerdrop": 0.1, "checkpoint_activations": True}),
-        ({}, {"inter_similarity_weight": 1.0, "max_source_positions": 2000}),
-        ({"encoder_block_size": 0, "max_relative_positions": 0}, {"relative_position_terms": "key-value"}),
-    ],
-    ids=str,
-)
-def test_what_may_differ(there: dict[str, Any], here: dict[str, Any], tmp_path: Path) -> None:
-    """Connections and relative positions may be new."""
-    path, _ = ours(tmp_path, "sdt_transformer", **there)
-    content = Path(path).read_bytes()
-    started(path, "sdt_transformer", **here).encoder.layers[0].feed_forward.first.bias.data.zero_()
-    assert Path(path).read_bytes() == content
-
-
-def test_one_table_for_all_is_one_for_the_output_too(tmp_path: Path) -> None:
-    """fairseq writes both options into its checkpoints where --share-all-embeddings is given."""
-    path = stock_file(tmp_path, share_all_embeddings=True)
-    started(path, "sdt_transformer", **PLAIN, share_all_embeddings=True)
-    with pytest.raises(UserError, match="--share-all-embeddings is True there and False here"):
-        started(path, "sdt_transformer", **PLAIN)
-
-
 def test_another_family(tmp_path: Path) -> None:
     for path in (ours(tmp_path, "sdt_transformer")[0], stock_file(tmp_path)):
         with pytest.raises(UserError, match="one family"):
             started(path, "depthwise_lstm_transformer")
-
-
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"encoder.layers.0.adapter": torch.zeros(1)}, r"encoder\.layers\.0\.adapter"),
-        ({"encoder.embedding.tokens.weight": torch.zeros(20, 16)}, "dictionaries of other sizes"),
-    ],
-    ids=["left over", "size"],
-)
-def test_values_that_have_no_place(tmp_path: Path, changed: dict[str, Tensor], named: str) -> None:
-    values = build_tiny("sdt_transformer").state_dict() | changed
-    given = {**FAMILIES["sdt_transformer"], "_name": "sdt_transformer"}
-    path = save(tmp_path / "other.pt", checkpoint_of(values, given))
-    with pytest.raises(UserError, match=f"--growth-from {path}.* {named}"):
-        started(path, "sdt_transformer")

@@ -30,29 +30,6 @@ def test_a_copied_layer_has_a_cache_of_its_own(family: str) -> None:
 
 
 @every_family
-def test_alignment_is_a_distribution_over_the_source(family: str) -> None:
-    model = build_tiny(family)
-    with torch.no_grad():
-        attention = model(SOURCE, None, TARGET)[1]["attn"][0]
-        chosen = model.decoder(TARGET, model.encoder(SOURCE), alignment_layer=0, alignment_heads=1)[1]["attn"][0]
-    assert attention.shape == chosen.shape == (3, 4, 5)
-    torch.testing.assert_close(attention.sum(-1), torch.ones(3, 4))
-    assert attention[SOURCE.eq(PAD)[:, None].expand_as(attention)].max() == 0
-    assert not torch.allclose(attention, chosen)
-    model.train()
-    assert model(SOURCE, None, TARGET)[1]["attn"] == [None]
-
-
-@every_family
-def test_every_layer_is_visible(family: str) -> None:
-    model = build_tiny(family, encoder_layers=2)
-    encoded = model.encoder(SOURCE, return_all_hiddens=True)
-    assert [tuple(hidden.shape) for hidden in encoded["encoder_states"]] == [(5, 3, 16)] * 3
-    assert len(model.decoder(TARGET, encoded)[1]["inner_states"]) == 4
-    assert encoded["src_lengths"][0].tolist() == [[3], [5], [4]]
-
-
-@every_family
 def test_embeddings_are_tied_as_asked(family: str) -> None:
     def tables(**options: Any) -> int:
         model = build_tiny(family, **options)

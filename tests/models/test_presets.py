@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -173,50 +172,3 @@ def test_a_preset_is_the_papers_row(family: str, preset: str) -> None:
     assert set(PRESETS[family][preset]) <= set(vars(config))
     model = build(family, preset)
     assert (len(model.encoder.layers), len(model.decoder.layers)) == (row["encoder_layers"], row["decoder_layers"])
-
-
-# --- first values ----------------------------------------------------------------------------------------------------
-
-
-def test_shallow_to_deep_starts_as_the_authors_program() -> None:
-    """Uniform up to sqrt(6 / (rows + columns)) for queries, keys and values together; no bias; norms do nothing."""
-    d, wide, head = 64, 256, 32
-    ends = {
-        "query_projection.weight": 3 * d + d,
-        "key_projection.weight": 3 * d + d,
-        "value_projection.weight": 3 * d + d,
-        "output_projection.weight": d + d,
-        "feed_forward.first.weight": wide + d,
-        "feed_forward.second.weight": d + wide,
-        "relative_positions.key_table": 17 + head,
-    }
-    torch.manual_seed(1)
-    sizes = sides(embed_dim=d, ffn_embed_dim=wide, attention_heads=2, layers=6)
-    model = MODEL_REGISTRY[SDT].build_model(SimpleNamespace(**sizes), task_of(200, 200))
-    for name, parameter in model.named_parameters():
-        if "layers" in name and parameter.dim() == 2:
-            end = math.sqrt(6 / next(value for ending, value in ends.items() if name.endswith(ending)))
-            assert 0.98 * end < parameter.abs().max() <= end, name
-            assert parameter.std().item() == pytest.approx(end / math.sqrt(3), rel=0.05), name
-        elif parameter.dim() == 2:
-            assert parameter[2:].std().item() == pytest.approx(d**-0.5, rel=0.05), name
-        elif "connection.rows" not in name:
-            assert set(parameter.tolist()) == {1.0 if name.endswith("weight") else 0.0}, name
-    assert not model.encoder.embedding.tokens.weight[1].any()  # padding
-
-
-def test_units_start_as_the_authors_program() -> None:
-    """Glorot and Bengio's for every linear layer of every unit; no bias; norms do nothing; units count alike."""
-    torch.manual_seed(1)
-    options = {**sides(embed_dim=64, attention_heads=4), "encoder_layers": 2, "unit_inputs": "mask"}
-    model = MODEL_REGISTRY[MUTE].build_model(SimpleNamespace(**options), task_of(200, 200))
-    for name, parameter in model.encoder.layers.named_parameters():
-        if name.endswith("mask_vector"):
-            assert 0 < parameter.abs().max() < 5 * 64**-0.5
-        elif name.endswith("unit_weights"):
-            assert parameter.tolist() == [0.25] * 4
-        elif parameter.dim() == 3:
-            end = (6 / (parameter.size(1) + parameter.size(2))) ** 0.5
-            assert all(0.95 * end < weight.abs().max() <= end for weight in parameter), name
-        else:
-            assert parameter.unique().tolist() == [1.0 if name.endswith("weight") else 0.0], name

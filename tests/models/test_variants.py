@@ -62,15 +62,3 @@ def test_padding_and_neighbors_change_nothing(options: dict[str, Any]) -> None:
         batched = features(model, SOURCE, TARGET)
         for b, source, target in sentences():
             torch.testing.assert_close(batched[b, : len(target)], features(model, source[None], target[None])[0])
-
-
-@every_variant
-def test_every_parameter_gets_a_gradient(options: dict[str, Any]) -> None:
-    model = build_tiny(**options).double().train()
-    log_probabilities(model, SOURCE, TARGET).square().sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        # A softmax does not change when all its scores move by the same amount, so this one's gradient is zero.
-        if not name.endswith("key_projection.bias"):
-            assert parameter.grad.abs().max() > 1e-9, name

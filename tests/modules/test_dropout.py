@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
-from tiny_models import FAMILIES, build_tiny
 
 from fairseq_depthwise.modules.dropout import Dropout, keep_mask
 
@@ -37,20 +35,6 @@ def test_entries_are_decided_one_by_one() -> None:
     assert (keep[1:] * keep[:-1]).mean().abs() < 0.005
 
 
-def test_the_seed_decides_the_masks() -> None:
-    values, layer = torch.ones(50, 30), Dropout(0.4).train()
-
-    def two(seed: int) -> list[torch.Tensor]:
-        torch.manual_seed(seed)
-        return [layer(values), layer(values)]
-
-    first, second = two(7)
-    assert not torch.equal(first, second)
-    assert torch.equal(first, two(7)[0])
-    assert torch.equal(second, two(7)[1])
-    assert not torch.equal(first, two(8)[0])
-
-
 @pytest.mark.parametrize(("probability", "training"), [(0.5, False), (0.0, True), (0.0, False)])
 def test_nothing_happens_in_evaluation_or_at_probability_0(probability: float, training: bool) -> None:
     layer, values = Dropout(probability).train(training), torch.randn(3, 4)
@@ -66,21 +50,3 @@ def test_probabilities_next_to_1_drop_nearly_all() -> None:
     torch.manual_seed(3)
     for probability in (0.9999, 0.999995, 1 - 1e-9):
         assert keep_mask(torch.Size((100_000,)), probability, CPU).float().mean() < 1e-3
-
-
-@pytest.mark.parametrize(
-    "dropouts", [{"dropout": 0.5}, {"attention_dropout": 0.5}, {"activation_dropout": 0.5}], ids=str
-)
-@pytest.mark.parametrize("modules", [None, ["encoder"], ["decoder.layers"]], ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_whole_model_retains_dropout(family: str, dropouts: dict[str, Any], modules: list[str] | None) -> None:
-    """Through fairseq's own call, whose names of modules are their paths in the model."""
-    source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[2, 7, 6]])
-    none = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-    model = build_tiny(family, **(none | dropouts))
-    model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=modules)
-    with torch.no_grad():
-        encoded = [model.encoder(source)["encoder_out"][0] for _ in range(2)]
-        assert torch.equal(*encoded) is (modules == ["decoder.layers"])
-        out = model.encoder(source)
-        assert torch.equal(*(model.decoder(target, out)[0] for _ in range(2))) is (modules == ["encoder"])

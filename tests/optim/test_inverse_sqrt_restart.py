@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 import torch
 from fairseq.optim import FairseqOptimizer
-from fairseq.optim.lr_scheduler.inverse_square_root_schedule import (
-    InverseSquareRootLRScheduleConfig,
-    InverseSquareRootSchedule,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_compat import UserError
 from fairseq_depthwise.optim.inverse_sqrt_restart import InverseSqrtRestartConfig, InverseSqrtRestartSchedule
-from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
 
 PEAK, INITIAL, WARMUP, TOTAL = 2e-3, 1e-7, 20, 120
 
@@ -93,42 +88,7 @@ def test_the_rate_of_every_update(borders: set[int], start: int, planned: bool, 
     assert one.state_dict()["restarts"] == sorted(borders)
 
 
-@pytest.mark.parametrize("peak", [0.002, 7e-4, 0.1, 1 / 3])
-@pytest.mark.parametrize("warmup", [0, 1, 3, 7, 4000])
-def test_the_first_update_after_a_restart_has_exactly_the_peak(peak: float, warmup: int) -> None:
-    one = schedule(lr=[peak], warmup_updates=warmup)
-    assert isinstance(one, RestartableSchedule)
-    one.step_update(9_999)
-    assert one.restart(10_000) == one.optimizer.get_lr() == one.peak == peak
-    assert one.step_update(10_000) == peak
-    assert one.step_update(10_002) < peak
-
-
-@pytest.mark.parametrize("warmup", [1, 4, 100])
-@pytest.mark.parametrize("initial", [-1, 0, 1e-4])
-def test_without_restarts_it_is_inverse_sqrt(warmup: int, initial: float) -> None:
-    options = {"lr": [PEAK], "warmup_updates": warmup, "warmup_init_lr": initial}
-    stock = InverseSquareRootSchedule(InverseSquareRootLRScheduleConfig(**options), Optimizer())
-    ours = schedule(**options)
-    assert ours.optimizer.get_lr() == stock.optimizer.get_lr()
-    for update in range(0, 300, 3):
-        assert ours.step_update(update) == pytest.approx(stock.step_update(update), rel=1e-12), update
-
-
 # --- checkpoints -----------------------------------------------------------------------------------------------------
-
-
-def test_a_state_is_complete_and_of_plain_numbers() -> None:
-    one = schedule(restart_updates="30,70")
-    one.start_at(7)
-    run(one, end=41)
-    one.step(epoch=1, val_loss=3.5)
-    saved = one.state_dict()
-    assert saved == {"best": 3.5, "start": 7, "restarts": [30], "updates": 40}
-    again = resumed(saved, 40, restart_updates="30,70")
-    assert again.state_dict() == saved
-    again.restart(40)
-    assert saved["restarts"] == [30]
 
 
 @pytest.mark.parametrize("updates", [31, 50, 69])
@@ -167,9 +127,3 @@ def test_without_a_state_the_option_says_what_was_done() -> None:
 def test_restarts_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=f"--restart-updates .*{text}"):
         schedule(restart_updates=text)
-
-
-@pytest.mark.parametrize(("options", "named"), [({"lr": [0.1, 0.2]}, "--lr .*0.1,0.2"), ({"warmup_updates": -1}, "-1")])
-def test_other_values_that_make_no_sense_are_refused(options: dict[str, Any], named: str) -> None:
-    with pytest.raises(UserError, match=named):
-        schedule(**options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from pathlib import Path
 
@@ -33,18 +32,6 @@ def test_product(tokens: int) -> None:
         assert FEWEST_TOKENS <= size.max_tokens <= most
         assert size.update_freq == 1 or (size.update_freq - 1) * processes * most < tokens, "fewer steps would do"
     assert tried > 500
-
-
-@pytest.mark.parametrize("tokens", [300, 4096, 25_000])
-def test_too_many_processes(tokens: int) -> None:
-    """The number that the error names is the largest that is taken."""
-    most = tokens // FEWEST_TOKENS
-    assert batch(tokens, most, 4096).max_tokens >= FEWEST_TOKENS
-    refused = next(number for number in range(most, most + 9) if math.ceil(tokens / number) < FEWEST_TOKENS)
-    with pytest.raises(UserError, match=f"at most {most} processes"):
-        batch(tokens, refused, 4096)
-    with pytest.raises(UserError, match="MAX_TOKENS"):
-        batch(tokens, 1, 200)
 
 
 @pytest.fixture(scope="module")

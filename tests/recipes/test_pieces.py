@@ -46,16 +46,3 @@ def test_split_as_sentencepiece_does_with_a_dictionary_of_all_pieces(text: Path,
         for piece in {piece for line in expected for piece in line}:
             known = library.piece_to_id(piece) != library.unk_id()
             assert (dictionary.index(piece) != dictionary.unk()) == known
-
-
-def test_pieces_do_not_depend_on_chance(text: Path, tmp_path: Path) -> None:
-    """Though they are learned from a sample, which is spread evenly."""
-    for name in "ab":
-        command("learn", text / "train.en", "--size", "120", "--sample", "150", "--output", tmp_path / name)
-    assert (tmp_path / "a.dict.txt").read_bytes() == (tmp_path / "b.dict.txt").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.dict.txt", "a.model", "b.dict.txt", "b.model"]
-    both = [*lines(text / "train.en"), *lines(text / "train.de")]
-    files = [str(text / f"train.{language}") for language in LANGUAGES]
-    for most in (1, 399, 799, 800, 900):
-        assert len(list(pieces.spread(files, most))) == min(most, 800)
-    assert list(pieces.spread(files, 200)) == both[3::4]

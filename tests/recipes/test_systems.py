@@ -51,16 +51,6 @@ def test_every_baseline_is_in_the_same_recipe() -> None:
         assert set(baselines) <= set(RECIPES[recipe].systems), f"{recipe} has not all of what {name} needs"
 
 
-def test_a_grown_model_has_the_deep_one_as_its_nearest_baseline() -> None:
-    assert list(baselines_of("multi30k", system_of("multi30k", "sdt"))) == [
-        "deep_blocks",
-        "deep",
-        "transformer_relative",
-        "transformer",
-    ]
-    assert list(baselines_of("multi30k", system_of("multi30k", "transformer"))) == []
-
-
 def test_another_average(monkeypatch: pytest.MonkeyPatch) -> None:
     """``AVERAGE`` chooses the checkpoints, and its results have a place of their own."""
     monkeypatch.setenv("AVERAGE", "03")

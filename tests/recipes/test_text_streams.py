@@ -17,12 +17,8 @@ CONTENT = "".join(f"{line}\n" for line in LINES).encode()
 
 
 def tar(path: Path, members: Iterable[tuple[str, bytes]]) -> str:
-    write_tar(path, dict(members))
-    return str(path)
-
-
-def zipped(path: Path, members: Iterable[tuple[str, bytes]]) -> str:
-    write_zip(path, dict(members))
+    write = write_zip if path.suffix == ".zip" else write_tar
+    write(path, dict(members))
     return str(path)
 
 
@@ -40,7 +36,6 @@ def written(path: Path, content: bytes) -> Path:
     [
         ("a\u2028b\nc\u2029d\n", ["a b", "c d"]),
         ("a\u0085b\n\u0085\n", ["a b", ""]),
-        ("a b\r\nc\r\n\r\n", ["a b", "c", ""]),
         ("a\rb\rc\nd\n", ["a b c", "d"]),
         ("\ufeffa\nb\ufeffc\n", ["a", "b c"]),
         ("a\0b\n\0\n", ["a b", ""]),
@@ -66,7 +61,7 @@ def test_every_place(tmp_path: Path) -> None:
     places = [written(tmp_path / "text", CONTENT), written(tmp_path / "text.gz", gzip.compress(CONTENT))]
     for archive in (
         tar(tmp_path / "a.tar", members), tar(tmp_path / "a.tgz", members), tar(tmp_path / "a.tar.gz", members),
-        zipped(tmp_path / "a.zip", members),
+        tar(tmp_path / "a.zip", members),
     ):  # fmt: skip
         places += [f"{archive}!folder/text", f"{archive}!folder/text.gz"]
     for place in places:
@@ -89,7 +84,7 @@ def test_several_members_in_the_same_order(tmp_path: Path) -> None:
     """Book2 before Book10 on both sides, whatever their order in the archive."""
     numbers = [10, 1, 2, 21, 3]
     members = [(f"all/Book{number}_{side}.txt", f"{number}\n".encode()) for side in ("en", "ch") for number in numbers]
-    archive = zipped(tmp_path / "a.zip", [*members, ("all/Book²_en.txt", b"square\n"), ("all/readme", b"no\n")])
+    archive = tar(tmp_path / "a.zip", [*members, ("all/Book²_en.txt", b"square\n"), ("all/readme", b"no\n")])
     assert lines(f"{archive}!all/*_ch.txt") == ["1", "2", "3", "10", "21"]
     assert lines(f"{archive}!all/*_en.txt") == ["1", "2", "3", "10", "21", "square"]
     assert lines(f"{archive}!all/*_c[hn].txt") == ["1", "2", "3", "10", "21"]
@@ -112,10 +107,8 @@ vier</seg><SEG id="3"></SEG></p>
 """
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_segments_of_sgml(packed: bool, tmp_path: Path) -> None:
-    content = gzip.compress(SGML.encode()) if packed else SGML.encode()
-    archive = tar(tmp_path / "a.tgz", [("test.sgm.gz" if packed else "test.sgm", content)])
+def test_segments_of_sgml(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tgz", [("test.sgm.gz", gzip.compress(SGML.encode()))])
     assert lines(f"{archive}!test.sgm*") == ["Ein &amp; <b>zwei</b>", "drei vier", "", "f ünf"]
 
 
@@ -124,8 +117,6 @@ def test_refused(tmp_path: Path) -> None:
     for member, words in (("n", "has no member n"), ("m", "is not UTF-8"), ("m.sgm", "is not UTF-8")):
         with pytest.raises(UserError, match=words):
             lines(f"{archive}!{member}")
-    with pytest.raises(FileNotFoundError):
-        lines(tmp_path / "nowhere.tgz!m")
     (tmp_path / "short.gz").write_bytes(gzip.compress(CONTENT * 60)[:-20])
     with pytest.raises(EOFError):
         lines(tmp_path / "short.gz")

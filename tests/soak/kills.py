@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from elastic_runs import GROWING, train_through_kills
 from forked_python import ForkedPython
 from probe_checkpoints import checkpoint_of, data_in
 from soak import DIFFERENT, EQUAL, HUNG, LOST, Finding
@@ -36,10 +35,6 @@ _LEARNING = [
 
 #: Trainings that are killed: a name and its options.
 TRAININGS: dict[str, list[str]] = {
-    "depth-wise, both sides grow": [
-        "--arch", "depthwise_lstm_transformer", *_WIDTHS, "--depthwise-hidden-dim", "32",
-        *_GROWTH, "1:4u,2:3u,3:5u", "--growth-side", "both",
-    ],
     "sdt, moments stay, bf16": [
         "--arch", "sdt_transformer", *_WIDTHS, *_FEED_FORWARD, "--encoder-block-size", "1", "--decoder-layers", "2",
         *_GROWTH, "2:4u,3:3u,4:5u", "--growth-optimizer-state", "keep", "--bf16", "--num-workers", "0",
@@ -48,10 +43,6 @@ TRAININGS: dict[str, list[str]] = {
         "--arch", "mute_transformer_sequential", *_WIDTHS, *_FEED_FORWARD, "--encoder-layers", "2",
         "--decoder-layers", "1", "--lr-scheduler", "inverse_sqrt", "--store-ema", "--ema-decay", "0.9",
         "--update-freq", "2", "--max-update", "10",
-    ],
-    "stock Transformer": [
-        "--arch", "transformer", *_WIDTHS, *_FEED_FORWARD, "--encoder-layers", "2", "--decoder-layers", "1",
-        "--lr-scheduler", "inverse_sqrt", "--max-update", "10",
     ],
 }  # fmt: skip
 
@@ -148,25 +139,6 @@ def _difference(whole: Path, folder: Path) -> str:
     except (AssertionError, UserError, OSError):
         return DIFFERENT
     return LOST if list(folder.glob("*.fairseq-unfinished")) else ""
-
-
-def ranks(folder: Path, chance: random.Random) -> Iterator[Finding]:
-    """Kill ranks of elastic trainings that grow; they end by themselves, as if nothing had been."""
-    python = ForkedPython()
-    options = [
-        "--processes", 2, "--max-restarts", 20, data_in(folder / "data"), *GROWING, "--growth-stages",
-        "1:10u,2:10u,3:20u", "--update-freq", 2, "--save-interval-updates", 3, "--keep-interval-updates", 2,
-    ]  # fmt: skip
-    train_through_kills(python.python, folder / "alone", options, [])
-    for number in range(10**6):
-        moments = [chance.uniform(0.0, 8.0) for _ in range(3)]
-        try:
-            taken = train_through_kills(python.python, folder / f"{number}", options, moments, after_update=False)
-            difference = _difference(folder / "alone", folder / f"{number}")
-        except AssertionError as error:
-            taken, difference = [0.0], HUNG if "hangs" in str(error) else LOST
-        for seconds in taken:
-            yield "rank", difference or (HUNG if seconds > 60 else EQUAL), f"killed after {moments} s"
 
 
 def commands(folder: Path, chance: random.Random) -> Iterator[Finding]:

@@ -41,7 +41,6 @@ def groups() -> dict[str, tuple[Attack, int]]:
     return {
         "trainings killed or without room": (kills.trainings, 12),
         "commands killed or without room": (kills.commands, 10),
-        "ranks killed": (kills.ranks, 5),
         "damaged files": (damage.files, 6),
         "requests": (damage.requests, 3),
     }

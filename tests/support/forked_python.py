@@ -1,11 +1,9 @@
-"""A Python for programs of the tests that starts at once: forks of interpreters that have imported fairseq.
+"""A Python for programs of the tests that starts at once: forks of an interpreter that has imported fairseq and us.
 
-Importing PyTorch and fairseq, the first optimizer and the first configuration of hydra take longer than what most
-commands of the tests do. ``ForkedPython`` makes a folder with a ``python`` that replaces that of this environment: it
-asks a server for a fork that runs the script, module or command with its arguments, environment, folder, streams and
-other inherited files, ends with its status, and has it killed if it is killed itself. The folder also has the
-environment's commands, for programs that look for those next to their interpreter. fairseq's own commands get a fork
-without the plugin, all others one with it. Tests about starting use the real interpreter.
+Importing PyTorch and fairseq takes longer than what most commands of the tests do. ``ForkedPython`` makes a folder with
+a ``python`` that replaces that of this environment, and with the environment's commands beside it: each asks a server
+for a fork that runs the script, module or command with its arguments, environment, folder, streams and other inherited
+files, ends with its status, and has it killed if it is killed itself. Tests about starting use the real interpreter.
 """
 
 from __future__ import annotations
@@ -24,16 +22,21 @@ import subprocess
 import sys
 import tempfile
 import threading
-import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: What replaces an interpreter; `-S` and `-I` make it start in a hundredth of a second.
+#: Commands that are forked, beside ``python``.
+COMMANDS = (
+    "fairseq-depthwise", "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train", "fairseq-interactive",
+    "fairseq-preprocess", "fairseq-score", "fairseq-train", "fairseq-validate", "sacrebleu", "sacremoses", "torchrun",
+)  # fmt: skip
+
+#: What replaces an interpreter; `-S` and `-I` make it start in a hundredth of a second. Subword-nmt, which closes the
+#: streams that a fork shares, gets the real one.
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 
-if any({unforked!r} in argument for argument in sys.argv[1:]):
+if any("subword_nmt." in argument for argument in sys.argv[1:]):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 
 def is_inherited(number):
@@ -52,16 +55,6 @@ status = int(server.makefile().readline() or 255)
 sys.exit(status if status >= 0 else 128 - status)
 """
 
-#: fairseq's commands, which may not know the plugin before they are given `--user-dir`.
-STOCK = (
-    "fairseq-eval-lm", "fairseq-generate", "fairseq-hydra-train", "fairseq-interactive", "fairseq-preprocess",
-    "fairseq-score", "fairseq-train", "fairseq-validate",
-)  # fmt: skip
-#: Other commands that programs of the tests run.
-PLUGGED = ("fairseq-depthwise", "sacrebleu", "sacremoses", "torchrun")
-#: A command with its module, which closes the streams that a fork shares.
-UNFORKED, UNFORKED_MODULE = "subword-nmt", "subword_nmt."
-
 
 class ForkedPython:
     """The ``folder`` that has ``python`` and the commands, and its server."""
@@ -69,25 +62,18 @@ class ForkedPython:
     def __init__(self) -> None:
         self._place = tempfile.TemporaryDirectory()
         self.folder = Path(self._place.name)
-        self.python = self.folder / "python"
-        real = Path(sys.executable)
-        addresses = {plugged: str(self.folder / f"server{plugged:d}") for plugged in (False, True)}
-        for name in ("python", *STOCK, *PLUGGED):
-            path = self.folder / name
-            client = CLIENT.format(
-                python=str(real), unforked=UNFORKED_MODULE, address=addresses[name not in STOCK],
-                itself=str(self.python), script=[] if name == "python" else [str(real.parent / name)],
-            )  # fmt: skip
-            path.write_text(client, encoding="utf-8")
-            path.chmod(0o755)
-        (self.folder / UNFORKED).symlink_to(real.parent / UNFORKED)
-        # A copy of the environment, without what one test sets: requests bring their own.
-        self._server = subprocess.Popen(
-            [sys.executable, __file__, *addresses.values()], stdout=subprocess.PIPE, text=True
-        )
+        self.python, address = self.folder / "python", str(self.folder / "server")
+        programs = Path(sys.executable).parent
+        for name in ("python", *COMMANDS):
+            script = [] if name == "python" else [str(programs / name)]
+            given = {"python": sys.executable, "address": address, "itself": str(self.python), "script": script}
+            (self.folder / name).write_text(CLIENT.format(**given), encoding="utf-8")
+            (self.folder / name).chmod(0o755)
+        (self.folder / "subword-nmt").symlink_to(programs / "subword-nmt")
+        command = [sys.executable, __file__, address]
+        self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         assert self._server.stdout is not None
-        for _ in addresses:
-            assert self._server.stdout.readline() == "ready\n", "the server of forks did not start"
+        assert self._server.stdout.readline() == "ready\n", "the server of forks did not start"
 
     def stop(self) -> None:
         self._server.terminate()
@@ -95,73 +81,54 @@ class ForkedPython:
         self._place.cleanup()
 
 
-def serve(stock_address: str, plugged_address: str) -> None:
-    """Import what takes long, and serve at two addresses: without the plugin, and in a child process with it."""
+def serve(address: str) -> socket.socket:
+    """Import what takes long, and fork for every connection; return it in the fork."""
     import sacrebleu  # noqa: F401  # for the forks, as the other imports
     import sacremoses  # noqa: F401  # as above
     import torch._dynamo  # the first optimizer of a process imports it
     import torch.utils.tensorboard  # noqa: F401  # as sacrebleu
-
-    _configure("transformer")
-    parent = os.getpid()
-    if os.fork() == 0:
-        import fairseq_depthwise  # noqa: F401  # as above
-
-        _configure("mute_transformer")
-        _listen(plugged_address, parent)
-    _listen(stock_address)
-
-
-def _configure(arch: str) -> None:
-    """Make a configuration with hydra: the first of a process takes it a second longer than the next."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(options.get_training_parser(), ["nowhere", "--arch", arch])
-    )
+    import fairseq_depthwise  # noqa: F401  # as sacrebleu
 
-
-def _listen(address: str, parent: int | None = None) -> NoReturn:
-    """Fork for every connection; a fork waits for its script's end and answers with the status."""
+    # The first configuration of a process takes hydra a second longer than the next.
+    parser = options.get_training_parser()
+    convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["nowhere", "--arch", "mute_transformer"]))
     gc.freeze()  # forks do not copy what their collectors would look at
+    parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
         print("ready", flush=True)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks here
         listener.settimeout(1)
-        while parent in (None, os.getppid()):
-            try:
+        while os.getppid() == parent:
+            with contextlib.suppress(TimeoutError):
                 connection, _ = listener.accept()
-            except TimeoutError:
-                continue
-            connection.setblocking(True)
-            if os.fork() == 0:
-                listener.close()
-                _answer(connection)
-            connection.close()
-    os._exit(0)
+                if os.fork() == 0:
+                    return connection
+                connection.close()
+    sys.exit()
 
 
-def _answer(connection: socket.socket) -> NoReturn:
+def become(connection: socket.socket) -> list[str]:
+    """Fork again, and return in that process, with all that was asked for, what is to be run; the other one waits."""
+    connection.setblocking(True)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     data, files, _, _ = socket.recv_fds(connection, 1 << 16, 32)
     while not data.endswith(b"\n"):
         data += connection.recv(1 << 16)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
-    if child == 0:
-        connection.close()
-        _become(json.loads(data), files)
-    if connection in select.select([connection, os.pidfd_open(child)], [], [])[0]:
-        os.kill(child, signal.SIGKILL)  # the one that asked has been killed
-    _, status = os.waitpid(child, 0)
-    with contextlib.suppress(BrokenPipeError):
-        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-    os._exit(0)
-
-
-def _become(request: dict[str, Any], files: list[int]) -> NoReturn:
+    if child > 0:
+        if connection in select.select([connection, os.pidfd_open(child)], [], [])[0]:
+            os.kill(child, signal.SIGKILL)  # the one that asked has been killed
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(BrokenPipeError):
+            connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        os._exit(0)
+    connection.close()
+    request: dict[str, Any] = json.loads(data)
     # Out of the way first: the number of one may be where another belongs.
     aside = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 100) for file in files]
     for file in files:
@@ -173,51 +140,40 @@ def _become(request: dict[str, Any], files: list[int]) -> NoReturn:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.executable = request["python"]
-    first, *rest = (argument for argument in request["arguments"] if argument != "-u")
-    _end_as({"-c": _code, "-m": _module}.get(first, lambda given: _script(first, given)), rest)
+    return [argument for argument in request["arguments"] if argument != "-u"]
 
 
-def _script(program: str, arguments: list[str]) -> None:
-    """Run a script as the interpreter does that is started with it."""
-    sys.argv = [program, *arguments]
-    sys.path[0] = os.path.dirname(program)
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
-    main.__file__ = program
-    exec(compile(Path(program).read_bytes(), program, "exec"), main.__dict__)
+def run(first: str, *rest: str) -> None:
+    """Run code, a module or a script as the interpreter does that is started with it."""
+    sys.argv = list(rest) if first == "-m" else [first, *rest[first == "-c" :]]
+    sys.path[0] = os.path.dirname(first) if os.sep in first else os.getcwd()
+    if first == "-m":
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        exec(rest[0], {"__name__": "__main__"})
+    else:
+        runpy.run_path(first, run_name="__main__")
 
 
-def _code(arguments: list[str]) -> None:
-    sys.argv = ["-c", *arguments[1:]]
-    exec(arguments[0], types.ModuleType("__main__").__dict__)
-
-
-def _module(arguments: list[str]) -> None:
-    sys.argv = arguments
-    sys.path[0] = os.getcwd()
-    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-
-
-def _end_as(run: Callable[[list[str]], None], arguments: list[str]) -> NoReturn:
-    """Run something with this process's streams, and end as Python does after it, with its status."""
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115  # until the end
-    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115  # until the end
-    status = 0
+def run_to_the_end(arguments: list[str]) -> NoReturn:
+    """Run something, and end as Python does after it, but without taking down what was imported."""
+    status: Any = 0
     try:
-        run(arguments)
+        run(*arguments)
     except SystemExit as ended:
-        if ended.code is not None and not isinstance(ended.code, int):
-            print(ended.code, file=sys.stderr)
-        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        status = ended.code
     except BaseException:
         sys.excepthook(*sys.exc_info())
         status = 1
-    finally:
-        threading._shutdown()  # what Python does at the end: wait for threads,
-        atexit._run_exitfuncs()  # and run what was registered
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status & 0xFF)
+    if status is not None and not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
+    threading._shutdown()  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((status or 0) & 0xFF)
 
 
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    run_to_the_end(become(serve(sys.argv[1])))

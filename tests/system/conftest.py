@@ -1,23 +1,16 @@
-"""What the tests of whole commands share: running a command, a small corpus, options of small models.
-
-``run_command`` and ``tiny_model_options`` are fixtures that return functions, because test modules cannot import from
-this file under ``--import-mode=importlib``::
-
-    def test_training(run_command: RunCommand, copy_reverse_data: Path, tmp_path: Path) -> None:
-        run_command("fairseq-train", copy_reverse_data, *tiny_model_options("transformer"), "--max-update", 2, ...)
-"""
+"""What the tests of whole commands share: running a command, a small corpus, options of small models."""
 
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_python import PLUGGED, STOCK, ForkedPython
+from forked_python import ForkedPython
 
 #: Seconds after which a command is killed and its test fails.
 TIMEOUT = 240
@@ -32,34 +25,21 @@ RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def run_command(forked_python: ForkedPython) -> RunCommand:
-    """``run_command(*args, stdin=None, env=None, check=True, cwd=None)`` runs a command of this environment.
+    """``run_command(name, *args)`` runs a command of this environment, whose arguments are turned into text.
 
-    The first argument is a name in the environment's folder of programs (``fairseq-train``, ``python``), the others
-    are turned into text. ``env`` is added to this process's environment. With ``check`` a status other than 0 is a
-    failure that shows what was printed. The result's ``stdout`` and ``stderr`` are text. Without ``env``, which may be
-    read while Python or fairseq start, a command is run in a fork (``forked_python.py``).
+    With ``check`` a status other than 0 is a failure that shows what was printed. Without ``env``, which may be read
+    while Python or fairseq start, a command is run in a fork (``forked_python.py``).
     """
 
     def call(
-        *args: object,
-        stdin: str | None = None,
-        env: Mapping[str, str] | None = None,
-        check: bool = True,
-        cwd: Path | None = None,
+        name: str, *args: object, stdin: str = "", env: Any = None, check: bool = True, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        name, *options = map(str, args)
-        forked = name in ("python", *STOCK, *PLUGGED) and not env
-        folder = forked_python.folder if forked else Path(sys.executable).parent
+        options = list(map(str, args))
+        folder = Path(sys.executable).parent if env else forked_python.folder
         result = subprocess.run(
-            [str(folder / name), *options],
-            input=stdin or "",  # end of file at once, never the terminal of whoever runs the tests
-            env={**os.environ, **(env or {})},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-            cwd=cwd,
-        )
+            [folder / name, *options], input=stdin, env={**os.environ, **(env or {})}, capture_output=True, text=True,
+            timeout=TIMEOUT, check=False, cwd=cwd,
+        )  # fmt: skip
         if check and result.returncode != 0:
             raise AssertionError(
                 f"{name} {' '.join(options)}\nended with status {result.returncode}\n"

@@ -1,4 +1,4 @@
-"""Growing on several processes, from a configuration file, and what is refused before any training."""
+"""Growing on several processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from fairseq_compat import checkpoints
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
-PLUGIN = Path(__file__).parents[2] / "fairseq_depthwise"
 OPTIONS = [
     "--task", "translation_layer_growth", "--arch", "sdt_transformer", "--encoder-block-size", "1",
     *(f"--{side}-{size}" for side in ("encoder", "decoder")
@@ -58,39 +57,3 @@ def test_two_processes_grow_like_one_also_after_a_resume(
         torch.testing.assert_close(
             two[name], tensor, rtol=1e-3, atol=3e-4, msg=lambda text, name=name: f"{name} {text}"
         )
-
-
-# --- growing from a trained model ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def stock(run_command: RunCommand, copy_reverse_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of fairseq's own pre-norm transformer of 2 + 1 layers, after three updates."""
-    folder = tmp_path_factory.mktemp("stock")
-    run_command(
-        "fairseq-train", copy_reverse_data, "--arch", "transformer", "--encoder-normalize-before",
-        "--decoder-normalize-before", "--encoder-layers", 2, "--decoder-layers", 1,
-        *(f"--{side}-{size}" for side in ("encoder", "decoder")
-          for size in ("embed-dim=32", "attention-heads=2", "ffn-embed-dim=64")),
-        "--share-all-embeddings", "--optimizer", "adam", "--lr", "5e-3", "--criterion", "label_smoothed_cross_entropy",
-        "--max-tokens", 1000, "--max-update", 3, "--cpu", "--no-epoch-checkpoints", "--save-dir", folder,
-    )  # fmt: skip
-    return folder / "checkpoint_last.pt"
-
-
-@pytest.mark.xdist_group("stock")
-def test_a_stock_transformer_is_grown_and_goes_on(
-    run_command: RunCommand, copy_reverse_data: Path, stock: Path, tmp_path: Path
-) -> None:
-    command = [
-        "fairseq-depthwise", "train", copy_reverse_data, *OPTIONS, "--growth-from", stock, "--growth-stages",
-        "4:3u,6:2u", "--max-tokens", 1000, "--log-format", "json", "--log-interval", 1, "--save-dir", tmp_path,
-    ]  # fmt: skip
-    log = run_command(*command, "--max-update", 1).stdout
-    assert f"started from {stock}, 3 updates" in log
-    # Three updates are more than the warm-up of two: the schedule begins at its peak.
-    rates = [float(rate) for rate in re.findall(r'"lr": "([\d.e-]+)"', log)]
-    assert rates[0] == pytest.approx(5e-3 * (2 / 3) ** 0.5, rel=1e-4)
-    log = run_command(*command).stdout
-    assert "started from" not in log  # it goes on from its own checkpoint
-    assert "grew the encoder from 4 to 6 layers after 3 updates" in log

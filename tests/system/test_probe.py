@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from training_states import assert_same_state, hypotheses, logged
-
-from fairseq_compat import checkpoints
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 ModelOptions = Callable[[str], list[str]]
@@ -99,34 +95,6 @@ def test_distill_comes_near_the_closed_form(train: Callable[..., str], probed: P
         error = updates[-1][f"mse_{row['layer']}"]
         assert row["error"] * 0.999 < error < row["error"] * 1.1
         assert error < 0.5 * updates[0][f"mse_{row['layer']}"]
-
-
-def test_task_through_the_maps_and_the_commands_that_decode(
-    train: Callable[..., str], run_command: RunCommand, copy_reverse_data: Path, copy_reverse_text: Path,
-    trained: Path, tmp_path: Path,
-) -> None:  # fmt: skip
-    from fairseq_depthwise.models.linearized.model import LinearizedTransformer
-
-    plugin = Path(__file__).parents[2] / "fairseq_depthwise"
-    log = train(
-        tmp_path, "--probe-objective", "task", "--label-smoothing", 0.1, "--lr", 2e-3, "--max-tokens", 1000,
-        "--max-update", 6, "--bf16", program=("fairseq-train", "--user-dir", plugin),
-    )  # fmt: skip
-    updates = logged(log)
-    assert updates[-1]["loss"] < updates[0]["loss"]
-    saved, before = (checkpoints.load_checkpoint(path) for path in (tmp_path / "checkpoint_last.pt", trained))
-    frozen = {name: value for name, value in saved["model"].items() if ".linear." not in name}
-    for name, value in before["model"].items():
-        found = frozen.pop(re.sub(r"(layers\.0)\.", r"\1.intact.", name))
-        assert torch.equal(found.float(), value.to(torch.bfloat16).float()), name
-    assert not frozen
-    options = ("--path", tmp_path / "checkpoint_last.pt", "--beam", 4, "--cpu")
-    generated = hypotheses(run_command("fairseq-depthwise", "generate", copy_reverse_data, *options).stdout)
-    sources = (copy_reverse_text / "test.src").read_text()
-    interactive = run_command("fairseq-depthwise", "interactive", copy_reverse_data, *options, stdin=sources)
-    assert hypotheses(interactive.stdout) == generated
-    model = LinearizedTransformer.from_pretrained(str(tmp_path), "checkpoint_last.pt", str(copy_reverse_data))
-    assert model.translate(sources.splitlines()[:3], beam=4) == [generated[number] for number in range(3)]
 
 
 @pytest.fixture(scope="module")

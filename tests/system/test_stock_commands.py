@@ -51,30 +51,17 @@ def stock_run(
     return folder
 
 
-@pytest.fixture(scope="module")
-def generated(run_command: RunCommand, copy_reverse_data: Path, stock_run: Path) -> CompletedProcess[str]:
-    """What fairseq-generate prints for the test set."""
-    return run_command(
-        "fairseq-generate", copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu", "--beam", 3,
-        "--max-tokens", 500, "--gen-subset", "test",
-    )  # fmt: skip
-
-
-def test_generate_translates_every_sentence(generated: CompletedProcess[str]) -> None:
+def test_generate_translates_every_sentence_and_interactive_every_line(
+    run_command: RunCommand, copy_reverse_data: Path, stock_run: Path
+) -> None:
+    options = [copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu", "--beam", 3]
+    generated = run_command("fairseq-generate", *options, "--max-tokens", 500)
     for kind in "STHDP":
         assert len(lines_of(generated, kind)) == 40
     assert "Warning" not in generated.stderr
-
-
-def test_interactive_answers_every_line_as_generate_does(
-    run_command: RunCommand, copy_reverse_data: Path, stock_run: Path, generated: CompletedProcess[str]
-) -> None:
     sources = dict(line.split("\t") for line in lines_of(generated, "S"))
     lines = [*(sources[f"S-{number}"] for number in range(5)), "", "unknown w4"]
-    result = run_command(
-        "fairseq-interactive", copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu", "--beam", 3,
-        stdin="".join(f"{line}\n" for line in lines),
-    )  # fmt: skip
+    result = run_command("fairseq-interactive", *options, stdin="".join(f"{line}\n" for line in lines))
     found, expected = hypotheses(result.stdout), hypotheses(generated.stdout)
     assert sorted(found) == list(range(7))
     assert [found[number] for number in range(5)] == [expected[number] for number in range(5)]

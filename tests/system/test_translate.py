@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
-import re
 from collections.abc import Callable
-from itertools import accumulate
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -81,12 +78,6 @@ def interactive(run_command: RunCommand, data: Path, checkpoint: Path, lines: li
     return result.stdout
 
 
-def numbered(output: str, kind: str) -> list[list[str]]:
-    """Return the fields of fairseq's lines of a kind, in the order of their numbers."""
-    lines = re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.MULTILINE)
-    return [fields.split("\t") for _, fields in sorted(lines, key=lambda line: int(line[0]))]
-
-
 def test_translate_equals_interactive(run_command: RunCommand, data: Path, checkpoint: Path, tmp_path: Path) -> None:
     lines = raw_text()
     printed = hypotheses(interactive(run_command, data, checkpoint, lines), "D")
@@ -102,62 +93,6 @@ def test_translate_equals_interactive(run_command: RunCommand, data: Path, check
         result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, *size, stdin=text)
         assert result.stdout == "".join(f"{line}\n" for line in expected)
         assert "INFO" not in result.stdout + result.stderr
-
-
-def test_scores_and_alignments_equal_those_of_interactive(
-    run_command: RunCommand, data: Path, checkpoint: Path
-) -> None:
-    lines = [line for line in raw_text() if line.strip()]
-    printed = interactive(run_command, data, checkpoint, lines, "--print-alignment")
-    sources, outputs, scores, pairs = (numbered(printed, kind) for kind in "SHPA")
-    asked = ("--json", "--token-scores", "--print-alignment")
-    text = "".join(f"{line}\n" for line in lines)
-    result = run_command("fairseq-depthwise", "translate", checkpoint, *SEARCH, *asked, stdin=text)
-    documents = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
-    several = 0
-    for number, one in enumerate(documents):
-        (score, tokens), (source,) = outputs[number], sources[number]
-        assert one["score"] == pytest.approx(float(score), abs=1e-4)
-        assert one["tokens"] == [*tokens.split(), "</s>"]
-        assert one["token_scores"] == pytest.approx([float(each) for each in scores[number][0].split()], abs=2e-4)
-        if "<unk>" in source:
-            continue  # does not say whether a word goes on after it
-        # fairseq counts tokens, here words are counted.
-        words = [[0, *accumulate(not token.endswith("@@") for token in side.split())] for side in (source, tokens)]
-        found = (map(int, pair.split("-")) for pair in pairs[number][0].split())
-        assert one["alignment"] == [[*pair] for pair in dict.fromkeys((words[0][a], words[1][b]) for a, b in found)]
-        assert one["source_words"] == source.replace("@@ ", "").split()
-        assert one["words"] == tokens.replace("@@ ", "").split()
-        several += len(one["tokens"]) - 1 > len(one["words"])
-    assert several > 8
-    # Tokens are counted with --tokenized.
-    text = "".join(f"{source}\n" for (source,) in sources if "<unk>" not in source)
-    result = run_command(
-        "fairseq-depthwise", "translate", checkpoint, *SEARCH, "--tokenized", "--print-alignment", stdin=text
-    )
-    known = [number for number, (source,) in enumerate(sources) if "<unk>" not in source]
-    assert result.stdout.split("\n")[:-1] == [f"{outputs[number][1]}\t{pairs[number][0]}" for number in known]
-
-
-@pytest.mark.parametrize("order", ["ordered", "unordered"])
-def test_constraints_equal_those_of_interactive(
-    order: str, run_command: RunCommand, data: Path, checkpoint: Path
-) -> None:
-    words = ["Hund", "die Katze", "Haus", "alt", "sieht"]
-    lines = [line for line in raw_text() if line.strip()]
-    lines = ["\t".join([line, *words[number % 5 : number % 5 + number % 3]]) for number, line in enumerate(lines)]
-    printed = interactive(run_command, data, checkpoint, lines, "--constraints", order)
-    result = run_command(
-        "fairseq-depthwise", "translate", checkpoint, *SEARCH, "--scores", "--constraints", order,
-        stdin="".join(f"{line}\n" for line in lines),
-    )  # fmt: skip
-    found = [line.split("\t") for line in result.stdout.split("\n")[:-1]]
-    expected = numbered(printed, "D")
-    assert [text for _, text in found] == [text for _, text in expected]
-    assert [float(score) for score, _ in found] == pytest.approx([float(score) for score, _ in expected], abs=2e-4)
-    for (_, text), line in zip(found, lines, strict=True):
-        assert all(constraint in text for constraint in line.split("\t")[1:])
-    assert "lacks" not in result.stderr
 
 
 def test_no_locale_changes_text(run_command: RunCommand, checkpoint: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,11 +13,8 @@ from typing import Any
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.dataclass.configs import CheckpointConfig
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import fp16_optimizer
-from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_compat import UserError, checkpoints
@@ -56,20 +51,6 @@ def test_a_failing_save_is_tried_again_or_keeps_the_old_file(
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_copies_of_a_save_are_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
-    source.write_bytes(b"new")
-    target.write_bytes(b"old")
-    real = os.replace
-    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
-    with pytest.raises(UserError, match="checkpoint_last"):
-        checkpoint_utils.PathManager.copy(str(source), str(target), overwrite=True)
-    assert target.read_bytes() == b"old"
-    monkeypatch.setattr(os, "replace", real)
-    assert checkpoint_utils.PathManager.copy(str(source), str(target), overwrite=True)
-    assert target.read_bytes() == b"new"
-
-
 # Where a training goes on from.
 
 
@@ -104,13 +85,6 @@ def test_what_is_no_file_is_refused_and_a_file_is_read(kind: str, option: str, t
     assert load(tmp_path / "run", **{option: str(other)}) == str(other)
 
 
-@pytest.mark.parametrize("make", [os.mkdir, partial(os.symlink, "gone")])
-def test_own_checkpoint_that_is_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
-    make(tmp_path / "checkpoint_last.pt")
-    with pytest.raises(UserError, match=r"/checkpoint_last.pt is no file"):
-        load(tmp_path)
-
-
 def test_a_run_of_its_own_needs_no_file(tmp_path: Path) -> None:
     path = str(tmp_path / "run" / "checkpoint_best.pt")
     assert load(tmp_path / "run", restore_file=path) == path
@@ -136,23 +110,6 @@ def test_a_model_that_diverged_is_refused(stock_state: Callable[[str], dict[str,
         torch.save(state, path)
         with pytest.raises(UserError, match=rf"{path} holds NaN .* in 1 of its \d+ .* decoder\.layers\.1\.fc1\.weight"):
             checkpoint_utils.load_model_ensemble([str(path)])
-
-
-def test_a_checkpoint_has_the_versions_as_plain_text(
-    stock_options: Namespace, stock_task: Any, stock_model: Any, tmp_path: Path
-) -> None:
-    cfg = convert_namespace_to_omegaconf(stock_options)
-    trainer = Trainer(cfg, stock_task, stock_model, CrossEntropyCriterion(stock_task, sentence_avg=False))
-    trainer.consolidate_optimizer()  # as fairseq does before it saves
-    path = str(tmp_path / "checkpoint.pt")
-    trainer.save_checkpoint(path, {"val_loss": 4.5, "train_iterator": {"epoch": 2}})
-    extra = checkpoints.load_checkpoint(path)["extra_state"]
-    assert extra["val_loss"] == 4.5
-    assert trainer.load_checkpoint(path)["train_iterator"] == {"epoch": 2}
-    versions = extra["versions"]
-    assert torch.__version__.startswith(versions["torch"])  # its build, such as +cu121, is not always said
-    assert versions["python"] == sys.version.partition(" ")[0]
-    assert {type(part) for pair in versions.items() for part in pair} == {str}
 
 
 # The float32 weights of half-precision trainings.
@@ -217,13 +174,3 @@ def test_masters_come_back(
     changed.load_state_dict(state)
     expected[7] = 4.0
     assert torch.equal(values(changed), expected)
-
-
-def test_others_masters_and_none_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = [nn.Parameter(torch.randn(3, 5).bfloat16())]
-    optimizer = optimizer_of(weights, flat=False, monkeypatch=monkeypatch)
-    expected = values(optimizer)
-    moments = {"state": {}, "param_groups": [{"params": [0]}]}
-    for state in (moments, {**moments, "master_weights": None}, {**moments, "master_weights": [torch.ones(4)]}):
-        optimizer.load_state_dict(state)
-        assert torch.equal(values(optimizer), expected)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy
 import pytest
@@ -25,34 +22,14 @@ from probe_checkpoints import data_in
 from tiny_models import dictionary_of
 
 from fairseq_compat import UserError
-from fairseq_compat.patches import data
 
 # Damaged data: a length of 26 bytes comes before the sizes of the index, and its places are its end.
-
-INDEX: dict[str, Callable[[bytes], bytes]] = {
-    "no index": lambda content: b"XXXXXXXXX" + content[9:],
-    "another version": lambda content: content[:9] + struct.pack("<Q", 7) + content[17:],
-    "another type": lambda content: content[:17] + b"\x77" + content[18:],
-    "too many sentences": lambda content: content[:18] + struct.pack("<Q", 2**40) + content[26:],
-    "cut off": lambda content: content[:21],
-    "empty": lambda content: b"",
-    "a place outside": lambda content: content[:-8] + struct.pack("<q", 2**40),
-    "a place before": lambda content: content[:-8] + struct.pack("<q", -8),
-}
 
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> str:
     data_in(tmp_path / "data")
     return str(tmp_path / "data" / "valid.src-tgt.src")
-
-
-@pytest.mark.parametrize("damage", INDEX)
-def test_a_damaged_index_is_refused_when_it_is_opened(damage: str, prefix: str) -> None:
-    path = Path(f"{prefix}.idx")
-    path.write_bytes(INDEX[damage](path.read_bytes()))
-    with pytest.raises((AssertionError, KeyError, ValueError, struct.error)):
-        load_indexed_dataset(prefix, dictionary_of(12), "mmap")
 
 
 def test_data_that_is_cut_off_or_of_another_dictionary(prefix: str) -> None:
@@ -77,25 +54,6 @@ def test_fasta_files_reach_no_shell(tmp_path: Path) -> None:
 # What NumPy has removed.
 
 
-def test_audio_masks_without_overlap() -> None:
-    numpy.random.seed(1)
-    mask = data_utils.compute_mask_indices(
-        (2, 60), None, mask_prob=0.5, mask_length=5, no_overlap=True, min_space=1, mask_type="static"
-    )
-    assert mask[0].sum() == mask[1].sum() > 0
-    assert not hasattr(numpy, "int")
-
-
-def test_conditional_random_field_gives_a_log_likelihood() -> None:
-    from fairseq.modules.dynamic_crf_layer import DynamicCRF
-
-    torch.manual_seed(1)
-    layer = DynamicCRF(num_embedding=6, low_rank=3, beam_size=4)
-    likelihood = layer(torch.randn(2, 5, 6), torch.randint(6, (2, 5)), torch.ones(2, 5, dtype=torch.bool))
-    assert likelihood.shape == (2,)
-    assert (likelihood <= 0).all()
-
-
 def test_lengths_in_buckets_and_blocks_of_tokens() -> None:
     assert data_utils.get_buckets(numpy.array([1, 2, 3, 4, 9]), 2).tolist() == [3, 9]
     dictionary = Dictionary()
@@ -107,32 +65,6 @@ def test_lengths_in_buckets_and_blocks_of_tokens() -> None:
     assert [len(batch) for batch in pairs.batch_by_size(pairs.ordered_indices(), max_tokens=9)] == [3, 1, 1]
     blocks = TokenBlockDataset(sentences, sentences.sizes, block_size=None, pad=1, eos=2, break_mode="eos")
     assert [len(blocks[place]) for place in range(2)] == [1, 2]
-
-
-# The place in an epoch.
-
-
-@pytest.mark.parametrize(("processes", "expected"), [(1, 6), (2, 3), (4, 1)])
-def test_a_run_with_other_processes_takes_its_share(processes: int, expected: int, patched: Callable[..., Any]) -> None:
-    """Two processes took three batches each."""
-
-    class EpochBatchIterator:
-        num_shards, taken = 2, 3
-
-        def state_dict(self) -> dict[str, int]:
-            return {"iterations_in_epoch": self.taken}
-
-        def load_state_dict(self, state: dict[str, int]) -> None:
-            self.taken = state["iterations_in_epoch"]
-
-    module = patched(data.position_for_any_processes, EpochBatchIterator=EpochBatchIterator)
-    saved = module.EpochBatchIterator().state_dict()
-    resumed = module.EpochBatchIterator()
-    resumed.num_shards = processes
-    resumed.load_state_dict(saved)
-    assert resumed.taken == expected
-    resumed.load_state_dict({"iterations_in_epoch": 5})  # of a checkpoint without these patches
-    assert resumed.taken == 5
 
 
 # Text.
@@ -155,21 +87,6 @@ def test_lines_end_at_line_feeds_only(
     (tmp_path / "latin").write_bytes(b"a\n\xe4b\n")
     with pytest.raises(UserError, match=r"latin is not UTF-8: line 2 has the byte 0xe4"):
         list(buffered_read(str(tmp_path / "latin"), 1))
-
-
-def test_a_line_is_there_as_soon_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairseq_cli.interactive import buffered_read
-
-    read = []
-
-    def reading() -> object:
-        for number in range(3):
-            read.append(number)
-            yield f"{number}\n".encode()
-
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=reading()))
-    assert next(buffered_read("-", 2)) == ["0", "1"]
-    assert read == [0, 1]
 
 
 CODE = """
@@ -222,12 +139,6 @@ def test_one_language_says_the_direction_which_is_recorded(
     task = tasks.setup_task(cfg)
     assert (task.cfg.source_lang, task.cfg.target_lang) == found
     assert (cfg.source_lang, cfg.target_lang) == found
-
-
-def test_languages_that_the_data_folder_says_are_recorded(tmp_path: Path) -> None:
-    cfg = options(pairs(tmp_path, "en-de"), None, None)
-    tasks.setup_task(cfg)
-    assert (cfg.source_lang, cfg.target_lang) == ("en", "de")
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import io
-import logging
 import os
-import pickle
 import platform
 import subprocess
 import sys
@@ -20,16 +17,11 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
-from fairseq.nan_detector import NanDetector
-from fairseq.trainer import Trainer
-from filelock import FileLock
 from growing_trainer import BATCHES, trainer_of
 from many_languages import make_data
 from omegaconf import OmegaConf
 from probe_checkpoints import model_and_options
-from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_compat.patches import training
@@ -93,17 +85,6 @@ def test_a_second_training_is_refused_until_the_first_is_killed(
         assert train_in(tmp_path, patched) == [training.LOCK]
 
 
-def test_a_file_system_without_locks_is_a_warning(
-    patched: Patched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(training._NO_LOCKS[0], "no locks available")
-
-    monkeypatch.setattr(FileLock, "acquire", refuse)
-    assert train_in(tmp_path, patched) == []
-    assert "no locks available" in caplog.text
-
-
 # Before training.
 
 OPTIONS = ("fp16", "cpu", "tpu", "memory_efficient_fp16", "fp16_no_flatten_grads")
@@ -126,24 +107,6 @@ def test_fp16_needs_a_gpu(given: dict[str, bool], trained: bool, patched: Patche
     else:
         with pytest.raises(UserError, match="--fp16 needs a GPU"):
             module.main(cfg)
-
-
-CHECK = """
-from types import ModuleType, SimpleNamespace
-from fairseq_compat.patches.training import lost_trainings
-module = ModuleType("fairseq_cli.train")
-module.main = lambda cfg: print("trained")
-lost_trainings(module)
-for no_save in (True, False):
-    module.main(SimpleNamespace(common=SimpleNamespace(fp16=False), checkpoint=SimpleNamespace(no_save=no_save)))
-"""
-
-
-@pytest.mark.parametrize(("flags", "trained"), [([], 2), (["-O"], 1)])
-def test_a_training_that_saves_needs_assertions(flags: list[str], trained: int) -> None:
-    ended = subprocess.run([sys.executable, *flags, "-c", CHECK], capture_output=True, text=True, check=False)
-    assert ended.stdout.split() == ["trained"] * trained
-    assert ("PYTHONOPTIMIZE" in ended.stderr) is (trained == 1)
 
 
 # When it ends.
@@ -214,95 +177,6 @@ def test_an_empty_batch_changes_nothing(empty: Any) -> None:
         assert torch.equal(parameter, trained[1][name]), name
 
 
-def test_a_process_that_has_empty_batches_only_runs_an_earlier_one_without_gradient() -> None:
-    trainer = trainer_of()
-    trainer.reset_dummy_batch(BATCHES[0])  # as at the start of an epoch
-    assert trainer.train_step([[], []]) is not None
-    gradients = [parameter.grad for parameter in trainer.model.parameters() if parameter.grad is not None]
-    assert gradients
-    assert all(not gradient.any() for gradient in gradients)
-
-
-def test_fully_sharded_processes_run_as_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, prepared = trainer_of(), []
-    monkeypatch.setattr(type(trainer), "is_fsdp", True)
-    original = trainer._prepare_sample
-    monkeypatch.setattr(
-        trainer, "_prepare_sample", lambda one, **more: (prepared.append(one), original(one, **more))[1]
-    )
-    trainer.reset_dummy_batch(BATCHES[0])
-    trainer.train_step([BATCHES[0], []])
-    assert [] in prepared
-
-
-@pytest.mark.parametrize(("subset", "own"), [("train", True), ("valid", False)])
-def test_validation_on_the_training_data_has_an_iterator_of_its_own(subset: str, own: bool) -> None:
-    asked: dict[str, Any] = {}
-
-    def get_batch_iterator(**given: Any) -> Any:
-        asked.update(given)
-        return SimpleNamespace(first_batch=None)
-
-    anything = SimpleNamespace(
-        train_subset="train", max_tokens_valid=1, batch_size_valid=1, skip_invalid_size_inputs_valid_test=False,
-        required_batch_size_multiple=1, num_workers=0, data_buffer_size=0, seed=1,
-    )  # fmt: skip
-    positions = SimpleNamespace(max_positions=lambda: 9)
-    trainer: Any = SimpleNamespace(
-        cfg=SimpleNamespace(dataset=anything, common=anything), model=positions, data_parallel_world_size=1,
-        task=SimpleNamespace(dataset=str, get_batch_iterator=get_batch_iterator, max_positions=lambda: 9),
-        data_parallel_rank=0, reset_dummy_batch=lambda batch: None,
-    )  # fmt: skip
-    Trainer.get_valid_iterator(trainer, subset)
-    assert asked["disable_iterator_cache"] is own
-
-
-# A training that turns NaN.
-
-
-class Part(nn.Module):
-    """A linear layer whose output is ``shape`` of its result."""
-
-    def __init__(self, shape: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.shape = shape
-
-    def forward(self, given: Tensor) -> Any:
-        return self.shape(self.linear(given))
-
-
-SHAPES: dict[str, Callable[[Tensor], Any]] = {
-    "nothing in a dictionary": lambda result: {"mask": None, "name": "x", "nested": [result]},
-    "none first": lambda result: (None, result),
-    "an empty tuple first": lambda result: ((), [result]),
-    "a tensor": lambda result: result,
-}
-
-
-def tensor_in(found: Any) -> Tensor:
-    if isinstance(found, Tensor):
-        return found
-    parts = found.values() if isinstance(found, dict) else found
-    return next(tensor_in(part) for part in parts if isinstance(part, Tensor) or (part and isinstance(part, list)))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("where", ["forward", "backward"])
-def test_the_report_names_the_module(shape: str, where: str, caplog: pytest.LogCaptureFixture) -> None:
-    model = nn.ModuleDict({"good": Part(SHAPES["none first"]), "bad": Part(SHAPES[shape])})
-    caplog.set_level(logging.INFO, logger="fairseq.nan_detector")
-    with NanDetector(model):
-        good = tensor_in(model["good"](torch.ones(2, 3)))
-        if where == "forward":
-            with torch.no_grad():
-                model["bad"].linear.weight[0, 0] = float("nan")
-        result = tensor_in(model["bad"](good))
-        (result.sum() * (float("nan") if where == "backward" else 1)).backward()
-    reports = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert f"NaN detected in output of bad.linear, shape: torch.Size([2, 3]), {where}" in reports[0] + reports[-1]
-
-
 # Devices and processes.
 
 
@@ -317,30 +191,8 @@ def test_bf16_is_no_tpu(stock_data: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for option in ("--bf16", "--memory-efficient-bf16"):
         assert parsed(stock_data, option).bf16
         assert not parsed(stock_data, option).tpu
-        assert parsed(stock_data, option, "--tpu").tpu  # asked for by name
-    assert parsed(stock_data, "--bf16", "--something-else", parse_known=True)[1] == ["--something-else"]
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: object() if name == "torch_xla" else real(name, *rest)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: object())
     assert parsed(stock_data, "--bf16").tpu  # the fault itself
-
-
-@pytest.fixture
-def padded_batch() -> tuple[Tensor, Tensor]:
-    """Tokens (B=2, T=4), the second sentence padded on the left, and lengths."""
-    return torch.tensor([[4, 5, 6, 2], [1, 1, 7, 2]]), torch.tensor([4, 2])
-
-
-def test_the_stock_encoder_evaluates_what_training_computes(
-    stock_model: Any, padded_batch: tuple[Tensor, Tensor]
-) -> None:
-    stock_model.load_state_dict(stock_model.state_dict())  # fairseq takes the fast path after loading only
-    with torch.no_grad():
-        evaluated = stock_model.encoder(*padded_batch)["encoder_out"][0]
-        trained = stock_model.train().encoder(*padded_batch)["encoder_out"][0]
-    real = padded_batch[0].ne(1).T
-    torch.testing.assert_close(evaluated[real], trained[real])
 
 
 @pytest.fixture
@@ -365,33 +217,6 @@ def test_the_default_backend_trains_the_stock_transformer_on_a_cpu(backend: str)
         wrapped(words, torch.tensor([4]), words)[0].sum().backward()
     assert model.encoder.layers[0].fc1.weight.grad is not None
     assert model.encoder.layers[0].fc1_weight.grad is None
-
-
-BROADCAST = """
-import argparse, os, sys
-import torch
-from omegaconf import OmegaConf
-from fairseq.distributed import utils
-
-rank = 0 if os.fork() else 1
-torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
-sent = {"cfg": OmegaConf.create({"layers": 3}), "args": argparse.Namespace(arch="x"), "weight": torch.arange(3.0)}
-got = utils.broadcast_object(sent if rank == 0 else None, src_rank=0, group=torch.distributed.group.WORLD)
-if rank == 1:
-    print(got["cfg"].layers, got["args"].arch, got["weight"].tolist(), flush=True)
-    os._exit(0)
-sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-
-
-def test_other_processes_get_objects_of_the_first(run_python: RunPython, tmp_path: Path) -> None:
-    result = run_python(BROADCAST, tmp_path / "meeting-point", env={"GLOO_SOCKET_IFNAME": "lo"})
-    assert result.stdout.splitlines()[-1] == "3 x [0.0, 1.0, 2.0]", result.stderr
-    buffer = io.BytesIO()
-    torch.save(OmegaConf.create({"layers": 3}), buffer)
-    buffer.seek(0)
-    with pytest.raises(pickle.UnpicklingError):
-        torch.load(buffer, weights_only=True)
 
 
 # What a process keeps and opens.
@@ -419,31 +244,18 @@ def test_freed_blocks_are_used_again(kept: str, variables: dict[str, str], mappe
     assert (int(run_python(FAULTS, kept, env=variables).stdout) >= 60) is mapped
 
 
-def test_a_command_on_a_cpu_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairseq.distributed import utils
-
-    called = []
-    monkeypatch.setattr(training, "keep_freed_memory", lambda: called.append(1))
-    cfg = OmegaConf.structured(FairseqConfig())
-    cfg.common.cpu = True
-    utils.call_main(cfg, lambda cfg: None)
-    assert called == [1]
-
-
 LOADING = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 1000))
 from fairseq.data import data_utils
 kept = []
-for number in (5, 40):
-    for language in range(number):
-        for side in ("en", f"l{language:02d}"):
-            kept.append(data_utils.load_indexed_dataset(f"{sys.argv[1]}/train.en-l{language:02d}.{side}"))
-    print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+for language in range(40):
+    for side in ("en", f"l{language:02d}"):
+        kept.append(data_utils.load_indexed_dataset(f"{sys.argv[1]}/train.en-l{language:02d}.{side}"))
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
-def test_the_limit_of_open_files_is_raised_once_half_of_it_is_in_use(run_python: RunPython, tmp_path: Path) -> None:
-    """The first five languages leave most of 128 free, the other forty exceed it."""
+def test_the_limit_of_open_files_is_raised(run_python: RunPython, tmp_path: Path) -> None:
     result = run_python(LOADING, make_data(tmp_path / "data", 40, parts={"train": 1, "valid": 1}))
-    assert result.stdout.split() == ["128", "1000", "1000", "1000"], result.stderr
+    assert result.stdout.split() == ["1000", "1000"], result.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from module_checks import Factors, randn
+from module_checks import randn
 from second_reading_mute import Reading, read_encoder_layer
 from torch import Tensor, nn
 
@@ -29,7 +29,6 @@ ROWS = torch.tensor(
     ]
 )
 
-every_sharing = pytest.mark.parametrize("sharing", ["none", "attention", "ffn"])
 every_number_of_units = pytest.mark.parametrize(
     ("units", "sharing"), [(1, "none"), (2, "attention"), (3, "ffn"), (4, "none")]
 )
@@ -124,38 +123,3 @@ def test_a_layer_is_the_equations(
     expected_gradients = gradients(expected, stream, layer, of_all=False)
     for name, gradient in gradients(real, stream, layer).items():
         torch.testing.assert_close(gradient, expected_gradients[name], rtol=1e-9, atol=1e-9, msg=name)
-
-
-# --- what is dropped -------------------------------------------------------------------------------------------------
-
-
-@every_sharing
-def test_what_each_sub_layer_returns_is_dropped(sharing: str) -> None:
-    """And neither the stream nor anything else: as if the last maps were so much larger."""
-    layer, other, stream = build_layer(3, sharing), build_layer(3, sharing), randn(LENGTH, 2, WIDTH)
-    layer.dropout = Factors(2.0, 3.0)
-    with torch.no_grad():
-        for factor, linear in ((2.0, other.self_attention.output_projection), (3.0, other.feed_forward.second)):
-            linear.weight *= factor
-            linear.bias *= factor
-        torch.testing.assert_close(layer(stream, None, None), other(stream, None, None))
-    assert layer.dropout.factors == []
-
-
-@pytest.mark.parametrize("units", [1, 3])
-def test_units_that_start_alike_drop_different_entries(units: int) -> None:
-    """Where units share their attention and their inputs, its output and what is dropped of it are one too."""
-    torch.manual_seed(1)
-    layer = build_layer(3, "none" if units == 3 else "attention")
-    layer.dropout.probability = 0.5
-    seen: list[Tensor] = []
-    layer.feed_forward.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    stream = randn(LENGTH, 2, WIDTH)
-    layer.train()(stream, None, None)
-    assert seen[0].shape == (units, LENGTH, 2, WIDTH)
-    dropped = seen[0] == stream
-    assert dropped.any()
-    assert units == 1 or not torch.equal(dropped[0], dropped[1])
-
-
-# --- the parts -------------------------------------------------------------------------------------------------------

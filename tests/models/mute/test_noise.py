@@ -140,18 +140,6 @@ def rows_of(inputs: UnitInputs, seed: int, length: int = 9, batch: int = 5, padd
     return rows
 
 
-@pytest.mark.parametrize(
-    ("noises", "noise_rate", "training"),
-    [(ALL_NOISES, 1.0, False), (ALL_NOISES, 0.0, True), (("identity",) * 3, 1.0, True)],
-    ids=["evaluation", "rate 0", "identity only"],
-)
-def test_nothing_is_drawn_where_there_is_no_noise(noises: tuple[str, ...], noise_rate: float, training: bool) -> None:
-    inputs = build_inputs(*noises, noise_rate=noise_rate).train(training)
-    state = torch.get_rng_state()
-    assert inputs.draw(9, 5, None, CPU) is None
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.mark.parametrize("noise_rate", [0.85, 0.3])
 def test_noise_is_on_as_often_as_the_rate_says(noise_rate: float) -> None:
     inputs = build_inputs(*ALL_NOISES, noise_rate=noise_rate)
@@ -205,14 +193,3 @@ def test_ranks_take_as_much_from_torchs_generator(monkeypatch: pytest.MonkeyPatc
         after.add(float(torch.rand(())))
     assert on == {False, True}
     assert len(after) == 1
-
-
-# --- what the units read ---------------------------------------------------------------------------------------------
-
-
-def test_the_mask_vector_takes_part_in_every_training_forward() -> None:
-    """Its gradient is zero where nothing is masked; nothing reaches it in evaluation."""
-    inputs = build_inputs("identity", "mask")
-    inputs(torch.randn(3, 2, 4), None).sum().backward()
-    assert torch.equal(inputs.mask_vector.grad, torch.zeros(4))
-    assert not inputs.eval()(torch.randn(3, 2, 4), None).requires_grad

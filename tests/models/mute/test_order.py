@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from second_reading_mute import read_penalty, read_permutation, read_projection, read_sequence
 from torch import Tensor
 
-from fairseq_depthwise.models.mute.order import UnitOrder, accumulated, nearest_permutation, penalty, project
+from fairseq_depthwise.models.mute.order import UnitOrder, nearest_permutation, penalty, project
 
 every_number_of_units = pytest.mark.parametrize("units", [2, 3, 4, 8])
 
@@ -65,16 +63,6 @@ def test_rows_and_columns_sum_to_one(units: int, change: str, dtype: torch.dtype
             assert (matrix.sum(dim) - 1).abs().max() < 1e-3
 
 
-def test_a_new_matrix_is_nearly_uniform_and_not_quite() -> None:
-    """Uniform is a saddle; two layers' matrices differ."""
-    torch.manual_seed(1)
-    first, second = UnitOrder(units=4), UnitOrder(units=4)
-    for order in (first, second):
-        assert (order.matrix() - 0.25).abs().max() < 0.03
-        assert order.raw.unique().numel() == 16
-    assert not torch.equal(first.raw, second.raw)
-
-
 # --- what it does ----------------------------------------------------------------------------------------------------
 
 
@@ -105,18 +93,6 @@ def test_the_nearest_permutation_is_that_of_all(units: int) -> None:
     for seed in range(20):
         matrix = project(uniform(units, -0.5, seed=seed))
         assert nearest_permutation(matrix).tolist() == read_permutation(matrix.tolist())
-
-
-def test_a_hard_order_is_for_evaluation() -> None:
-    torch.manual_seed(1)
-    soft, hard = UnitOrder(units=4), UnitOrder(units=4, at_inference="hard")
-    hard.load_state_dict(soft.state_dict())
-    weights = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    assert torch.equal(hard(weights), soft(weights))
-    hard.eval()
-    torch.testing.assert_close(hard(weights), nearest_permutation(soft.matrix()) @ accumulated(weights))
-    assert torch.equal(soft.eval()(weights), soft.train()(weights))
-    torch.testing.assert_close(hard.matrix(), soft.matrix())
 
 
 # --- the penalty -----------------------------------------------------------------------------------------------------
@@ -151,34 +127,7 @@ def test_what_the_projection_would_undo_is_not_in_the_gradient(units: int) -> No
     assert missing.abs().max() > 0.01
 
 
-@pytest.mark.parametrize("value", [0.0, -0.1])
-def test_entries_at_zero_go_up_but_not_down(value: float) -> None:
-    raw = uniform(4, 0.1)
-    raw[0, 1] = raw[2, 3] = value
-    upstream = torch.zeros(4, 4, dtype=torch.float64)
-    upstream[0, 1], upstream[2, 3] = 1.0, -1.0
-    found = gradients(raw, upstream)
-    assert found[0, 1] == 0
-    expected = torch.zeros(4, 4, dtype=torch.float64)
-    expected[2, 3] = -1.0
-    torch.testing.assert_close(found, expected, rtol=0, atol=3e-3)
-
-
 # --- becoming a permutation ------------------------------------------------------------------------------------------
-
-OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
-}
-every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS)
-
-
-def train(order: UnitOrder, optimizer: str, loss: Callable[[UnitOrder], Tensor], steps: int = 200) -> None:
-    stepper = OPTIMIZERS[optimizer]([order.raw])
-    for _ in range(steps):
-        stepper.zero_grad()
-        loss(order).backward()
-        stepper.step()
 
 
 def assert_is_a_permutation(matrix: Tensor) -> None:
@@ -188,9 +137,12 @@ def assert_is_a_permutation(matrix: Tensor) -> None:
 
 
 @every_number_of_units
-@every_optimizer
-def test_the_penalty_makes_a_permutation(units: int, optimizer: str) -> None:
+def test_the_penalty_makes_a_permutation(units: int) -> None:
     torch.manual_seed(2)
     order = UnitOrder(units=units)
-    train(order, optimizer, lambda order: penalty(order.matrix()))
+    optimizer = torch.optim.Adam([order.raw], lr=0.01)
+    for _ in range(200):
+        optimizer.zero_grad()
+        penalty(order.matrix()).backward()
+        optimizer.step()
     assert_is_a_permutation(order.matrix().detach())

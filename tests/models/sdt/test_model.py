@@ -114,29 +114,3 @@ def test_skipped_layers_leave_the_blocks_as_they_are(block_size: int, layerdrop:
                 read = read_encoder(model, source, {"encoder_block_size": block_size}, skipped).output
                 torch.testing.assert_close(output[real, b], read, **TOLERANCE)
     assert len(seen) > 6 or seen == {frozenset(range(4))}
-
-
-# --- the penalty -----------------------------------------------------------------------------------------------------
-
-
-def naive_penalty(model: FairseqEncoderDecoderModel, block_size: int) -> float:
-    """1 - the mean over layers and real positions of the cosine with the sentence's mean, from the second reading."""
-    cosines: list[list[float]] = [[] for _ in model.encoder.layers]
-    for _, _, source in sentences():
-        layers = read_encoder(model, source, {"encoder_block_size": block_size}).states[1:]
-        for number, states in enumerate(layers):
-            mean = sum(states) / len(states)
-            cosines[number] += [float(x @ mean / (x.norm() * mean.norm())) for x in states]
-    return 1 - sum(sum(one) / len(one) for one in cosines) / len(cosines)
-
-
-@every_block_size
-@pytest.mark.parametrize("training", [True, False])
-def test_the_penalty_is_one_minus_inter_similarity(block_size: int, training: bool) -> None:
-    model = build(block_size, inter_similarity_weight=0.25, **NO_DROPOUT).double().train(training)
-    with torch.no_grad():
-        offered = model(SOURCE, None, TARGET)[1]["auxiliary_losses"]
-        assert list(offered) == ["inter_similarity_penalty"]
-        value, weight = offered["inter_similarity_penalty"][:2]
-        assert value.item() == pytest.approx(naive_penalty(model, block_size), rel=1e-5)
-    assert weight == 0.25

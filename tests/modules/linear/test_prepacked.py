@@ -96,9 +96,6 @@ def test_weights_that_change_are_packed_again(change: Callable[[nn.Linear], Any]
         assert_near(linears[0](inputs), read(linears[:1], inputs))
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
-
-
 # --- maps that must be called themselves -----------------------------------------------------------------------------
 
 
@@ -122,21 +119,3 @@ def test_maps_with_a_computation_of_their_own_are_left_alone(special: nn.Module)
     assert prepacked(special) is special
     assert not packable(special)
     assert join(*maps(8), special) is None
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of PyTorch has no oneDNN")
-def test_the_blocked_layout_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise all of the above would test the ordinary product."""
-    packed: list[tuple[int, ...]] = []
-    reorder = torch.ops.mkldnn._reorder_linear_weight
-    monkeypatch.setattr(
-        torch.ops.mkldnn,
-        "_reorder_linear_weight",
-        lambda weight, rows: (packed.append(tuple(weight.shape)), reorder(weight, rows))[1],
-    )
-    together = join(*maps(16, 8))
-    assert together is not None
-    with torch.no_grad():
-        together(values(5))
-        together(values(6))
-    assert packed == [(24, 24)]

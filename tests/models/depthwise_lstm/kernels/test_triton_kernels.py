@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from random_cells import build_cell, inputs
 from torch import Tensor
 from triton_probe import DEVICE, PROBLEM
 
 if PROBLEM is not None:
     pytest.skip(PROBLEM, allow_module_level=True)
 
-from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState
+from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState, Gates, HiddenNet
 from fairseq_depthwise.models.depthwise_lstm.kernels import (
     choice,
     triton_gate_update,
@@ -29,6 +28,47 @@ ACTIVATIONS = ["glu", "gelu", "relu"]
 
 #: Relative and absolute. Rounding alone changes a result of 1 by 6e-8, 5e-4 and 4e-3.
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def build_cell(
+    width: int = 12,
+    hidden_dim: int | None = 20,
+    *,
+    activation: str = "glu",
+    input_dim: int | None = None,
+    dropout: float = 0.0,
+    joint: bool = False,
+    skip: bool = False,
+    kernel: str = "eager",
+) -> DepthwiseLSTMCell:
+    torch.manual_seed(1)
+    input_dim = input_dim or 2 * width
+    cell = DepthwiseLSTMCell(
+        gates=Gates(input_dim=input_dim, embed_dim=width, joint=joint),
+        hidden_net=HiddenNet(
+            input_dim=input_dim,
+            embed_dim=width,
+            hidden_dim=hidden_dim,
+            activation=activation,
+            dropout=dropout,
+            activation_dropout=dropout,
+        ),
+        attention_skip=skip,
+        kernel=kernel,
+    )
+    for name, parameter in cell.named_parameters():
+        if "norm" in name:
+            torch.nn.init.normal_(parameter, mean=0.7)
+    return cell.to(DEVICE)
+
+
+def inputs(
+    width: int = 12, length: int = 3, batch: int = 5, dtype: torch.dtype = torch.float32, attended: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention's output, and the state below, with odd sizes."""
+    generator = torch.Generator().manual_seed(2)
+    parts = torch.randn(attended + 2, length, batch, width, generator=generator).to(DEVICE, dtype)
+    return torch.cat(list(parts[2:]), dim=-1), parts[0], parts[1]
 
 
 @pytest.fixture(autouse=True)
