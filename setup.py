@@ -75,6 +75,7 @@ setup(
     # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in README.md.
     install_requires=[
         *(one.requirement for one in SUPPORTED),
+        "torch>=2.6; python_full_version == '3.13.0'",  # whose pickle refuses what PyTorch 2.5 does (gh-125631)
         "cffi>=1.15,<3",
     ],
     extras_require={

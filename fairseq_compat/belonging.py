@@ -38,13 +38,7 @@ _OF_MODELS = {
 
 
 def require_same(name: str, recorded: Record, found: Record, where: str) -> None:
-    """Compare a checkpoint's record with what it is used with.
-
-    Args:
-        name: of the checkpoint.
-        recorded: in it.
-        found: what it is used with.
-        where: that is, for the error.
+    """Compare the record in a checkpoint, ``name``, with what it is used with, which ``where`` calls by its name.
 
     Raises:
         UserError: something that both name differs.
@@ -62,15 +56,7 @@ def require_same(name: str, recorded: Record, found: Record, where: str) -> None
 def require_resumable(name: str, recorded: Record, task: Any, cfg: Any, *, is_new: bool) -> Record:
     """Compare a checkpoint's record with the training that begins with it; return the record of that training.
 
-    Args:
-        name: of the checkpoint.
-        recorded: in it.
-        task: of the training.
-        cfg: of the training.
-        is_new: another training begins with the model. Its task may have other dictionaries, such as labels.
-
-    Raises:
-        UserError: as :func:`require_same`.
+    With ``is_new`` another training begins with the model: its task may have other dictionaries, such as labels.
     """
     own, data = of_training(task, cfg), data_of(task)
     require_same(name, recorded, of_model(cfg.model), "this command")

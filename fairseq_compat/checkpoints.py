@@ -17,7 +17,7 @@ from typing import IO, Any
 import torch
 
 from fairseq_compat import belonging, plain_values
-from fairseq_compat.errors import UserError, first_line
+from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, raising_later
 
 logger = logging.getLogger(__name__)
@@ -25,22 +25,14 @@ logger = logging.getLogger(__name__)
 #: Set to 1, this environment variable leaves the checksums of checkpoints alone.
 SKIP_CHECKSUMS = "FAIRSEQ_COMPAT_SKIP_CRC"
 
-#: Files whose checksums were right, by what changes when a file does.
-_checked: set[tuple[int, ...]] = set()
-
 
 def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> Any:
-    """Return what ``torch.save`` wrote, with all tensors on the CPU.
+    """Return what ``torch.save`` wrote, a path or an open file, with all tensors on the CPU.
 
-    Args:
-        file: a path, or a file opened for reading in binary mode.
-        mapped: leave the tensors in the file and read each when it is used, where the file's format allows it; the
-            file must be named by its path then, and must stay.
+    With ``mapped`` the tensors stay in the file, named by its path, and each is read when it is used.
 
     Raises:
-        UserError: the file is empty, truncated, damaged, not a PyTorch file, or has something else in it than plain
-            values and tensors of numbers (the message says what).
-        FileNotFoundError: there is no such file.
+        UserError: the file is damaged, or has something else in it than plain values and tensors of numbers.
     """
     if not hasattr(file, "read"):
         with open(file, "rb") as opened:
@@ -50,10 +42,9 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
 
 def _load(file: Any, mapped: bool) -> Any:
     name = getattr(file, "name", "the checkpoint")
-    version = _version(file)
     is_archive = file.read(len(plain_values.ARCHIVE)) == plain_values.ARCHIVE
     try:
-        if is_archive and version not in _checked:
+        if is_archive:
             _require_undamaged(file)
         file.seek(0)
         loaded = plain_values.read(file, mapped=mapped)
@@ -64,12 +55,10 @@ def _load(file: Any, mapped: bool) -> Any:
             raise
         size = file.seek(0, os.SEEK_END)
         raise UserError(
-            f"{name} is damaged, truncated or no file of PyTorch ({size} bytes, {first_line(error)}); give a whole copy"
+            f"{name} is damaged, truncated or no file of PyTorch ({size} bytes, {named(error)}); give a whole copy"
         ) from error
-    if not is_archive and version not in _checked:
+    if not is_archive:
         logger.warning("%s is of PyTorch 1.5 or older, whose files have no checksums: damage is not seen", name)
-    if version is not None:
-        _checked.add(version)  # a process looks once
     return loaded
 
 
@@ -98,17 +87,10 @@ def require_checkpoint(state: Any, name: str) -> None:
 
 @contextmanager
 def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None]:
-    """Stop the building of a model that has far more parameters than its checkpoint has values for.
+    """Stop the building of a model that has far more parameters than its checkpoint, ``name``, has ``values`` for.
 
     Options are a few bytes, and can name a model that no memory holds. Each parameter is looked at when its module gets
     it, before a value is written to it.
-
-    Args:
-        values: ``state["model"]``.
-        name: of the checkpoint, for the error.
-
-    Raises:
-        UserError: the options that are recorded in it ask for such a model.
     """
     # Some are made and given up for those of another module, such as tied ones.
     tensors, numbers = 4 * len(values) + 1000, 4 * sum(value.numel() for value in values.values()) + 2**22
@@ -127,12 +109,7 @@ def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
-    """Return the options of a part of fairseq in a checkpoint; none where the part has none.
-
-    Args:
-        state: a checkpoint as fairseq writes it now (``cfg``) or wrote it before (``args``, without parts).
-        part: "model", "task", "lr_scheduler" and so on.
-    """
+    """Return the options of a part of fairseq, such as "model", in a checkpoint, as ``cfg`` or, older, ``args``."""
     cfg = state.get("cfg") or {part: state.get("args")}
     given = cfg.get(part) if isinstance(cfg, Mapping) else None
     if isinstance(given, Namespace):
@@ -167,12 +144,3 @@ def _require_undamaged(file: IO[bytes]) -> None:
         plain_values.require_apart(archive.infolist(), size)
         if (member := archive.testzip()) is not None:
             raise ValueError(f"the checksum of {member} is not that of its bytes")
-
-
-def _version(file: IO[bytes]) -> tuple[int, ...] | None:
-    """Return what tells a file from another one, and from itself after a change; None where it is in memory only."""
-    try:
-        status = os.fstat(file.fileno())
-    except (OSError, AttributeError):  # io.UnsupportedOperation is an OSError
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

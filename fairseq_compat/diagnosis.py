@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from fairseq_compat import versions
 from fairseq_compat.errors import named
-from fairseq_compat.import_hook import applied
 from fairseq_compat.patches import PATCHES
 from fairseq_compat.process import processor_facts
 
@@ -31,11 +30,8 @@ def diagnose() -> list[Check]:
     """Run all checks of the installation, in the order in which they should be fixed."""
     checks = [_version(supported) for supported in (versions.PYTHON, *versions.SUPPORTED)]
     checks += [_version(versions.FAIRSEQ), _hook()]
-    # These import fairseq, which fails in a way of its own while something above is wrong.
-    for check in (_imports, _patches_applied):
-        if all(done.ok for done in checks):
-            checks.append(check())
-    return checks
+    # It fails in a way of its own while something above is wrong.
+    return [*checks, _imports()] if all(done.ok for done in checks) else checks
 
 
 def devices() -> str:
@@ -91,20 +87,3 @@ def _imports() -> Check:
             fix = f"{versions.FAIRSEQ.fix} --force-reinstall --no-binary fairseq, with a C++ compiler installed"
             return Check("import fairseq", f"{module}: {named(error)}", fix)
     return Check("import fairseq", "works")
-
-
-def _patches_applied() -> Check:
-    """Return whether every listed module of fairseq that is imported went through the hook; one before it did not."""
-    missed = sorted(
-        module
-        for patch in PATCHES
-        for module in patch.modules
-        if module in sys.modules and (module, patch.name) not in applied
-    )
-    if missed:
-        return Check(
-            "patches",
-            "missing from " + ", ".join(missed),
-            "import fairseq_compat and call fairseq_compat.install() before anything imports these modules",
-        )
-    return Check("patches", f"{len(applied)} applied so far")

@@ -35,11 +35,10 @@ class NewFile(str):
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path``; on leaving, flush it to the disk and give it the name ``path``.
 
-    If anything fails on the way the temporary file is removed and what stood at ``path`` before is untouched. A
-    symbolic link is replaced, not what it points to. A pipe or a terminal is written into as it is.
+    If anything fails, what stood there before is untouched. A link is replaced; a pipe or a terminal is written into.
 
     Raises:
-        UserError: the system does not let it be written; or it is a :class:`NewFile` and exists.
+        UserError: the disk is full; or it is a :class:`NewFile` and exists.
     """
     path = os.fspath(path)
     aside = ""
@@ -54,22 +53,20 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
             if isinstance(path, NewFile) and os.path.lexists(path):
-                raise FileExistsError(errno.EEXIST, "another process has written it since this one started", path)
+                raise UserError(f"{path} was written by another process meanwhile; give another name")
             os.replace(aside, path)
         flush_folder(os.path.dirname(path) or ".")
     except BaseException as error:
         with suppress(FileNotFoundError):
             os.remove(aside)
-        if is_about(error, path):
+        if is_full_disk(error):
             raise UserError(f"cannot write {path}: {error.strerror}") from error
         raise
 
 
-def is_about(error: BaseException, path: str) -> TypeGuard[OSError]:
-    """Return whether an error says that ``path``, or what is to become it, cannot be written."""
-    if not isinstance(error, OSError):
-        return False
-    return error.errno in _NO_ROOM if error.filename is None else str(error.filename).startswith((path, beside(path)))
+def is_full_disk(error: BaseException) -> TypeGuard[OSError]:
+    """Return whether an error is that of a full disk, which names no file."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM
 
 
 def beside(path: str) -> str:

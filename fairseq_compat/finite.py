@@ -14,11 +14,7 @@ NEVER_READ = "_float_tensor"
 
 
 def require_finite(values: Iterable[tuple[str, Tensor]], name: str) -> None:
-    """Check that the values of a model are numbers.
-
-    Args:
-        values: (name, tensor) of its parameters, or all of a checkpoint.
-        name: what an error calls the model: its file.
+    """Check that the values of a model, (name, tensor), are numbers; ``name`` is its file.
 
     Raises:
         UserError: some are NaN or infinite; the message says how many tensors have such values, and which is first.

@@ -23,9 +23,6 @@ FAIRSEQ_VERSION = "0.12.2"
 #: Packages whose modules are patched. A plugin of somebody else is not among them.
 PACKAGES = {"fairseq", "fairseq_cli"}
 
-#: (module, patch) pairs in the order in which they were applied in this process.
-applied: list[tuple[str, str]] = []
-
 
 class PatchingFinder:
     """First entry of ``sys.meta_path``: finds a module of fairseq as usual and wraps its loader; ignores all others."""
@@ -38,12 +35,13 @@ class PatchingFinder:
     ) -> ModuleSpec | None:
         if name.partition(".")[0] not in PACKAGES or not self._finds_patched_release():
             return None
-        for finder in sys.meta_path:
+        for finder in tuple(sys.meta_path):
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
-                    if spec.loader is not None and (patches := patches_of(name, spec)):
-                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment, arg-type]  # typed by duck
+                    is_patched = isinstance(spec.loader, PatchingLoader)  # where a finder has asked this one
+                    if spec.loader is not None and not is_patched and (patches := patches_of(name, spec)):
+                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment]  # typed by duck
                     return spec
         return None
 
@@ -79,7 +77,6 @@ class PatchingLoader:
             for patch in reversed(self._patches):  # what is entered last ends first
                 around.enter_context(patch.around(module))
             self._loader.exec_module(module)
-        applied.extend((module.__name__, patch.name) for patch in self._patches)
 
 
 def patches_of(name: str, spec: ModuleSpec) -> list[Patch]:

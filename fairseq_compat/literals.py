@@ -36,10 +36,6 @@ _NODES = (
 def evaluate(text: str) -> Any:
     """Return the value of a literal, or of sums, differences and products of literals.
 
-    Args:
-        text: numbers, strings, ``True``, ``False``, ``None``, and tuples, lists, sets and dictionaries of them, with
-            ``+``, ``-`` and ``*`` between them.
-
     Raises:
         UserError: it is anything else, or too large.
         TypeError: it is no string, as of ``eval``.

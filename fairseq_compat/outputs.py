@@ -30,12 +30,7 @@ def output_file(
 ) -> str:
     """Return ``path`` if a command may write a file there; asked before anything is computed.
 
-    Args:
-        option: the command line's, for the error.
-        path: as given.
-        force: the file may exist.
-        inputs: files that are read, which the output may not be.
-        stream: a pipe or a terminal will do, too.
+    ``inputs`` are read, so that they may not be the output; with ``stream`` a pipe or a terminal will do, too.
 
     Raises:
         UserError: it may not.
@@ -59,11 +54,7 @@ def output_file(
 def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> str:
     """Return where a command may put a folder, without a slash at the end; what is there is replaced as a whole.
 
-    Args:
-        option: the command line's, for the error.
-        path: as given.
-        kind: what the folder is to be, as ``export``.
-        force: a folder of that kind may be there.
+    With ``force`` a folder of the same ``kind``, such as ``export``, may be there.
 
     Raises:
         UserError: nothing may be put there.
@@ -77,12 +68,7 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> 
 
 
 def begin_folder(option: str, path: str, kind: str) -> str:
-    """Return where a command may work in a folder, which is made: a new or empty one, or one that it has begun before.
-
-    Args:
-        option: the command line's, for the error.
-        path: as given.
-        kind: what is in the folder, as ``blocks``.
+    """Return where a command may work in a folder, which is made: a new or empty one, or one of its ``kind``.
 
     Raises:
         UserError: there is something else.
@@ -98,15 +84,13 @@ def begin_folder(option: str, path: str, kind: str) -> str:
 
 @contextmanager
 def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Iterator[str]:
-    """Yield a folder beside ``place`` to write into, which gets its name at the end.
+    """Yield a folder beside ``place``, of :func:`output_folder`, to write into; it gets its name at the end.
 
-    Args:
-        place: of :func:`output_folder`.
-        kind: as there.
-        replace: a folder of that kind; it is renamed, and removed only after the new one stands.
+    A folder that is to be replaced is renamed, and removed only after the new one stands.
 
     Raises:
-        UserError: it cannot be written, or there is something else by now.
+        UserError: the disk is full, or the folder that is replaced has something else in it by now.
+        OSError: there is something else by now.
     """
     aside = f"{files.beside(place)}.{os.urandom(8).hex()}{files.UNFINISHED}"
     before = f"{aside}-replaced"
@@ -126,7 +110,7 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
             os.rename(before, place)
         if isinstance(error, UserError):
             raise UserError(str(error).replace(aside, place)) from error
-        if files.is_about(error, place):
+        if files.is_full_disk(error):
             raise UserError(f"cannot write {place}: {error.strerror}") from error
         raise
 

@@ -49,11 +49,7 @@ class RefusedError(ValueError):
 
 
 def read(file: IO[bytes], *, mapped: bool = False) -> Any:
-    """Return what ``torch.save`` wrote, with all tensors on the CPU.
-
-    Args:
-        file: at its beginning.
-        mapped: leave the tensors in the file and read each when it is used; the file must be on a disk, and an archive.
+    """Return what ``torch.save`` wrote, with all tensors on the CPU; ``mapped`` leaves those of an archive in the file.
 
     Raises:
         RefusedError: there is something in it that is neither a plain value nor a tensor of numbers.
@@ -72,11 +68,7 @@ def read(file: IO[bytes], *, mapped: bool = False) -> Any:
 
 
 def require_plain(value: Any, *, most: int = _MOST_VALUES) -> None:
-    """Refuse texts that would be looked up elsewhere, and values that are too many or too deep.
-
-    Args:
-        value: containers of plain values; JSON in texts is looked through, too.
-        most: so many values are admitted.
+    """Refuse texts that would be looked up elsewhere, JSON in them, too, and values that are too many or too deep.
 
     Raises:
         RefusedError: there is such a text, or there are such values.

@@ -53,10 +53,7 @@ def open_closed_streams() -> None:
 def run_command(name: str, run: Callable[[], Any], *, prints_results: bool = True) -> int:
     """Run a command and return its exit status; whatever goes wrong is one sentence on stderr.
 
-    Args:
-        name: the program, and its subcommand if it has any.
-        run: does the work, and returns a status, or None for 0.
-        prints_results: what it is for goes to stdout, and not into files.
+    ``run`` returns a status, or None for 0; with ``prints_results`` what it is for goes to stdout, and not into files.
     """
     open_closed_streams()
     logging.raiseExceptions = False  # a traceback for each line that a full disk does not take, otherwise

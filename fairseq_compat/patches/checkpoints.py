@@ -85,7 +85,7 @@ def whole_checkpoints(module: Any) -> None:
                     raise
                 logger.warning("saving %s failed, trying again", filename, exc_info=True)
 
-    class PathManager(module.PathManager):  # type: ignore[misc, name-defined]  # a base known at run time
+    class PathManager(module.PathManager):
         @staticmethod
         def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
             files.copied_whole(src_path, dst_path)

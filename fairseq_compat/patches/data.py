@@ -61,24 +61,18 @@ def fasta_without_shell(module: Any) -> None:
     module.FastaDataset._build_index = refuse
 
 
-@patch(
-    "fairseq.data.data_utils",
-    "fairseq.data.language_pair_dataset",
-    "fairseq.data.token_block_dataset",
-    "fairseq.modules.dynamic_crf_layer",
-)
+@patch("fairseq.data.data_utils", "fairseq.data.language_pair_dataset", "fairseq.data.token_block_dataset")
 def numpy_aliases(module: Any) -> None:
-    """``--num-batch-buckets``, audio masking and the CRF layer use what NumPy has removed, and stop with an exception.
+    """``--num-batch-buckets`` and blocks of tokens use what NumPy has removed, and stop with an exception.
 
-    These are ``np.int`` and ``np.float``, gone with NumPy 1.24, ``np.compat``, gone with 2.0, and the argument
-    ``interpolation`` of ``np.percentile``, gone with 2.4; it is called ``method`` since 1.22.
+    These are ``np.compat``, gone with 2.0, and the argument ``interpolation`` of ``np.percentile``, gone with 2.4.
     """
     numpy = module.np
 
-    def percentile(*args: Any, interpolation: str = "linear", **options: Any) -> Any:
-        return numpy.percentile(*args, **{"method": interpolation, **options})
+    def percentile(values: Any, percents: Any, interpolation: str, **options: Any) -> Any:
+        return numpy.percentile(values, percents, method=interpolation, **options)
 
-    module.np = Overlay(numpy, int=int, float=float, compat=SimpleNamespace(long=int), percentile=percentile)
+    module.np = Overlay(numpy, compat=SimpleNamespace(long=int), percentile=percentile)
 
 
 @patch("fairseq.data.iterators")

@@ -210,7 +210,7 @@ def bf16_without_xla(module: Any) -> None:
     def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         if importlib.util.find_spec("torch_xla") is None:
-            vars(result[0] if isinstance(result, tuple) else result)["tpu"] = False
+            (result[0] if isinstance(result, tuple) else result).tpu = False
         return result
 
 

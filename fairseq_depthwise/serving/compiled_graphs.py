@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_compat.errors import UserError, first_line
+from fairseq_compat.errors import UserError, named
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
 from fairseq_depthwise.serving.traced_graphs import FEW, MANY, CallableGraphs, require_equal, trace
@@ -55,14 +55,14 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
                 say(f"compiling {path} for this CPU, part {number} of {len(_PARTS)}: a minute or two, and it is kept")
                 aoti_compile_and_package(program, package_path=str(folder / f"{name}.pt2"), inductor_configs=settings)
         except Exception as error:  # Inductor raises what the compiler, the disk or its own passes give
-            raise UserError(f"{path} cannot be compiled: {first_line(error)}") from error
+            raise UserError(f"{path} cannot be compiled: {named(error)}") from error
         require_equal(_loaded(folder, aoti_load_package), models, path)
 
     with kept_folder("compiled", models, settings, make, say) as folder:
         try:
             return _loaded(folder, aoti_load_package)
         except (OSError, RuntimeError) as error:
-            raise UserError(f"{os.readlink(folder)} is damaged ({first_line(error)}); delete it") from error
+            raise UserError(f"{os.readlink(folder)} is damaged ({named(error)}); delete it") from error
 
 
 def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:

@@ -21,6 +21,8 @@ def main() -> None:
     for recipe in RECIPES:
         path = Path(__file__).parent.parent / recipe / "README.md"
         head, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+        if not begin:  # the page names the recipe that has the same systems
+            continue
         _, end, tail = rest.partition(END)
         with atomic_write(path) as file:
             file.write((head + begin + table(recipe) + end + tail).encode())

@@ -84,18 +84,3 @@ def test_is_the_second_reading_whatever_the_batches(form: str, tmp_path: Path, d
                 values = torch.tensor(expected[side][row.layer, row.source], dtype=torch.float64)
                 assert row.weight.mean == pytest.approx(float(values.mean()), abs=1e-5)
                 assert row.weight.deviation == pytest.approx(float(values.std(correction=0)), abs=1e-5)
-
-
-def test_the_model_is_as_it_was(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = model_of(tmp_path, data, "hyper")
-    connections = {side: getattr(loaded.model, side).connection for side in SIDES}
-    before = {side: dict(vars(connection)) for side, connection in connections.items()}
-
-    def stop(*_: Any) -> None:
-        raise RuntimeError("stop")
-
-    monkeypatch.setattr(type(connections["encoder"]), "source_weights", stop)
-    with pytest.raises(RuntimeError, match="stop"):
-        measured(loaded, 1000)
-    assert connections == {side: getattr(loaded.model, side).connection for side in SIDES}
-    assert before == {side: dict(vars(connection)) for side, connection in connections.items()}

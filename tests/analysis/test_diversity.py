@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -79,16 +78,3 @@ def test_padding_is_left_out_and_batches_add_up() -> None:
     assert whole.value()[1] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
     real = torch.cat([outputs.attention_weights[:, 0, 2:], outputs.attention_weights[:, 1]], dim=1)
     assert whole.value()[0] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
-
-
-def test_an_output_that_is_shared_has_none() -> None:
-    outputs = outputs_of_a_layer()
-    shared = replace(
-        outputs, attention_weights=outputs.attention_weights[:1], attention_outputs=outputs.attention_outputs[:1]
-    )
-    sums = LayerDiversitySums()
-    sums.add(shared, PADDING)
-    positions, attended, fed = sums.value()
-    assert (positions, attended) == (None, None)
-    assert fed is not None
-    assert DiversitySum().value() is None

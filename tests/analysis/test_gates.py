@@ -136,13 +136,3 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     labels = [f"{row.layer}{row.cell or ''}" for row in found["decoder"]]
     assert labels == (["1a", "1b", "2a", "2b", "3a", "3b"] if "two cells" in name else ["1", "2", "3"])
     assert [(row.layer, row.cell) for row in found["encoder"]] == [(1, None), (2, None), (3, None)]
-
-
-def test_packed_cells_show_the_same(tmp_path: Path, data: str) -> None:
-    loaded = load_model(checkpoint_of(tmp_path, FAMILY), data)
-    expected = measured(loaded, 1000)
-    loaded.model.make_generation_fast_()
-    for side, rows in measured(loaded, 1000).items():
-        for row, read in zip(rows, expected[side], strict=True):
-            for values, others in zip(numbers(row), numbers(read), strict=True):
-                assert values == pytest.approx(others, abs=1e-5)

@@ -21,7 +21,6 @@ from fairseq_depthwise.analysis.stacks import SIDES, report_on
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "depth-wise": ("depthwise_lstm_transformer", {}),
     "depth-wise, two cells": ("depthwise_lstm_transformer", {"decoder_merge": "two-cells"}),
-    "depth-wise rnn": ("depthwise_lstm_transformer", {"depthwise_cell": "rnn"}),
     "blocks": ("sdt_transformer", {}),
     **{
         name: ("sdt_transformer", {"encoder_connection": name, "decoder_connection": name, "encoder_block_size": 0})

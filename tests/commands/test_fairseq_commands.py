@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fairseq_depthwise
-from fairseq_compat import UserError, versions
+from fairseq_compat import UserError
 from fairseq_depthwise import cli
 from fairseq_depthwise.commands import fairseq_commands
 
@@ -48,11 +47,3 @@ def test_same_folder_is_left_as_given(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_another_folder_is_refused(given: list[str]) -> None:
     with pytest.raises(UserError, match="--user-dir"):
         fairseq_commands.with_user_dir(["data-bin", *given], FOLDER)
-
-
-def test_other_fairseq_is_refused_before_it_is_imported(
-    monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str], handed_over: list[list[str]]
-) -> None:
-    monkeypatch.setattr(versions, "installed_version", lambda name: "0.10.2")
-    assert refusal("train", "data-bin").startswith("fairseq 0.10.2 ")
-    assert handed_over == []

@@ -74,9 +74,7 @@ def test_from_the_start_to_a_signal_during_a_request(signalled: signal.Signals, 
     ("options", "named"),
     [
         (["--port", "{taken}"], "--port {taken} "),
-        (["--host", "192.0.2.7"], "--host 192.0.2.7"),
         (["--nbest", "5"], "--nbest 5"),
-        (["--max-lines", "9", "--queue-lines", "8"], "--max-lines 9"),
     ],
 )
 def test_refused_before_a_model_is_loaded(options: list[str], named: str, refusal: Callable[..., str]) -> None:
@@ -85,11 +83,6 @@ def test_refused_before_a_model_is_loaded(options: list[str], named: str, refusa
         sentence = refusal("serve", "nowhere.pt", *(word.format(taken=taken) for word in options))
     assert named.format(taken=taken) in sentence
     assert "nowhere" not in sentence
-
-
-@pytest.mark.parametrize("option", ["--port=65536", "--wait-ms=-1", "--timeout=nan", "--queue-lines=0", "--output=1"])
-def test_wrong_options(option: str, assert_usage_error: Callable[..., None]) -> None:
-    assert_usage_error("serve", "nowhere.pt", option, option=option.partition("=")[0])
 
 
 def test_without_the_extra(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

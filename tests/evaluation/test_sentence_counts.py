@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
@@ -52,10 +51,3 @@ def test_the_interval_holds_the_differences_of_seeds_and_sentences() -> None:
     assert wide[1] - wide[0] > 2 * (high_of_one - low_of_one)
     assert bootstrap_interval(metric, [bad] * 3, [good] * 3, samples=200) == pytest.approx((-high, -low))
     assert bootstrap_interval(metric, [good], [good], samples=9) == (0, 0)
-
-
-def test_text_is_a_few_bytes_a_sentence() -> None:
-    counts = np.tile(np.array([[300, 290, 200, 150, 100, 50]], dtype=np.uint16), (1000, 1))
-    text = to_text(counts)
-    assert len(text) < 200
-    assert np.array_equal(from_text(text), counts)

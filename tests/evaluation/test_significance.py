@@ -1,4 +1,4 @@
-"""Paired tests: equal to sacreBLEU's, of the right size, and repeatable."""
+"""Paired tests: a bootstrap of its own, and differences that are clear."""
 
 from __future__ import annotations
 
@@ -51,28 +51,3 @@ def test_the_same_as_a_bootstrap_of_its_own() -> None:
     above = int((differences - differences.mean() > observed).sum())
     p_value = paired_test(GOOD, ALIKE, [REFERENCE], TranslationMetric("tokenized"), samples=40, seed=5)
     assert p_value == pytest.approx((above + 1) / 41)
-
-
-@pytest.mark.parametrize("test", TESTS)
-def test_equal_translations_do_not_differ(test: str) -> None:
-    assert paired_test(GOOD, list(GOOD), [REFERENCE], TranslationMetric(), test=test, samples=9) == 1
-    upper = [line.upper() for line in GOOD]
-    assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized-lc"), test=test, samples=9) == 1
-    assert paired_test(GOOD, upper, [REFERENCE], TranslationMetric("tokenized"), test=test, samples=9) < 1
-
-
-@pytest.mark.parametrize("test", TESTS)
-def test_a_seed_repeats_the_test_and_another_does_not(test: str) -> None:
-    def p_value(seed: int) -> float:
-        return paired_test(GOOD, ALIKE, [REFERENCE], TranslationMetric(), test=test, samples=200, seed=seed)
-
-    first = p_value(1)
-    p_value(2)
-    assert p_value(1) == first
-    assert len({p_value(seed) for seed in range(1, 5)}) > 1
-
-
-def test_several_references() -> None:
-    """With the translation itself as a reference, one of the two is perfect."""
-    metric = TranslationMetric("tokenized")
-    assert paired_test(BAD, GOOD, [REFERENCE, BAD], metric, samples=99) == pytest.approx(0.01)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import random
-import sys
 from pathlib import Path
 
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.evaluation.translations import read_lines, read_translations, subwords_in
+from fairseq_depthwise.evaluation.translations import read_lines, read_translations
 
 
 def write(folder: Path, text: str | bytes, name: str = "out.txt") -> str:
@@ -32,9 +30,6 @@ def generated(*sentences: tuple[str, str, str, str], numbers: list[int] | None =
 WORDS = tuple((f"src {n}", f"tgt {n}", f"tok {n} .", f"tok {n}.") for n in range(12))
 
 
-# --- lines -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
@@ -46,14 +41,6 @@ WORDS = tuple((f"src {n}", f"tgt {n}", f"tok {n} .", f"tok {n}.") for n in range
 )
 def test_lines_end_at_line_feeds_only(content: str, lines: list[str], tmp_path: Path) -> None:
     assert read_lines(write(tmp_path, content)) == lines
-
-
-def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("ä\nb\n".encode()), encoding="ascii"))
-    assert read_lines("-") == ["ä", "b"]
-
-
-# --- plain text and fairseq's output ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("line", ["D-1 is a street", "T-34\ttanks", "H-2\ttwo atoms", "P-1\t-0.5", "XD-1\t-0.5\tx"])
@@ -89,21 +76,15 @@ def test_empty_translations_and_tabs_within(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("D-0\t-1\ta\nD-99999999999\t-1\tb\n", "no D- line .* 99,999,999,998 .* 99999999999, such as 1;"),
-        ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "no D- line .* 0 to 1, such as 1;"),
-        ("H-0\t-1\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "no H- line"),
+        ("D-0\t-1\ta\nD-99999999999\t-1\tb\n", "no D- line"),
         ("T-0\ta\nD-0\t-1\ta\nD-1\t-1\tb\n", "no T- line"),
         ("D-0\t-1\ta\nD-1\t-1\tb\nD-0\t-1\ta\n", "D-0 twice"),
-        ("T-0\ta\nD-0\t-1\ta\nT-0\ta\nD-0\t-1\ta\n", "T-0 twice"),
     ],
 )
 def test_missing_and_repeated_sentences(text: str, named: str, tmp_path: Path) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UserError, match=f"{path} .*{named}"):
         read_translations(path)
-
-
-# --- tokens ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -134,18 +115,3 @@ def test_subwords_and_detokenized_text_have_no_tokens(tokens: str, kind: str, tm
     path = write(tmp_path, generated(("s", "t", tokens, "ein Haus.")))
     with pytest.raises(UserError, match=f"{path} .*--post-process {kind} "):
         read_translations(path, tokenized=True)
-
-
-@pytest.mark.parametrize(
-    ("sentence", "kind"),
-    [
-        ("ein Ha@@ us", "subword_nmt"),
-        ("ein Haus@@", "subword_nmt"),
-        ("\u2581ein Haus", "sentencepiece"),
-        ("ein @-@ Haus", None),
-        ("a@@b", None),
-        ("_ein", None),
-    ],
-)
-def test_subwords_are_recognized(sentence: str, kind: str | None) -> None:
-    assert subwords_in(["ein Wort", sentence, ""]) == kind

@@ -35,20 +35,6 @@ def test_entries_are_decided_one_by_one() -> None:
     assert (keep[1:] * keep[:-1]).mean().abs() < 0.005
 
 
-def test_the_seed_decides_the_masks() -> None:
-    values, layer = torch.ones(50, 30), Dropout(0.4).train()
-
-    def two(seed: int) -> list[torch.Tensor]:
-        torch.manual_seed(seed)
-        return [layer(values), layer(values)]
-
-    first, second = two(7)
-    assert not torch.equal(first, second)
-    assert torch.equal(first, two(7)[0])
-    assert torch.equal(second, two(7)[1])
-    assert not torch.equal(first, two(8)[0])
-
-
 @pytest.mark.parametrize(("probability", "training"), [(0.5, False), (0.0, True), (0.0, False)])
 def test_nothing_happens_in_evaluation_or_at_probability_0(probability: float, training: bool) -> None:
     layer, values = Dropout(probability).train(training), torch.randn(3, 4)

@@ -16,7 +16,6 @@ LINES = ["w0 w1 w2", "w3", "", "w4 w5 w6 w7 w0"]
 DIRECTIONS = [("en", "l0"), ("l0", "en"), ("en", "l1"), ("l1", "l0")]
 TOKENS = {
     "encoder": ["--encoder-langtok", "tgt"],
-    "decoder": ["--decoder-langtok"],
     "both": ["--encoder-langtok", "src", "--decoder-langtok"],
     "instead of ends": ["--encoder-langtok", "src", "--decoder-langtok", "--lang-tok-replacing-bos-eos"],
 }
@@ -39,20 +38,9 @@ def test_one_model_for_all_directions(tokens: str, data: str, tmp_path: Path) ->
     for (source, target), translations in found.items():
         alone = loaded(path, data, source_lang=source, target_lang=target)
         assert alone.translate(LINES) == translations
-        if "decoder-langtok" in " ".join(TOKENS[tokens]):
-            assert not any(f"__{target}__" in line for line in translations)
     assert together.translate(LINES) == found["en", "l0"]
     # The model was not trained, but it reads which language is meant.
     assert len({tuple(lines) for lines in found.values()}) > 1
-
-
-def test_languages_that_are_not_the_models(data: str, tmp_path: Path) -> None:
-    path = multilingual_checkpoint(tmp_path, *TOKENS["encoder"])
-    with pytest.raises(UserError, match=r"--target-lang xx .*: en, l0, l1"):
-        loaded(path, data, source_lang="en", target_lang="xx")
-    translator = loaded(path, data, source_lang="en", target_lang="l0")
-    with pytest.raises(UserError, match=r"--source-lang xx .*: en, l0, l1"):
-        translator.translate(LINES, source_lang="xx")
 
 
 def test_direction_must_be_said_where_there_are_several(data: str, tmp_path: Path) -> None:
@@ -62,17 +50,6 @@ def test_direction_must_be_said_where_there_are_several(data: str, tmp_path: Pat
             loaded(path, data, **given)
     assert loaded(path, data, source_lang="l0").languages == ("l0", "en")
     assert loaded(path, data, target_lang="l1").languages == ("en", "l1")
-
-
-def test_line_that_leaves_no_place_for_the_token_of_its_language(data: str, tmp_path: Path) -> None:
-    path = multilingual_checkpoint(tmp_path, *TOKENS["encoder"])
-    state = checkpoints.load_checkpoint(path)
-    state["cfg"]["task"].max_source_positions = 20
-    checkpoints.save(state, path)
-    translator = loaded(path, data, source_lang="en", target_lang="l0")
-    pieces = [one.pieces for one in translator.translations(["w1 " * 18, "w1 " * 19])]
-    assert pieces[0] == 1
-    assert pieces[1] > 1
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -87,13 +64,3 @@ def test_a_model_of_one_direction(recorded: bool, tmp_path: Path) -> None:
         loaded(path, data, source_lang="tgt", target_lang="src")
     with pytest.raises(UserError, match=r"--target-lang en: .* from src to tgt"):
         loaded(path, data).translate(LINES, target_lang="en")
-
-
-@pytest.mark.parametrize("name", ["language_modeling", "theirs"])
-def test_other_tasks(name: str, tmp_path: Path) -> None:
-    path, data = checkpoint_of(tmp_path, "sdt_transformer"), data_in(tmp_path / "data-bin")
-    state = checkpoints.load_checkpoint(path)
-    state["cfg"]["task"]["_name"] = name
-    checkpoints.save(state, path)
-    with pytest.raises(UserError, match=f"was trained with --task {name}; models of"):
-        loaded(path, data)

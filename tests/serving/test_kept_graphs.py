@@ -142,10 +142,3 @@ def test_a_folder_that_is_exchanged_meanwhile_is_not_loaded(
     monkeypatch.setattr(kept_graphs, moment, exchanged)
     with pytest.raises(UserError, match=str(shared)):
         keep(model, "about", write)
-
-
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(UserError, match=VARIABLE):
-        keep(build_tiny("sdt_transformer"), "about", write)

@@ -53,14 +53,6 @@ def test_traced_graphs_take_any_size(variant: str) -> None:
         assert_same_hypotheses([model], graphs, sentences(model, *lengths), beam=beam, longest=longest)
 
 
-def test_weights_that_nothing_reads_are_left_out() -> None:
-    """Those of linear layers that are computed together, of which a joined copy is read."""
-    model = ready(encoder_layers=1, decoder_layers=1)
-    program = trace([model], in_place=False).step
-    assert not [name for name in program.state_dict if "self_attention.query_projection" in name]
-    assert [name for name in program.constants if "self_attention._joined" in name]
-
-
 def test_graphs_that_differ_from_the_model_are_refused() -> None:
     """Such as a future release of torch might trace."""
     model = ready(encoder_layers=1, decoder_layers=1)

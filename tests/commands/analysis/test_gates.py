@@ -25,8 +25,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         "plain": checkpoint_of(folder, FAMILY, "plain.pt"),
         "two": checkpoint_of(folder, FAMILY, "two.pt", decoder_merge="two-cells", decoder_layers=2),
-        "rnn": checkpoint_of(folder, FAMILY, "rnn.pt", depthwise_cell="rnn"),
-        "sdt": checkpoint_of(folder, "sdt_transformer", "sdt.pt"),
         "stock": checkpoint_of(folder, "transformer", "stock.pt"),
     }
 
@@ -41,12 +39,14 @@ def cells_of_text(cell: dict[str, Any]) -> str:
 
 
 def test_forms_agree(
-    models: dict[str, str], data: str, printed: Callable[..., str], document: Callable[..., Any]
+    models: dict[str, str], data: str, tmp_path: Path, printed: Callable[..., str], document: Callable[..., Any]
 ) -> None:
     paths = [models["plain"], models["two"]]
     command = ["gates", *paths, "--data", data]
     documents = document(*command)["checkpoints"]
-    texts = printed(*command).split("\n\n")
+    texts = printed(*command, "--output", tmp_path / "figure.svg").split("\n\n")
+    for label in ("plain.pt", "two.pt", "forget gate", "cell state", "L2 norm"):
+        assert f">{label}<" in figure_in(tmp_path / "figure.svg").decode()
     for path, found, text in zip(paths, documents, texts, strict=True):
         assert (found["checkpoint"], found["architecture"]) == (path, FAMILY)
         assert (found["subset"], found["sentences"]) == ("valid", 6)
@@ -80,9 +80,7 @@ def test_the_order_of_the_gates(tmp_path: Path, data: str, document: Callable[..
         assert cell["output_norm"]["mean"] == pytest.approx(0.95257 * cell["cell_norm"]["mean"], rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("connection", "block"), [("average", "0"), ("attention", "0"), ("hyper", "0"), ("blocks", "2")]
-)
+@pytest.mark.parametrize(("connection", "block"), [("average", "0"), ("attention", "0"), ("blocks", "2")])
 def test_weights_of_connections(
     connection: str, block: str, tmp_path: Path, data: str, printed: Callable[..., str], document: Callable[..., Any]
 ) -> None:
@@ -102,23 +100,11 @@ def test_weights_of_connections(
         assert top == pytest.approx(free.tolist(), abs=1e-5)
     else:
         assert len(top) == 5
-        assert connection == "hyper" or sum(top) == pytest.approx(1, abs=1e-5)
+        assert sum(top) == pytest.approx(1, abs=1e-5)
     for name in ("embedding", "block 1" if connection == "blocks" else "layer 1", "encoder", "connected.pt"):
         assert f">{name}<" in figure.read_text()
 
 
-@pytest.mark.parametrize("model", ["rnn", "stock"])
-def test_models_without_gates_are_refused(
-    model: str, models: dict[str, str], data: str, refusal: Callable[..., str]
-) -> None:
-    assert refusal("gates", models[model], "--data", data).startswith(f"{models[model]} is of the architecture")
-
-
-def test_figure_of_gates_and_weights(
-    models: dict[str, str], tmp_path: Path, data: str, printed: Callable[..., str]
-) -> None:
-    figure = tmp_path / "figure.svg"
-    paths = [models[name] for name in ("plain", "two", "sdt")]
-    printed("gates", *paths, "--data", data, "--output", figure)
-    for text in ("plain.pt", "two.pt", "sdt.pt", "forget gate", "cell state", "L2 norm", "layer that reads"):
-        assert f">{text}<" in figure_in(figure).decode()
+def test_refused(models: dict[str, str], data: str, refusal: Callable[..., str]) -> None:
+    assert refusal("gates", models["stock"], "--data", data).startswith(f"{models['stock']} is of the architecture")
+    assert "nowhere" in refusal("gates", models["plain"], "--data", "nowhere")

@@ -17,12 +17,8 @@ from fairseq_depthwise import cli
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe import probe
 from fairseq_depthwise.analysis.probe.probe import translate_subset
-from fairseq_depthwise.analysis.probe.record import ProbeRow
-from fairseq_depthwise.analysis.probe.report import ProbedModel, as_text, write_figure_of
 
 DEPTHWISE = "depthwise_lstm_transformer"
-
-Key = tuple[str, str]
 
 
 def trained(folder: Path, kind: str, name: str = "model.pt", **options: Any) -> str:
@@ -63,17 +59,9 @@ def test_forms_agree(tmp_path: Path, data: str, printed: Callable[..., str], doc
         ("none", ""), ("encoder.1", "pair"), ("decoder.3", "pair"), ("encoder.1", "output"), ("decoder.3", "output"),
     ]  # fmt: skip
     assert (rows[0]["change"], rows[0]["error"], model["score"]) == (0, None, rows[0]["score"])
-    for part, state in zip(text.split("\n\n"), ("pair", "output"), strict=True):
-        none, first, third = (line.split() for line in part.strip().splitlines()[-3:])
-        score = f"{model['score']:.2f}"
-        assert none == ["none", score, "0.00", "-", score, "0.00", "-"]
-        encoder, decoder = (
-            [f"{row['score']:.2f}", f"{row['change']:+.2f}", f"{100 * row['unexplained']:.2f}"]
-            for row in rows
-            if row["state"] == state
-        )
-        assert first == ["1", *encoder, "-", "-", "-"]
-        assert third == ["3", "-", "-", "-", *decoder]
+    (encoder,) = (row for row in rows if (row["layer"], row["state"]) == ("encoder.1", "pair"))
+    shown = [f"{encoder['score']:.2f}", f"{encoder['change']:+.2f}", f"{100 * encoder['unexplained']:.2f}"]
+    assert ["1", *shown, "-", "-", "-"] in [line.split() for line in text.splitlines()]
     for row in rows:
         assert row["change"] == pytest.approx(100 * (row["score"] / model["score"] - 1))
 
@@ -154,23 +142,12 @@ def test_two_models_of_one_name(tmp_path: Path, data: str, document: Callable[..
     assert [(tmp_path / f"probe/figure.{form}").read_bytes()[:4] for form in ("pdf", "png")] == [b"%PDF", b"\x89PNG"]
 
 
-def test_a_score_of_nothing_has_no_change(tmp_path: Path) -> None:
-    rows = tuple(ProbeRow(layer, "", 0.0, "BLEU", "signature") for layer in ("none", "encoder.1", "encoder.2"))
-    model = ProbedModel("model.pt", "transformer", rows)
-    assert model.change(rows[1]) is None
-    assert as_text([model]).splitlines()[-1].split() == ["2", "0.00", "-", "-", "-", "-", "-"]
-    write_figure_of(str(tmp_path / "figure.svg"), [model], ["model.pt"])
-    assert ">decoder<" not in (tmp_path / "figure.svg").read_text()
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         ("{folder}/none.pt", "{folder}/none.pt"),
-        ("{model} --compare {folder}/none.pt", "{folder}/none.pt"),
         ("{model} --layers encoder.4", "--layers encoder.4"),
         ("{model} --subset test2", "test2"),
-        ("{model} --train-subset train2", "train2"),
         ("{model} --output {folder}", "exists and is no probe"),
     ],
 )
@@ -190,8 +167,7 @@ def test_other_settings_are_refused_and_force(
     command = [*quick(path, data, folder), "--layers"]
     document(*command, "encoder.1,encoder.2")
     (folder / "hypotheses/mine.txt").write_text("kept")
-    for option, name in (("--beam", "beam"), ("--max-tokens-used", "max tokens used"), ("--lenpen", "length penalty")):
-        assert f"another {name}" in refusal(*command, "encoder.1", option, 50)
+    assert "another beam" in refusal(*command, "encoder.1", "--beam", 50)
     linearized = folder / "checkpoints/encoder.1.pt"
     assert f"{linearized} holds a linearized model" in refusal(*quick(str(linearized), data, tmp_path / "again"))
 
@@ -201,12 +177,3 @@ def test_other_settings_are_refused_and_force(
     assert len(model["rows"]) == 2
     assert sorted(path.name for path in folder.glob("*/*")) == ["encoder.1.pt", "encoder.1.txt", "mine.txt", "none.txt"]
     assert load_model(str(linearized), data).model.encoder.layers[0].intact.fc1.out_features == 28
-
-
-def test_a_model_whose_layer_overflows(tmp_path: Path, data: str, refusal: Callable[..., str]) -> None:
-    path = trained(tmp_path, DEPTHWISE)
-    state = checkpoints.load_checkpoint(path)
-    next(value for name, value in state["model"].items() if name.startswith("encoder.layers.1."))[:] = 3e38
-    torch.save(state, path)
-    sentence = refusal(*quick(path, data, tmp_path / "probe"), "--layers", "encoder.2")
-    assert "not finite" in sentence

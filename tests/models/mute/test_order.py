@@ -7,7 +7,7 @@ import torch
 from second_reading_mute import read_penalty, read_permutation, read_projection, read_sequence
 from torch import Tensor
 
-from fairseq_depthwise.models.mute.order import UnitOrder, accumulated, nearest_permutation, penalty, project
+from fairseq_depthwise.models.mute.order import UnitOrder, nearest_permutation, penalty, project
 
 every_number_of_units = pytest.mark.parametrize("units", [2, 3, 4, 8])
 
@@ -93,18 +93,6 @@ def test_the_nearest_permutation_is_that_of_all(units: int) -> None:
     for seed in range(20):
         matrix = project(uniform(units, -0.5, seed=seed))
         assert nearest_permutation(matrix).tolist() == read_permutation(matrix.tolist())
-
-
-def test_a_hard_order_is_for_evaluation() -> None:
-    torch.manual_seed(1)
-    soft, hard = UnitOrder(units=4), UnitOrder(units=4, at_inference="hard")
-    hard.load_state_dict(soft.state_dict())
-    weights = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    assert torch.equal(hard(weights), soft(weights))
-    hard.eval()
-    torch.testing.assert_close(hard(weights), nearest_permutation(soft.matrix()) @ accumulated(weights))
-    assert torch.equal(soft.eval()(weights), soft.train()(weights))
-    torch.testing.assert_close(hard.matrix(), soft.matrix())
 
 
 # --- the penalty -----------------------------------------------------------------------------------------------------

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from graph_checks import EagerGraphs
-from growth_by_hand import build, scores, trained
 from tiny_models import SOURCE, TARGET, build_tiny
 
-from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.models.sdt.model import SDTTransformerConfig
 from fairseq_depthwise.modules.connections import CONNECTIONS
 
@@ -44,12 +42,3 @@ def test_it_decodes_step_by_step_and_as_graphs() -> None:
         ]
         torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=1e-5, atol=1e-5)
         torch.export.export(EagerGraphs([model], in_place=False).encode, (SOURCE,))
-
-
-def test_it_grows() -> None:
-    options = {**OPTIONS, "encoder_layers": 2, "decoder_layers": 2}
-    shallow, deep = trained("sdt_transformer", **options), trained("sdt_transformer", **options)
-    sources: dict[str, list[int | None]] = {"encoder": [0, 1, 0, 1], "decoder": [0, 1]}
-    grow_model(deep, lambda: build("sdt_transformer", **{**options, "encoder_layers": 4}), sources, init="zero")
-    # New layers add nothing, and their gates pass on what they read.
-    torch.testing.assert_close(scores(deep), scores(shallow), rtol=1e-4, atol=1e-4)

@@ -9,12 +9,10 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
-from graph_checks import EagerGraphs
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import KINDS, checkpoint_of
 
 from fairseq_compat import checkpoints
-from fairseq_depthwise.serving import trained_models
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
@@ -31,11 +29,9 @@ def options(kind: bool | str = True, beam: int = 3, **others: Any) -> Translator
     ("tokens", "kind", "numbers", "words"),
     [
         ("the ca@@ t sle@@ e@@ ps", "subword_nmt", [0, 1, 1, 2, 2, 2], ["the", "cat", "sleeps"]),
-        ("the ca@@", "fastbpe", [0, 1], ["the", "ca"]),
         ("\u2581the \u2581ca t \u2581 x", "sentencepiece", [0, 1, 1, 2, 2], ["the", "cat", "x"]),
         ("t he \u2581cat", "sentencepiece", [0, 0, 1], ["the", "cat"]),
         ("the ca@@ t", None, [0, 1, 2], ["the", "ca@@", "t"]),
-        ("\u0120the c", "gpt2", [0, 1], ["\u0120the", "c"]),
         ("", "subword_nmt", [], []),
     ],
 )
@@ -128,13 +124,6 @@ def test_lines_in_pieces(kind: str, data: str, tmp_path: Path) -> None:
         assert [*best.attention] == [pytest.approx(row, abs=1e-5) for row in rows]
 
 
-def test_empty_line(data: str, tmp_path: Path) -> None:
-    path = checkpoint_of(tmp_path, KIND)
-    (one,) = LoadedTranslator(path, data=data, options=options(token_scores=True)).translations([" "])
-    best = one.hypotheses[0]
-    assert (one.source_words, best.words, best.alignment, best.tokens, best.token_scores) == ((), (), (), (), ())
-
-
 @pytest.mark.parametrize("tokens", [[], ["--lang-tok-replacing-bos-eos"]])
 def test_tokens_of_languages_are_no_words(tokens: list[str], tmp_path: Path) -> None:
     data = multilingual_data(tmp_path / "data-bin")
@@ -155,27 +144,3 @@ def test_tokens_of_languages_are_no_words(tokens: list[str], tmp_path: Path) -> 
         assert 0 < sum(best.attention[0]) < 0.999  # the rest is of the language's token and the end
         largest = [(row.index(max(row)), number) for number, row in enumerate(best.attention)]
         assert other.hypotheses[0].alignment == tuple(largest)
-
-
-def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = checkpoint_of(tmp_path, KIND)
-    expected = LoadedTranslator(path, data=data, options=options()).translations(LINES)
-
-    monkeypatch.setattr(trained_models, "compiled_graphs", lambda models, path, say: EagerGraphs(models, in_place=True))
-    found = LoadedTranslator(path, data=data, options=options(compile=True)).translations(LINES)
-    for one, other in zip(found, expected, strict=True):
-        assert one.text == other.text
-        assert one.hypotheses[0].alignment == other.hypotheses[0].alignment
-
-
-def test_subwords_of_a_text(data: str, tmp_path: Path) -> None:
-    """With --tokenized each subword counts, otherwise each word."""
-    path = checkpoint_of(tmp_path, KIND)
-    (tmp_path / "codes").write_text("#version: 0.2\nw 0</w>\n", encoding="utf-8")
-    state = checkpoints.load_checkpoint(path)
-    state["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": str(tmp_path / "codes")}
-    state["cfg"]["tokenizer"] = {"_name": "space"}
-    checkpoints.save(state, path)
-    (one,) = LoadedTranslator(path, data=data, options=options()).translations(["w0 w12 w0"])
-    assert one.source_words == ("w0", "w12", "w0")
-    assert {source for source, _ in one.hypotheses[0].alignment or ()} <= {0, 1, 2}

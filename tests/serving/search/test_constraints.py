@@ -17,7 +17,6 @@ from graph_checks import EagerGraphs
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import KINDS, checkpoint_of
 
-from fairseq_compat import UserError
 from fairseq_depthwise.serving import trained_models
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import target_start
@@ -129,10 +128,6 @@ def test_what_cannot_be_met(data: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert list(one.unmet_constraints) == wanted
         for why, reason in zip(one.unmet_constraints.values(), reasons, strict=True):
             assert reason in why
-    # Of the constraints of a line those that can be met are met, and empty ones are none.
-    (one,) = translator.translations(["w1 w2"], constraints=[["", "w6 w6", " ", "w9"]])
-    assert "w6 w6" in one.text
-    assert list(one.unmet_constraints) == ["w9"]
     # A line whose search comes to nothing is searched for again.
     monkeypatch.setattr(
         BeamSearch, "constrained_hypotheses", lambda self, batch, constraints: [[] for _ in constraints]
@@ -141,21 +136,6 @@ def test_what_cannot_be_met(data: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert [one.text for one in found] == translator.translate(LINES)
     assert "larger beam" in found[0].unmet_constraints["w3 w4"]
     assert found[2].unmet_constraints == {}
-
-
-def test_all_of_a_translation_is_its_constraint(data: str, tmp_path: Path) -> None:
-    wanted = "w7 w0 w7 w0 w1 w2"
-    for beam in (1, 4):
-        translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(beam, max_length=6))
-        (one,) = translator.translations(["w1"], constraints=[[wanted]])
-        assert (one.text, one.unmet_constraints) == (wanted, {})
-
-
-def test_nbest(data: str, tmp_path: Path) -> None:
-    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(4, nbest=3))
-    (one,) = translator.translations(["w1 w2"], constraints=[["w6"]])
-    assert len(one.hypotheses) > 1
-    assert all("w6" in hypothesis.text for hypothesis in one.hypotheses)
 
 
 def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,11 +157,3 @@ def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (one.text, one.unmet_constraints) == (other.text, other.unmet_constraints)
         assert one.hypotheses[0].tokens == other.hypotheses[0].tokens
         assert one.hypotheses[0].token_scores == pytest.approx(other.hypotheses[0].token_scores, abs=1e-4)
-
-
-def test_refused(data: str, tmp_path: Path) -> None:
-    translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(6))
-    with pytest.raises(UserError, match=r"beam 6 .* 12"):
-        translator.translations(["w1"], constraints=[["w2"]])
-    with pytest.raises(UserError, match=r"constraints\[1\] .* 'w2'"):
-        translator.translations(["w1", "w2"], constraints=[["w2"], "w2"])

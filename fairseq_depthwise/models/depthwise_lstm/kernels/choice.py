@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_compat.errors import first_line
+from fairseq_compat.errors import named
 from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def find_problem(device: torch.device, kind: CellKind) -> str | None:
         with ThreadPoolExecutor(1) as executor:
             return executor.submit(_difference, device, kind).result()
     except Exception as error:  # of the driver, a compiler, the kernels, or there is no Triton: many kinds
-        return f"{type(error).__name__}: {first_line(error)}"
+        return named(error)
 
 
 def _difference(device: torch.device, kind: CellKind) -> str | None:
