@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import checkpoint_of
 
 from fairseq_compat import checkpoints
 from fairseq_depthwise.analysis.connection_weights import SourceWeight, measure_weights
@@ -15,11 +15,6 @@ from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.stacks import SIDES, stack_batches
 
 FORMS = ("average", "attention", "hyper", "value-residual")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("weights") / "data-bin")
 
 
 def model_of(folder: Path, data: str, form: str, **options: Any) -> LoadedModel:

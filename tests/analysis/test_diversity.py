@@ -1,15 +1,24 @@
-"""Equation 21 over tokens and pairs, against loops."""
+"""Equation 21 over tokens and pairs against loops, and what is read from a model against a second reading of it."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from unit_checkpoints import SENTENCES, unit_model
 
-from fairseq_depthwise.analysis.diversity import DiversitySum, LayerDiversitySums, UnitOutputs
+from fairseq_depthwise.analysis.diversity import (
+    DiversitySum,
+    LayerDiversitySums,
+    UnitOutputs,
+    attention_maps,
+    measure_diversity,
+)
+from fairseq_depthwise.analysis.stacks import StackBatch
 
 UNITS, LENGTH, BATCH, WIDTH = 3, 5, 2, 4
 PADDING = torch.tensor([[True, True, False, False, False], [False] * 5])
@@ -78,3 +87,69 @@ def test_padding_is_left_out_and_batches_add_up() -> None:
     assert whole.value()[1] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
     real = torch.cat([outputs.attention_weights[:, 0, 2:], outputs.attention_weights[:, 1]], dim=1)
     assert whole.value()[0] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
+
+
+def batches_of(model: Any, size: int) -> list[StackBatch]:
+    """Sentences in their order, padded on the left."""
+    dictionary = model.encoder.dictionary
+    encoded = [dictionary.encode_line(one, add_if_not_exist=False).long() for one in SENTENCES]
+    batches = []
+    for start in range(0, len(encoded), size):
+        some = encoded[start : start + size]
+        longest = max(map(len, some))
+        tokens = torch.full((len(some), longest), dictionary.pad())
+        for row, sentence in zip(tokens, some, strict=True):
+            row[longest - len(sentence) :][: len(sentence)] = sentence
+        batches.append(StackBatch(model, {"src_tokens": tokens}, {"encoder": tokens.eq(dictionary.pad())}))
+    return batches
+
+
+@torch.no_grad()
+def second_reading(model: Any, include_self: bool) -> list[tuple[float | None, ...]]:
+    """Without hooks, padding or batches; ``include_self``: as the authors' program, where nets return s_i + FFN_i."""
+    vectors: list[tuple[list[Tensor], list[Tensor], list[Tensor]]] = [([], [], []) for _ in model.encoder.layers]
+    longest = max(len(sentence.split()) for sentence in SENTENCES) + 1
+    for batch in batches_of(model, 1):
+        stream = model.encoder.embedding(batch.net_input["src_tokens"])
+        for layer, (positions, attended, fed) in zip(model.encoder.layers, vectors, strict=True):
+            outputs, weights = layer.self_attention(
+                layer.inputs(layer.self_attention_norm(stream), None), None, need_weights=True
+            )
+            units = stream + outputs
+            nets = layer.feed_forward(units)
+            mean = sum(weights[:, head] for head in range(weights.size(1))) / weights.size(1)
+            positions.append(torch.nn.functional.pad(mean[:, 0], (0, longest - mean.size(-1))))
+            attended.append(outputs[:, :, 0])
+            fed.append((units + nets if include_self else nets)[:, :, 0])
+            stream = torch.tensordot(layer.coefficients(), units + nets, dims=1)
+    result = []
+    for columns in vectors:
+        sums = [DiversitySum(include_self=include_self) for _ in columns]
+        for one, of_sentences in zip(sums, columns, strict=True):
+            one.add(torch.cat(of_sentences, dim=1))
+        result.append(tuple(one.value() for one in sums))
+    return result
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"unit_sharing": "attention"}, {"unit_sharing": "ffn"}, {"unit_sequential": True, "encoder_layers": 3},
+     {"max_relative_positions": 0}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("include_self", [False, True])
+def test_diversity_is_that_of_the_second_reading(options: dict[str, Any], include_self: bool) -> None:
+    model = unit_model(**options)
+    measured = measure_diversity(model.encoder.layers, batches_of(model, 3), include_self=include_self)
+    for layer, expected in zip(measured, second_reading(model, include_self), strict=True):
+        for value, other in zip(layer, expected, strict=True):
+            assert value == (None if other is None else pytest.approx(other, rel=1e-5))
+
+
+def test_attention_maps_are_distributions_of_the_chosen_layer() -> None:
+    model = unit_model()
+    tokens = batches_of(model, 1)[2].net_input["src_tokens"]
+    maps = [attention_maps(model.encoder, tokens, layer) for layer in (0, 1)]
+    assert maps[0].shape == (4, tokens.size(1), tokens.size(1))
+    torch.testing.assert_close(maps[0].sum(dim=-1), torch.ones(4, tokens.size(1)))
+    assert not torch.allclose(maps[0], maps[1])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import checkpoint_of
 
 from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, measure_gates
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
@@ -23,11 +23,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "two cells, one set of gates": {"decoder_merge": "two-cells", "depthwise_gate_scope": "model"},
     "concat, nothing shared": {"decoder_merge": "concat", "depthwise_sharing": "none"},
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("gates") / "data-bin")
 
 
 # --- the sums --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from probe_checkpoints import checkpoint_of, data_in
+from probe_checkpoints import checkpoint_of
 from torch import Tensor
 
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
@@ -30,11 +30,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
     "stock, post-norm": ("transformer", {"encoder_normalize_before": False, "decoder_normalize_before": False}),
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("similarity") / "data-bin")
 
 
 # --- the sums --------------------------------------------------------------------------------------------------------

@@ -51,18 +51,3 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return sentence
 
     return run
-
-
-@pytest.fixture
-def assert_usage_error(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
-    """``assert_usage_error(*words)``: status 2, nothing on stdout, and stderr names the option if one is wrong."""
-
-    def run(*words: object, option: str = "usage: fairseq-depthwise") -> None:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(list(map(str, words)))
-        assert ended.value.code == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert option in captured.err
-
-    return run

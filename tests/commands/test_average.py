@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,19 +53,3 @@ def test_mean(
     line = printed(*command, "--force")
     assert line.startswith(f"{output}: ")
     assert ", ".join(paths) in line
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--last 9 {folder}", "--last 9: {folder} holds 3 "),
-        ("{folder}/nowhere.pt", "{folder}/nowhere.pt"),
-        ("{folder}/checkpoint1.pt {folder}/other.pt", "weight is 3 in {folder}/other.pt and 2 in"),
-    ],
-)
-def test_refused_without_a_file(words: str, named: str, run_folder: Path, refusal: Callable[..., str]) -> None:
-    torch.save({"cfg": {"x": 1}, "model": {"weight": torch.ones(3)}}, run_folder / "other.pt")
-    before = sorted(os.listdir(run_folder))
-    given = words.format(folder=run_folder).split()
-    assert refusal("average", "--output", run_folder / "average.pt", *given).startswith(named.format(folder=run_folder))
-    assert sorted(os.listdir(run_folder)) == before

@@ -88,25 +88,6 @@ def test_seeds(printed: Callable[..., str], document: Callable[..., Any]) -> Non
     assert notes.splitlines()[-1] == single["why_untested"]
 
 
-def test_the_metric_is_that_of_the_test(document: Callable[..., Any]) -> None:
-    """Systems that differ in case alone do not differ for the metric without case; a name may have a comma."""
-    write("up,per", [line.upper() for line in SYSTEMS["base1"]])
-    without, with_case = (
-        document(*COMMAND, "--metric", metric, "base1", "up,per")["systems"][1]
-        for metric in ("tokenized-lc", "tokenized")
-    )
-    assert (without["files"], without["difference"], without["p_values"]) == (["up,per"], 0, [1])
-    assert (with_case["mean"], with_case["p_values"]) == (0, [pytest.approx(0.01)])
-
-
-@pytest.mark.parametrize(
-    ("words", "named"), [("base1 deep1", "--ref"), ("--ref ref base1 deep1,short", "short has 2 sentences")]
-)
-def test_refused(words: str, named: str, refusal: Callable[..., str]) -> None:
-    write("short", ["a", "b"])
-    assert refusal("compare", *words.split()).startswith(named)
-
-
 # --- many languages --------------------------------------------------------------------------------------------------
 
 DEFAULT = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
@@ -151,18 +132,3 @@ def test_translations_are_scored(printed: Callable[..., str], document: Callable
     assert base["scores"] == {"de": SCORES["base1"], "fr": SCORES["base1"]}
     assert deep["scores"] == {"de": SCORES["deep2"], "fr": SCORES["deep1"]}
     assert (deep["win_ratio"], deep["bleu94"]) == (100, None)
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("base less", "base and less have results for different languages: fr"),
-        ("base other", "de is scored with tok:zh in other"),
-        ("--metric chrf base base", "--metric is chrf, and base/de.json has a score of sacrebleu"),
-    ],
-)
-def test_bad_folders_are_refused(words: str, named: str, refusal: Callable[..., str]) -> None:
-    score_files("base", de=20, fr=31)
-    score_files("less", de=20)
-    score_files("other", "tok:zh", de=20, fr=31)
-    assert refusal("compare", "--languages", *words.split()).startswith(named)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from growth_checkpoints import checkpoint_of, save, stock_model
+from growth_checkpoints import checkpoint_of, save
 from tiny_models import FAMILIES, build_tiny
 
 from fairseq_compat import checkpoints
@@ -43,27 +42,6 @@ def layer(state: dict[str, torch.Tensor], number: int) -> list[torch.Tensor]:
 
 
 # --- what is in the new file -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("strategy", "sources"), [("top-most", [0, 1, 2, 3, 2, 3]), ("top", [0, 1, 2, 3, 3, 3])])
-def test_layers_connections_and_the_rest(tmp_path: Path, strategy: str, sources: list[int]) -> None:
-    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
-    assert grow(path, output, "--layers", 6, "--strategy", strategy) == 0
-    before, after = checkpoints.load_checkpoint(path), checkpoints.load_checkpoint(output)
-    old, new = before["model"], after["model"]
-    for number, source in enumerate(sources):
-        for one, other in zip(layer(new, number), layer(old, source), strict=True):
-            assert torch.equal(one, other)
-    assert torch.equal(new["encoder.connection.rows.3"], torch.full((4,), 0.25))
-    assert torch.equal(new["encoder.connection.rows.2"], old["encoder.connection.rows.2"])
-    for part in ("weight", "bias"):
-        assert torch.equal(new[f"encoder.connection.norms.2.{part}"], old[f"encoder.connection.norms.1.{part}"])
-    untouched = [name for name in old if not name.startswith("encoder.layers.")]
-    assert all(torch.equal(new[name], old[name]) for name in untouched)
-    assert after["cfg"]["model"] == {**before["cfg"]["model"], "encoder_layers": 6}
-    deep = build_tiny(**{"name": "sdt_transformer", **SDT, "encoder_layers": 6})
-    assert list(new) == list(deep.state_dict())
-    torch.nn.Module.load_state_dict(deep, new, strict=True)
 
 
 def test_training_state(tmp_path: Path) -> None:
@@ -108,21 +86,3 @@ def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], docu
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("{shallow} --layers 4", "4 layers cannot be grown to 4"),
-        ("{shallow} --layers 7", "multiple of 2"),
-        ("{folder}/nowhere.pt --layers 6", "{folder}/nowhere.pt"),
-        ("{folder}/stock.pt --layers 4", "--growth-from {folder}/stock.pt"),
-    ],
-)
-def test_refused(words: str, named: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
-    path, output = shallow(tmp_path, **SDT), tmp_path / "deep.pt"
-    model, options = stock_model()
-    save(tmp_path / "stock.pt", checkpoint_of(model.state_dict(), options))
-    source, *given = words.format(shallow=path, folder=tmp_path).split()
-    assert named.format(folder=tmp_path) in refusal("grow", source, output, *given)
-    assert not output.exists()

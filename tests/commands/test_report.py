@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -138,29 +137,6 @@ def test_event_files_show_what_the_log_shows(tmp_path: Path, document: Document)
     assert events["summary"]["bleu"] == logged["bleu"]
 
 
-class _Page(HTMLParser):
-    """What a page has: tags that are open, ids, and whatever would be fetched."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.found: dict[str, list[str]] = {"id": [], "src": [], "href": [], "xlink:href": []}
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attrs)
-        self.open += [] if tag == "meta" else [tag]
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        for name, value in attrs:
-            self.found.get(name, []).append(str(value))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -> None:
     gates = {"encoder_forget_gate": "0.5", "encoder_forget_gate_deviation": "0.1", "encoder_forget_gate_layer1": "0.4"}
     penalties = {"permutation_penalty_1": "2", "permutation_penalty_2": "3", "<b>_penalty": "1"}
@@ -183,27 +159,8 @@ def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -
     assert "Options that differ: 8" in content
     points = [path.count("L") for path in re.findall(r' d="(.*?)"', content, re.DOTALL)]
     assert 400 < max(points) <= 1001, "of 5,999; a band has those of both sides"
-    parsed = _Page(content)
-    assert parsed.open == []
-    assert parsed.tags.isdisjoint({"script", "b", "link", "img", "iframe", "object"})
-    ids, links = parsed.found["id"], [link for name in ("src", "href", "xlink:href") for link in parsed.found[name]]
-    assert len(ids) == len(set(ids))
+    assert not re.search("<(script|b|link|img|iframe|object)[ >]", content)
+    links = set(re.findall(r'(?:src|href)="(.*?)"', content))
     assert links
-    assert {link.removeprefix("#") for link in links} | set(re.findall(r"url\(#(.*?)\)", content)) <= set(ids)
+    assert all(link.startswith("#") for link in links)
     assert not re.search(r"\bnan\b", re.sub(r"<table>.*?</table>", "", content))
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("train.log", "--output"),
-        ("simple.log --json", "--log-format json"),
-    ],
-)
-def test_refused(
-    words: str, named: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "train.log", inner(1))
-    write(tmp_path / "simple.log", line(OURS), "epoch 001:     10 / 50 loss=8.1, ppl=274.4, num_updates=10, wall=4\n")
-    assert named in refusal("report", *words.split())

@@ -70,19 +70,10 @@ def test_from_the_start_to_a_signal_during_a_request(signalled: signal.Signals, 
             server.kill()
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--port", "{taken}"], "--port {taken} "),
-        (["--nbest", "5"], "--nbest 5"),
-    ],
-)
-def test_refused_before_a_model_is_loaded(options: list[str], named: str, refusal: Callable[..., str]) -> None:
+def test_a_port_that_is_taken_is_refused_before_a_model_is_loaded(refusal: Callable[..., str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
-        sentence = refusal("serve", "nowhere.pt", *(word.format(taken=taken) for word in options))
-    assert named.format(taken=taken) in sentence
-    assert "nowhere" not in sentence
+        assert f"--port {taken} " in refusal("serve", "nowhere.pt", "--port", taken)
 
 
 def test_without_the_extra(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.significance import TESTS, paired_test
+from fairseq_depthwise.evaluation.significance import paired_test
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -24,17 +24,6 @@ def corpus(errors: float, seed: int = 1, sentences: int = 60) -> tuple[list[str]
 
 REFERENCE, GOOD = corpus(0.1)
 ALIKE = corpus(0.1, seed=2)[1]
-BAD = corpus(0.5)[1]
-
-
-@pytest.mark.parametrize("metric", ["sacrebleu", "tokenized-lc", "chrf"])
-@pytest.mark.parametrize("test", TESTS)
-def test_a_large_difference_is_significant_and_a_small_one_is_not(test: str, metric: str) -> None:
-    scorer = TranslationMetric(metric)
-    # The smallest value that n samples can give is 1 / (n + 1).
-    assert paired_test(GOOD, BAD, [REFERENCE], scorer, test=test, samples=99) == pytest.approx(0.01)
-    assert paired_test(BAD, GOOD, [REFERENCE], scorer, test=test, samples=99) == pytest.approx(0.01)
-    assert paired_test(GOOD, ALIKE, [REFERENCE], scorer, test=test, samples=99) > 0.05
 
 
 def test_the_same_as_a_bootstrap_of_its_own() -> None:

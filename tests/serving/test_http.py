@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import checkpoint_of
 from served import PATIENCE, Client, FakeTranslator, damaged_body, served
 
@@ -358,20 +357,3 @@ def test_explanations(kind: str, part: str | None, data: str, tmp_path: Path) ->
             assert all(0 < gates["forget"] < 1 for side in ("encoder", "decoder") for gates in document["gates"][side])
         for wrong in (b'{"line": " "}', b'{"line": "w1", "rank": 3}', b"{}"):
             assert client.send(wrong, path="/explain")[0] == 400
-
-
-def test_languages_of_a_request(tmp_path: Path) -> None:
-    path, data = multilingual_checkpoint(tmp_path, "--encoder-langtok", "tgt"), multilingual_data(tmp_path / "bin")
-    options = TranslatorOptions(beam=BeamOptions(3, 0.6, 10), nbest=3)
-    translator = LoadedTranslator(path, data=data, source_lang="en", target_lang="l0", options=options)
-    with served(translator, explain=partial(explain, translator)) as client, ThreadPoolExecutor(8) as pool:
-        asked = [*3 * ["l0", "l1"], None]
-        answers = list(pool.map(lambda language: client.translate("w1 w2 w3", target_lang=language), asked))
-        for language, (status, document, _) in zip(asked, answers, strict=True):
-            (expected,) = translator.translations(["w1 w2 w3"], target_lang=language)
-            assert status == 200
-            assert document["translations"][0]["score"] == pytest.approx(expected.hypotheses[0].score, abs=1e-4)
-        assert answers[0][1] != answers[1][1]
-        body = {"line": "w1", "target_lang": "l1"}
-        assert client.send(json.dumps(body).encode(), path="/explain")[1]["source"] == ["__l1__", "w1", "</s>"]
-        assert client.translate("w1", target_lang="zz")[0] == 400

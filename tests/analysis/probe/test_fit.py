@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from probe_checkpoints import KINDS, SIZES, checkpoint_of, data_in
+from probe_checkpoints import KINDS, SIZES, checkpoint_of
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.loaded_model import load_model
@@ -15,11 +15,6 @@ from fairseq_depthwise.analysis.probe.probe import collect_moments
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE = "depthwise_lstm_transformer"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return data_in(tmp_path_factory.mktemp("probe") / "data-bin", long=["w1 " * 40, "w1 w2", "w3"])
 
 
 def numbers_of(batches: Any) -> list[int]:

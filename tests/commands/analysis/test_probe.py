@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from probe_checkpoints import checkpoint_of
 
-from fairseq_compat import checkpoints
 from fairseq_depthwise import cli
 from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe import probe
@@ -66,43 +63,6 @@ def test_forms_agree(tmp_path: Path, data: str, printed: Callable[..., str], doc
         assert row["change"] == pytest.approx(100 * (row["score"] / model["score"] - 1))
 
 
-@pytest.mark.parametrize("kind", [DEPTHWISE, "transformer"])
-def test_checkpoints_translate_as_the_rows_did(
-    kind: str, tmp_path: Path, data: str, document: Callable[..., Any]
-) -> None:
-    path = trained(tmp_path, kind)
-    before = Path(path).read_bytes()
-    (found,) = document(*quick(path, data, tmp_path / "probe"), "--layers", "encoder.1,decoder.2")["models"]
-    assert Path(path).read_bytes() == before
-    files = sorted((tmp_path / "probe/checkpoints").iterdir())
-    assert len(files) == len(found["rows"]) - 1 == (4 if kind == DEPTHWISE else 2)
-    texts: set[str] = set()
-    options = Namespace(subset="test", max_tokens=4096, beam=1, lenpen=0.6)
-    for file in files:
-        loaded = load_model(str(file), data)
-        text = (tmp_path / "probe/hypotheses" / f"{file.stem}.txt").read_text()
-        assert translate_subset(loaded, loaded.model, options, None, torch.device("cpu")) == text.splitlines()
-        texts.add(text)
-    assert len(texts) > 1
-
-
-def test_finished_rows_are_not_done_again(
-    tmp_path: Path, data: str, document: Callable[..., Any], translated: list[int]
-) -> None:
-    command = [*quick(trained(tmp_path, DEPTHWISE), data, tmp_path / "probe"), "--layers"]
-    first = document(*command, "encoder.1", "--probe-state", "pair")
-    assert len(translated) == 2
-    maps = checkpoints.load(tmp_path / "probe/maps.pt")
-    assert document(*command, "encoder.1", "--probe-state", "pair") == first
-    assert len(translated) == 2
-    more = document(*command, "encoder.1,decoder.3")
-    assert len(translated) == 5
-    assert more["models"][0]["rows"][:2] == first["models"][0]["rows"]
-    again = checkpoints.load(tmp_path / "probe/maps.pt")
-    assert torch.equal(again["encoder.1 pair"]["weight"], maps["encoder.1 pair"]["weight"])
-    assert len(list((tmp_path / "probe/checkpoints").iterdir())) == 4
-
-
 def test_stopped_between_rows(
     tmp_path: Path, data: str, document: Callable[..., Any], translated: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,24 +100,6 @@ def test_two_models_of_one_name(tmp_path: Path, data: str, document: Callable[..
     for label in ("a/model.pt, Out linear, Cell passed on", "b/model.pt", "change of chrF2 (%)"):
         assert f">{label}<" in text, label
     assert [(tmp_path / f"probe/figure.{form}").read_bytes()[:4] for form in ("pdf", "png")] == [b"%PDF", b"\x89PNG"]
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("{folder}/none.pt", "{folder}/none.pt"),
-        ("{model} --layers encoder.4", "--layers encoder.4"),
-        ("{model} --subset test2", "test2"),
-        ("{model} --output {folder}", "exists and is no probe"),
-    ],
-)
-def test_refused_before_anything_is_begun(
-    words: str, named: str, tmp_path: Path, data: str, refusal: Callable[..., str]
-) -> None:
-    known = {"folder": tmp_path, "model": trained(tmp_path, DEPTHWISE)}
-    path, *options = words.format(**known).split()
-    assert named.format(**known) in refusal(*quick(path, data, tmp_path / "probe"), *options)
-    assert not (tmp_path / "probe/probe.json").exists()
 
 
 def test_other_settings_are_refused_and_force(

@@ -52,9 +52,3 @@ def test_sides_batches_subset_and_limit(models: dict[str, str], data: str, docum
     test, few = found("--subset", "test"), found("--max-sentences", 2)
     assert (test["subset"], test["sentences"], few["sentences"]) == ("test", 8, 2)
     assert few["encoder"]["tokens"] < default["encoder"]["tokens"]
-
-
-@pytest.mark.parametrize("words", ["{folder}/none.pt --data {data}", "{model} --data {folder}/none"])
-def test_refused(words: str, models: dict[str, str], tmp_path: Path, data: str, refusal: Callable[..., str]) -> None:
-    known = {"folder": tmp_path, "data": data, "model": models["transformer"]}
-    assert f"{tmp_path}/none" in refusal("similarity", *words.format(**known).split())

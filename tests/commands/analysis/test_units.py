@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from figure_files import figure_in
-from probe_checkpoints import checkpoint_of
 from unit_checkpoints import SENTENCES, unit_checkpoint, unit_data, unit_model
 
 from fairseq_depthwise.models.mute.order import penalty
@@ -86,15 +85,3 @@ def test_figures(suffix: str, mute: str, tmp_path: Path, data: str, printed: Cal
         weights.write_bytes(b"old")
         printed(*command, "--force")
         assert {path: path.read_bytes() for path in before} == before
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("{other} --data {data}", "{other} holds a model of the architecture sdt_transformer"),
-        ("{mute} --data {data} --sentence w1 --layer 3 --attention-output {folder}/a.png", "--layer 3"),
-    ],
-)
-def test_refused(words: str, named: str, mute: str, tmp_path: Path, data: str, refusal: Callable[..., str]) -> None:
-    known = {"folder": tmp_path, "data": data, "mute": mute, "other": checkpoint_of(tmp_path, "sdt_transformer")}
-    assert refusal("units", *words.format(**known).split()).startswith(named.format(**known))

@@ -13,15 +13,12 @@ from fairseq import checkpoint_utils
 from fairseq.search import LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.token_generation_constraints import pack_constraints
-from graph_checks import EagerGraphs
 from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import KINDS, checkpoint_of
 
-from fairseq_depthwise.serving import trained_models
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.directions import target_start
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
-from fairseq_depthwise.serving.traced_graphs import CallableGraphs
 
 KIND = "depthwise_lstm_transformer"
 LINES = ["w0 w1", "w3 w1 w2 w7 w7 w6", "w5", "", "w2 w2 w2"]
@@ -100,19 +97,6 @@ def test_many_directions(tokens: list[str], order: str, beam: int, tmp_path: Pat
         assert best.score == pytest.approx(float(scores.sum()) / len(scores) ** 0.6, abs=1e-3)
 
 
-def test_order(data: str, tmp_path: Path) -> None:
-    path = checkpoint_of(tmp_path, KIND)
-    given = (["w7", "w0", "w6"], ["w6", "w7", "w0"])
-    texts = {}
-    for order in ("ordered", "unordered"):
-        translator = LoadedTranslator(path, data=data, options=options(4, order))
-        texts[order] = [one.text for one in translator.translations(["w1 w2"] * 2, constraints=given)]
-    for text, wanted in zip(texts["ordered"], given, strict=True):
-        words = iter(text.split())
-        assert all(word in words for word in wanted)  # each after the one before
-    assert len(set(texts["unordered"])) == 1
-
-
 def test_what_cannot_be_met(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is translated as without constraints, and says why."""
     translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options(3, max_line_tokens=6))
@@ -136,24 +120,3 @@ def test_what_cannot_be_met(data: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert [one.text for one in found] == translator.translate(LINES)
     assert "larger beam" in found[0].unmet_constraints["w3 w4"]
     assert found[2].unmet_constraints == {}
-
-
-def test_compiled_models(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines with constraints are searched for with the models themselves."""
-    path = checkpoint_of(tmp_path, KIND)
-    expected = LoadedTranslator(path, data=data, options=options()).translations(LINES, constraints=CONSTRAINTS)
-    steps = []
-
-    def graphs(models: Any, path: str, say: Any) -> CallableGraphs:
-        eager = EagerGraphs(models, in_place=True)
-        return CallableGraphs(eager.encode, lambda *given: steps.append(given) or eager.step(*given))
-
-    monkeypatch.setattr(trained_models, "compiled_graphs", graphs)
-    found = LoadedTranslator(path, data=data, options=options(compile=True)).translations(
-        LINES, constraints=CONSTRAINTS
-    )
-    assert steps
-    for one, other in zip(found, expected, strict=True):
-        assert (one.text, one.unmet_constraints) == (other.text, other.unmet_constraints)
-        assert one.hypotheses[0].tokens == other.hypotheses[0].tokens
-        assert one.hypotheses[0].token_scores == pytest.approx(other.hypotheses[0].token_scores, abs=1e-4)
