@@ -18,7 +18,7 @@ import torch
 
 from fairseq_compat import belonging, plain_values
 from fairseq_compat.errors import UserError, named
-from fairseq_compat.files import atomic_write, raising_later
+from fairseq_compat.files import atomic_write, raising_later, require_file
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
         UserError: the file is damaged, or has something else in it than plain values and tensors of numbers.
     """
     if not hasattr(file, "read"):
+        require_file(file)
         with open(file, "rb") as opened:
             return _load(opened, mapped)
     return _load(file, mapped=False)

@@ -4,7 +4,7 @@ Lines of tokens in (tokenized, in subwords), lines of tokens out:
 
     python translate_onnx.py EXPORTED < test.bpe.en > test.bpe.de
 
-A file in ONNX is data: no code in it is run.
+A file in ONNX is data: no code in it is run, and it is refused if it has other operators than export writes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import exported_folder
 import onnxruntime
 from exported_folder import ExportError, Graph
+from safe_onnx import require_plain_operators
 
 
 def load_graph(path: Path, threads: int) -> Graph:
@@ -24,6 +25,7 @@ def load_graph(path: Path, threads: int) -> Graph:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     try:
+        require_plain_operators(path)
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class for each reason, and none for all
         raise ExportError(f"{path} is damaged, or is nothing that onnxruntime can load: {error}") from error

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.files import decoded
+from fairseq_compat.files import decoded, require_file
 from fairseq_compat.patching import Overlay, patch, replaces
 
 #: Of an iterator's state: how many batches all processes took in the epoch.
@@ -49,6 +49,17 @@ def damaged_data(module: Any) -> None:
                 "damaged, or was made with another dictionary"
             )
         return dataset
+
+
+@patch("fairseq.data.dictionary")
+def dictionaries_are_files(module: Any) -> None:
+    """A dictionary that is a pipe is waited for without an end, and a device fills the memory."""
+
+    @replaces(module.Dictionary, "add_from_file")
+    def add_from_file(original: Any, self: Any, f: Any) -> None:
+        if isinstance(f, str):
+            require_file(f)
+        original(self, f)
 
 
 @patch("fairseq.data.fasta_dataset")

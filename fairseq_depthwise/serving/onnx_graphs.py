@@ -20,6 +20,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import kept_folder
+from fairseq_depthwise.serving.safe_onnx import require_plain_operators
 from fairseq_depthwise.serving.traced_graphs import GRAPHS, TracedGraphs, graph_files, require_equal, trace
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
@@ -152,6 +153,11 @@ class OnnxGraphs:
 def load(files: Sequence[str]) -> OnnxGraphs:
     """Load encoder and step, with as many threads as PyTorch has."""
     require("onnxruntime")
+    for file in files:
+        try:
+            require_plain_operators(file)
+        except (IndexError, ValueError) as error:
+            raise UserError(f"{file} is damaged, or not what export writes: {error}") from error
     return OnnxGraphs(*files, threads=torch.get_num_threads())
 
 

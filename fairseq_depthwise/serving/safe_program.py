@@ -2,17 +2,18 @@
 
 `torch.export.load` trusts the file that it is given: it unpickles objects, evaluates sizes and conditions as Python,
 looks up functions of torch by name, imports classes and loads compiled libraries. Here the file is read first, and is
-refused unless everything in it is tensors as plain bytes, operators of ATen, names and sizes. Torch is given a copy of
-what was read and of nothing else.
+refused unless everything in it is tensors as plain bytes, names, sizes, and operators that export writes: some others
+of ATen write out of bounds when their arguments make no sense. Torch is given a copy of what was read and nothing else.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def load_program(path: str | Path) -> ExportedProgram:
         ProgramError: the file is missing or damaged, or has in it what could run as code.
     """
     path = Path(path)
+    log = logging.getLogger("torch.export")  # it would print tracebacks of what it then raises
+    before, log.disabled = log.disabled, True
     try:
         return torch.export.load(_checked_copy(path))
     except ProgramError:
@@ -38,6 +41,8 @@ def load_program(path: str | Path) -> ExportedProgram:
     except Exception as error:  # what torch raises about a file that makes no sense is anything
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise ProgramError(f"{path} is damaged, or is no program that this PyTorch can load: {reason}") from error
+    finally:
+        log.disabled = before
 
 
 def _checked_copy(path: Path) -> io.BytesIO:
@@ -49,7 +54,7 @@ def _checked_copy(path: Path) -> io.BytesIO:
         if len({entry.filename for entry in entries}) < len(entries):
             raise ProgramError(f"{path} is refused: it has two files of one name in it")
         for entry in entries:
-            if entry.compress_type != zipfile.ZIP_STORED:
+            if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
                 raise ProgramError(f"{path} is refused: {entry.filename} in it is compressed, which export never does")
             content = archive.read(entry)  # compares the checksum
             _check(path, entry.filename, content)
@@ -66,7 +71,10 @@ def _check(path: Path, name: str, content: bytes) -> None:
     if inside in _INPUTS and not content:
         return
     if inside in _JSON:
-        _check_value(path, name, "", json.loads(content))
+        document = json.loads(content)
+        _check_value(path, name, "", document)
+        if "graph_module" in document:
+            _check_numbers(path, document["graph_module"]["graph"]["nodes"])
     elif inside in _PICKLES and zipfile.is_zipfile(io.BytesIO(content)):  # of PyTorch before 2.9
         torch.load(io.BytesIO(content), weights_only=True)
     else:
@@ -83,19 +91,32 @@ def _check_value(path: Path, name: str, key: str, value: Any) -> None:
         for item in value:
             _check_value(path, name, key, item)
     elif isinstance(value, str) and not _FORMS.get(key, _WORD.fullmatch)(value):
-        raise ProgramError(f"{path} is refused: {key} in {name} is {value[:60]!r}, which could run as code")
+        raise ProgramError(f"{path} is refused: {key} in {name} is {value[:60]!r}, which export never writes")
 
 
-def _is_operator(text: str) -> bool:
-    """Return whether a target is an operator of ATen, and no attribute of what operators are looked up in."""
-    if not text.startswith("torch.ops.aten."):
-        return _FUNCTION.fullmatch(text) is not None
-    if not _OPERATOR.fullmatch(text):
-        return False
-    found: Any = torch.ops.aten
-    for name in text.split(".")[3:]:
-        found = getattr(found, name, None)
-    return isinstance(found, torch._ops.OpOverload)
+def _check_numbers(path: Path, nodes: list[dict[str, Any]]) -> None:
+    """Refuse sizes, and products of products, that would take all memory or forever."""
+    arithmetic = [node for node in nodes if node["target"].startswith("_operator.")]
+    computed = {leaf for node in arithmetic for key, leaf in _leaves("", node["outputs"]) if key == "as_name"}
+    for node in nodes:
+        for key, leaf in _leaves("", node["inputs"]):
+            product = node["target"] == "_operator.mul" and key == "as_name" and leaf in computed
+            large = isinstance(leaf, int) and abs(leaf) > 2**20 and (node["target"], leaf) != _TO_THE_END
+            if product or large:
+                raise ProgramError(f"{path} is refused: {node['target']} of {leaf} in it is more than export writes")
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is in a document, with the nearest key."""
+    if isinstance(value, (dict, list)):
+        for inner, content in value.items() if isinstance(value, dict) else ((key, item) for item in value):
+            yield from _leaves(inner, content)
+    else:
+        yield key, value
+
+
+def _is_size(text: str) -> bool:
+    return len(text) <= 500 and _SIZE.fullmatch(text) is not None
 
 
 def _is_plain_tree(text: str) -> object:
@@ -127,25 +148,54 @@ _REFUSED = {"as_string", "as_strings", "as_operator", "as_graph", "as_custom_obj
 
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
 _NAME = re.compile(r"\w*", re.ASCII)
-_OPERATOR = re.compile(r"torch\.ops\.aten\.\w+\.\w+", re.ASCII)
-_FUNCTION = re.compile(r"torch\.sym_\w+|_operator\.(add|sub|mul|floordiv|mod|neg|eq|ne|lt|le|gt|ge|getitem)", re.ASCII)
 _SIZE = re.compile(
-    r"(Symbol\('[a-z]\d+'(, [a-z]+=True)*\)|(Add|Mul|Pow|Min|Max|Mod|PythonMod|FloorDiv|CleanDiv|Integer)\("
-    r"|[su]\d+(?!\d)|\d{1,12}(?!\d)|[-+*/(), ])*",
+    r"(Pow\(Symbol\('[a-z]\d+'(, [a-z]+=True)*\), Integer\(\d\)\)|[su]\d+\*\*\d(?!\d)"
+    r"|Symbol\('[a-z]\d+'(, [a-z]+=True)*\)|(Add|Mul|Min|Max|Mod|PythonMod|FloorDiv|CleanDiv|Integer)\("
+    r"|[su]\d+(?!\d)|\d{1,12}(?!\d)|\*(?!\*)|[-+/(), ])*",
     re.ASCII,
 )
-_CONDITION = re.compile(
-    r"(L\['\w+'\]|\.size\(\)\[\d{1,2}\]|(min|max)\(|\b(and|or|not)\b|\d{1,12}(?!\d)|[-+*/()<>=, ])*", re.ASCII
-)
+
+#: An operator and a number: a slice without an end.
+_TO_THE_END = ("torch.ops.aten.slice.Tensor", 2**63 - 1)
+
+#: The operators of ATen that export writes, those that PyTorch before 2.6 writes in their place, and some that compute
+#: each element by itself, for other options.
+OPERATORS = frozenset({
+    "__and__.Tensor", "__or__.Tensor", "_assert_tensor_metadata.default", "_log_softmax.default",
+    "_softmax.default", "_to_copy.default", "_unsafe_view.default", "abs.default", "add.Scalar", "add.Tensor",
+    "add_.Tensor", "addcmul.default", "addmm.default", "alias.default", "amax.default", "arange.default",
+    "arange.start_step", "baddbmm.default", "bitwise_and.Tensor", "bitwise_not.default", "bitwise_or.Tensor",
+    "bmm.default", "cat.default", "chunk.default", "clamp.default", "clone.default", "contiguous.default",
+    "cos.default", "cumsum.default", "div.Tensor", "div.Tensor_mode", "embedding.default", "eq.Scalar", "eq.Tensor",
+    "erf.default", "exp.default", "expand.default", "expand_as.default", "flatten.using_ints", "flip.default",
+    "floor_divide.default", "full.default", "full_like.default", "gather.default", "ge.Scalar", "ge.Tensor",
+    "gelu.default", "glu.default", "gt.Scalar", "index.Tensor", "index_select.default", "layer_norm.default",
+    "le.Scalar", "linear.default", "log.default", "log_softmax.int", "logical_and.default", "logical_not.default",
+    "logsumexp.default", "lt.Scalar", "masked_fill.Scalar", "masked_fill_.Scalar", "matmul.default", "mean.dim",
+    "minimum.default", "mm.default", "mul.Scalar", "mul.Tensor", "mul_.Tensor", "native_layer_norm.default",
+    "ne.Scalar", "ne.Tensor", "neg.default", "new_zeros.default", "ones.default", "ones_like.default",
+    "permute.default", "pow.Tensor_Scalar", "promote_types.default", "reciprocal.default", "relu.default",
+    "relu_.default", "remainder.Scalar", "repeat.default", "reshape.default", "rms_norm.default", "rsqrt.default",
+    "rsub.Scalar", "scalar_tensor.default", "scatter_add.default", "select.int", "sigmoid.default",
+    "sigmoid_.default", "silu.default", "sin.default", "slice.Tensor", "softmax.int", "softplus.default",
+    "split.Tensor", "split_with_sizes.default", "sqrt.default", "squeeze.dim", "squeeze.dims", "stack.default",
+    "sub.Tensor", "sub_.Tensor", "sum.default", "sum.dim_IntList", "sym_numel.default", "sym_size.int", "t.default",
+    "tanh.default", "to.device", "to.dtype", "to.dtype_layout", "topk.default", "transpose.int", "type_as.default",
+    "unbind.int", "unflatten.int", "unsqueeze.default", "view.default", "where.Scalar", "where.self",
+    "zeros.default", "zeros_like.default",
+})  # fmt: skip
+_TARGETS = {f"torch.ops.aten.{name}" for name in OPERATORS} | {
+    f"_operator.{name}" for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "getitem")
+}
 
 #: What is read by something else than the look-up of a name -> whether a text is only what it should be.
 _FORMS: dict[str, Callable[[str], object]] = {
-    "target": _is_operator,
+    "target": _TARGETS.__contains__,
     "name": _NAME.fullmatch,
     "as_name": _NAME.fullmatch,
     "forward_arg_names": _NAME.fullmatch,
-    "expr_str": _SIZE.fullmatch,
-    "guards_code": _CONDITION.fullmatch,
+    "expr_str": _is_size,
+    "guards_code": {""}.__contains__,  # evaluated as Python; there are none
     "in_spec": _is_plain_tree,
     "out_spec": _is_plain_tree,
 }

@@ -13,13 +13,7 @@ from fairseq_compat.files import atomic_write, raising_later
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.safe_program import ProgramError, load_program
-from fairseq_depthwise.serving.traced_graphs import (
-    CallableGraphs,
-    TracedGraphs,
-    callable_programs,
-    graph_files,
-    require_equal,
-)
+from fairseq_depthwise.serving.traced_graphs import CallableGraphs, TracedGraphs, graph_files, require_equal
 
 #: What the names of its files end in.
 ENDING = ".pt2"
@@ -32,13 +26,14 @@ def require() -> None:
 def write(
     graphs: TracedGraphs, models: Sequence[StackModel], path: str, folder: str, *, int8: bool = False
 ) -> dict[str, Any]:  # fmt: skip
-    """Write both graphs after comparing them with the models; return what :func:`graph_files` does."""
-    require_equal(callable_programs(graphs), models, path)
+    """Write both graphs, and compare them with the models as they are loaded; return what :func:`graph_files` does."""
     functions = graph_files(models, ENDING)
-    for program, about in zip((graphs.encoder, graphs.step), functions.values(), strict=True):
+    files = [os.path.join(folder, about["file"]) for about in functions.values()]
+    for program, file in zip((graphs.encoder, graphs.step), files, strict=True):
         program._example_inputs = None  # they would be written as a pickle, which whoever loads the program would run
-        with atomic_write(os.path.join(folder, about["file"])) as opened, raising_later(opened) as carried_on:
+        with atomic_write(file) as opened, raising_later(opened) as carried_on:
             torch.export.save(program, carried_on)
+    require_equal(load(files), models, path)
     return functions
 
 

@@ -54,11 +54,6 @@ class CallableGraphs:
         self.encode, self.step = encode, step
 
 
-def callable_programs(graphs: TracedGraphs) -> CallableGraphs:
-    """Return traced graphs as functions that PyTorch runs."""
-    return CallableGraphs(graphs.encoder.module(), graphs.step.module())
-
-
 def refuse_unless_ours(path: str, model: type | object, architecture: str = "") -> None:
     """Raise :class:`UserError` where a model, or models of its class, cannot be traced, with the reason."""
     family = model if isinstance(model, type) else type(model)

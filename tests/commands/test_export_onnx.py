@@ -139,6 +139,31 @@ def test_damaged_folders_are_one_sentence(
     assert file in refusal("translate", damaged, "--tokenized")
 
 
+@pytest.mark.parametrize("change", ["Loop", "a domain", "a function", "garbage"])
+def test_other_operators_are_refused_before_they_are_loaded(
+    change: str, folder: Path, tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    folder = shutil.copytree(folder / "onnx", tmp_path / "exported")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    del config["functions"]["encoder"]["sha256"]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    model, add = onnx.load(folder / "encoder.onnx"), onnx.helper.make_node("Add", ["x", "x"], ["y"])
+    if change == "Loop":
+        body = onnx.helper.make_graph([add], "body", [], [])
+        model.graph.node.append(onnx.helper.make_node("Loop", ["", ""], ["z"], body=body))
+    elif change == "a domain":
+        model.graph.node.append(onnx.helper.make_node("Add", ["x", "x"], ["z"], domain="com.microsoft"))
+    elif change == "a function":
+        versions = [onnx.helper.make_opsetid("", 20)]
+        model.functions.append(onnx.helper.make_function("", "Add", ["x"], ["y"], [add], versions))
+    content = b"\xff" * 1000 if change == "garbage" else model.SerializeToString()
+    (folder / "encoder.onnx").write_bytes(content)
+    assert f"{folder}/encoder.onnx is damaged, or not what export writes" in refusal("translate", folder, "--tokenized")
+    run = subprocess.run([sys.executable, EXAMPLE, folder], input="", capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1
+    assert f"{folder}/encoder.onnx is damaged" in run.stderr
+
+
 def test_without_onnx_the_extra_is_named(
     folder: Path, data: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

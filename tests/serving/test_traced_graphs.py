@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from graph_checks import EagerGraphs, assert_same_hypotheses, sentences
-from tiny_models import build_tiny
+from tiny_models import MUTE_VARIANTS, SDT_VARIANTS, VARIANTS, build_tiny
 
 from fairseq_compat import UserError
 from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.traced_graphs import callable_programs, require_equal, trace
+from fairseq_depthwise.serving.safe_program import OPERATORS
+from fairseq_depthwise.serving.traced_graphs import CallableGraphs, require_equal, trace
 
 pytestmark = pytest.mark.slow
 
@@ -47,10 +48,21 @@ def ready(**options: Any) -> Any:
 @pytest.mark.parametrize("variant", TRACED)
 def test_traced_graphs_take_any_size(variant: str) -> None:
     model = ready(**TRACED[variant])
-    graphs = callable_programs(trace([model], in_place=False))
+    programs = trace([model], in_place=False)
+    graphs = CallableGraphs(programs.encoder.module(), programs.step.module())
     require_equal(graphs, [model], "model.pt")
     for lengths, beam, longest in (((1,), 1, 3), ((7,), 3, 29), ((2, 5, 1), 2, 20)):
         assert_same_hypotheses([model], graphs, sentences(model, *lengths), beam=beam, longest=longest)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [*VARIANTS.values(), *SDT_VARIANTS.values(), *MUTE_VARIANTS.values()], ids=str)
+def test_operators_of_every_variant_are_taken_from_strangers(options: dict[str, Any]) -> None:
+    programs = trace([ready(**options)], in_place=False)
+    for program in (programs.encoder, programs.step):
+        found = {str(node.target) for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+        assert found
+        assert {name.removeprefix("aten.") for name in found} <= OPERATORS
 
 
 def test_graphs_that_differ_from_the_model_are_refused() -> None:

@@ -122,8 +122,9 @@ class ManifoldMixing(nn.Module):
         flat = streams.flatten(-2)
         dynamic = F.linear(F.rms_norm(flat, flat.shape[-1:]), self.weight)
         dynamic = dynamic.to(torch.promote_types(dynamic.dtype, torch.float32))
-        scale = self.scales.repeat_interleave(torch.tensor([count, count, count**2], device=flat.device))
-        read, write, mix = (dynamic * scale + self.bias).split([count, count, count**2], dim=-1)
+        sizes = [count, count, count**2]
+        scale = torch.cat([scale.expand(size) for scale, size in zip(self.scales, sizes, strict=True)])
+        read, write, mix = (dynamic * scale + self.bias).split(sizes, dim=-1)
         matrix = doubly_stochastic(mix.unflatten(-1, (count, count)), self.ROUNDS)
         dtype = streams.dtype
         return read.sigmoid().to(dtype), (2 * write.sigmoid()).to(dtype), matrix.to(dtype)

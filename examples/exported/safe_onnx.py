@@ -1,0 +1,1 @@
+../../fairseq_depthwise/serving/safe_onnx.py
