@@ -173,7 +173,7 @@ OPERATORS = frozenset({
     "le.Scalar", "linear.default", "log.default", "log_softmax.int", "logical_and.default", "logical_not.default",
     "logsumexp.default", "lt.Scalar", "masked_fill.Scalar", "masked_fill_.Scalar", "matmul.default", "mean.dim",
     "minimum.default", "mm.default", "mul.Scalar", "mul.Tensor", "mul_.Tensor", "native_layer_norm.default",
-    "ne.Scalar", "ne.Tensor", "neg.default", "new_zeros.default", "ones.default", "ones_like.default",
+    "ne.Scalar", "ne.Tensor", "neg.default", "new_zeros.default", "numpy_T.default", "ones.default", "ones_like.default",
     "permute.default", "pow.Tensor_Scalar", "promote_types.default", "reciprocal.default", "relu.default",
     "relu_.default", "remainder.Scalar", "repeat.default", "reshape.default", "rms_norm.default", "rsqrt.default",
     "rsub.Scalar", "scalar_tensor.default", "scatter_add.default", "select.int", "sigmoid.default",
