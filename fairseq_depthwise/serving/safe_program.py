@@ -173,7 +173,7 @@ OPERATORS = frozenset({
     "le.Scalar", "linear.default", "log.default", "log_softmax.int", "logical_and.default", "logical_not.default",
     "logsumexp.default", "lt.Scalar", "masked_fill.Scalar", "masked_fill_.Scalar", "matmul.default", "mean.dim",
     "minimum.default", "mm.default", "mul.Scalar", "mul.Tensor", "mul_.Tensor", "native_layer_norm.default",
-    "ne.Scalar", "ne.Tensor", "neg.default", "new_zeros.default", "numpy_T.default", "ones.default", "ones_like.default",
+    "ne.Scalar", "ne.Tensor", "neg.default", "new_zeros.default", "ones.default", "ones_like.default",
     "permute.default", "pow.Tensor_Scalar", "promote_types.default", "reciprocal.default", "relu.default",
     "relu_.default", "remainder.Scalar", "repeat.default", "reshape.default", "rms_norm.default", "rsqrt.default",
     "rsub.Scalar", "scalar_tensor.default", "scatter_add.default", "select.int", "sigmoid.default",
@@ -182,7 +182,7 @@ OPERATORS = frozenset({
     "sub.Tensor", "sub_.Tensor", "sum.default", "sum.dim_IntList", "sym_numel.default", "sym_size.int", "t.default",
     "tanh.default", "to.device", "to.dtype", "to.dtype_layout", "topk.default", "transpose.int", "type_as.default",
     "unbind.int", "unflatten.int", "unsqueeze.default", "view.default", "where.Scalar", "where.self",
-    "zeros.default", "zeros_like.default",
+    "zeros.default", "zeros_like.default", "numpy_T.default",
 })  # fmt: skip
 _TARGETS = {f"torch.ops.aten.{name}" for name in OPERATORS} | {
     f"_operator.{name}" for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "getitem")
