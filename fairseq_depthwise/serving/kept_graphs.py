@@ -45,7 +45,7 @@ def kept_folder(
         try:
             with folder_written_whole(str(folder), kind) as aside:
                 make(Path(aside))
-        except UserError:
+        except (UserError, OSError):
             if not folder.exists():  # otherwise another process was faster, and its result is the same
                 raise
         finally:

@@ -72,6 +72,10 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+#: Ray's sockets have names of 107 bytes at most, the tests' folder of temporary files included.
+SHORT = {"TMPDIR": "/tmp"}
+
+
 class Command:
     """``fairseq-depthwise translate`` in a process group of its own, and what it writes to stderr."""
 
@@ -79,7 +83,7 @@ class Command:
         self.stderr: list[str] = []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fairseq_depthwise", "translate", *map(str, arguments)],
-            env={**os.environ, **(ENVIRONMENT if "127.0.0.1" in "".join(map(str, arguments)) else {})},
+            env={**os.environ, **SHORT, **(ENVIRONMENT if "127.0.0.1" in "".join(map(str, arguments)) else {})},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
