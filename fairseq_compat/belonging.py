@@ -113,7 +113,7 @@ def of_dictionaries(task: Any) -> Record:
     """Return digests of a task's dictionaries, symbols in order, and their sizes."""
     found = {}
     for name in ("source_dictionary", "target_dictionary"):
-        with suppress(NotImplementedError):  # of a task that has none
+        with suppress(NotImplementedError):  # so tasks of fairseq answer that have no such dictionary
             if (symbols := getattr(getattr(task, name, None), "symbols", None)) is not None:
                 digest = hashlib.sha256("\n".join(symbols).encode("utf-8", "surrogateescape")).hexdigest()
                 found[name] = f"sha256:{digest[:16]} of {len(symbols)} symbols"

@@ -13,7 +13,7 @@ import sysconfig
 FIRST, END = (3, 10), (3, 14)
 
 
-def problem(venv, same_python):  # type: ignore[no-untyped-def]
+def problem(venv, same_python):  # type: ignore[no-untyped-def]  # for Pythons before annotations
     """Return what is in the way, or None; with ``same_python`` also an existing ``venv`` of another version."""
     version = sys.version_info[:2]
     if not FIRST <= version < END:

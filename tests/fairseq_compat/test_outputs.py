@@ -79,7 +79,7 @@ def test_what_a_user_adds_meanwhile_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["file", "folder"])
 def test_what_has_come_since_is_kept(by: str, tmp_path: Path) -> None:
     place = tmp_path / "out"
-    with pytest.raises(OSError, match="out"), folder_written_whole(str(place), "export"):  # noqa: PT012
+    with pytest.raises(OSError, match="out"), folder_written_whole(str(place), "export"):  # noqa: PT012  # it raises on leaving
         if by == "file":
             place.write_text("mine")
         else:

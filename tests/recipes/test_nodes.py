@@ -145,8 +145,8 @@ def test_nodes_that_come_and_go_share_one_batch(nodes: str, launched: str) -> No
     alone = parse_stages(plain[plain.index("--growth-stages") + 1], strategy="top-most")
     for stage, other in zip(stages.stages, alone.stages, strict=True):
         assert None not in (stage.max_tokens, stage.update_freq, other.max_tokens, other.update_freq)
-        assert stage.max_tokens * stage.update_freq == other.max_tokens * other.update_freq  # type: ignore[operator]
-        assert stage.update_freq % 8 == 0  # type: ignore[operator]
+        assert stage.max_tokens * stage.update_freq == other.max_tokens * other.update_freq  # type: ignore[operator]  # not None: above
+        assert stage.update_freq % 8 == 0  # type: ignore[operator]  # not None: above
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,12 @@ class Stacks:
         self.width: int = config.encoder_embed_dim
 
     def encoder_layers(self) -> list[nn.Module]:
-        raise NotImplementedError
+        """Return the encoder's layers, first to last."""
+        raise NotImplementedError  # abstract: each family has its own
 
     def decoder_layers(self) -> list[nn.Module]:
-        raise NotImplementedError
+        """Return the decoder's layers, first to last."""
+        raise NotImplementedError  # abstract: each family has its own
 
     def encoder_connection(self) -> Connection:
         return self.connection(embed_dim=self.width)

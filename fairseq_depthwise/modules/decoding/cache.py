@@ -70,11 +70,11 @@ class StepCache:
 
     def append(self, attention: nn.Module, newest: KeysValues) -> Sequence[KeysValues]:
         """Add the newest position of every row (B x heads x k x head_dim) and return all, in parts."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: a search's cache grows, that of graphs has a fixed shape
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
         """Return keys and values of the encoder's output, which ``compute`` makes of it (S x B x C)."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: a search's cache grows, that of graphs has a fixed shape
 
 
 class DecodingCache(StepCache):

@@ -109,7 +109,7 @@ def sources_names(form: str) -> list[str]:
 def test_weights_of_value_residuals() -> None:
     connection = CONNECTIONS["value-residual"](StackShape(WIDTH, 3))
     connection.requires_grad_(False)
-    connection.rows[1].copy_(torch.tensor([0.25, -2.0]))  # type: ignore[index,operator]
+    connection.rows[1].copy_(torch.tensor([0.25, -2.0]))  # type: ignore[index,operator]  # any module's attribute, to mypy
     states = [connection.initial_state(torch.randn(2, 3, WIDTH))] * 4
     found = [
         {name: float(weight) for name, weight in connection.source_weights(states[:count]).items()}
