@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from recipe_runs import SMALL_BATCH, Work, ended, small
+from recipe_runs import SMALL_BATCH, Work, ended, kill, small
 from train_system import find_machine, launcher, named_machine, printed_command
 
 from fairseq_compat import UserError, checkpoints
@@ -33,29 +37,61 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def start_nodes(work: Work, *options: str) -> list[subprocess.Popen[str]]:
+def start_nodes(work: Work) -> list[subprocess.Popen[str]]:
     """The same command on two nodes."""
     port = free_port()
     return [
         work.start(
-            "train", "depthwise_lstm", *OPTIONS, *options, **SMALL_BATCH, GPUS=0, NNODES=2, NODE_RANK=rank,
+            "train", "depthwise_lstm", *OPTIONS, **SMALL_BATCH, GPUS=0, NNODES=2, NODE_RANK=rank,
             MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
         )
         for rank in (0, 1)
     ]  # fmt: skip
 
 
+def workers_of(pid: int) -> list[int]:
+    """The training processes below a script: those that torchrun started."""
+    found = []
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        is_one = b"LOCAL_RANK=" in Path(f"/proc/{child}/environ").read_bytes()
+        found += [child] if is_one else workers_of(child)
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
 @pytest.mark.long
-def test_two_nodes_that_go_on_are_one(prepared: Callable[[str], Work], tmp_path: Path) -> None:
-    """Two torchrun agents on loopback, stopped half-way, end as one node with two processes."""
+def test_two_nodes_that_are_killed_and_go_on_are_one(prepared: Callable[[str], Work], tmp_path: Path) -> None:
+    """Of two torchrun agents on loopback one loses its process: both end, and go on as one node with two processes."""
     whole = prepared("multi30k")
-    works = [Work("multi30k", tmp_path / name, whole.environment) for name in ("one", "two")]
+    works = [Work("multi30k", tmp_path / name, dict(whole.environment)) for name in ("one", "two")]
     for work in works:
         work.folder.mkdir()
         (work.folder / "data-bin").symlink_to(whole.folder / "data-bin")
     works[0].train("depthwise_lstm", *OPTIONS, GPUS=0, PROCESSES=2, MASTER_PORT=free_port())
-    for updates in (UPDATES // 2, UPDATES):
-        results = [ended(agent) for agent in start_nodes(works[1], f"--max-update={updates}")]
+
+    works[1].environment["PYTHON"] = sys.executable  # whose processes are its own children
+    saved = works[1].folder / "systems" / "depthwise_lstm" / "checkpoints"
+    agents = start_nodes(works[1])
+    try:
+        end = time.monotonic() + 120
+        while not list(saved.glob("checkpoint_*_*.pt")):
+            assert time.monotonic() < end, "nothing was saved"
+            assert all(agent.poll() is None for agent in agents), [ended(agent, None) for agent in agents]
+            time.sleep(0.01)
+        [victim] = workers_of(agents[1].pid)
+        os.kill(victim, signal.SIGKILL)
+        killed = time.monotonic()
+        results = [ended(agent, status=None) for agent in agents]
+        assert time.monotonic() - killed < 60
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                kill(agent)
+    assert all(result.returncode != 0 for result in results)
+    assert "SIGKILL" in results[1].stderr
+    assert 0 < checkpoints.updates_in(checkpoints.load_checkpoint(saved / "checkpoint_last.pt")) < UPDATES
+
+    results = [ended(agent) for agent in start_nodes(works[1])]
     assert "Loaded checkpoint" in results[0].stdout + results[0].stderr
     folders = [work.folder / "systems" / "depthwise_lstm" for work in works]
     first, second = (checkpoints.load_checkpoint(folder / "checkpoints" / "checkpoint_last.pt") for folder in folders)
