@@ -54,6 +54,34 @@ def test_as_fairseqs_own_search_whatever_the_batches(kinds: list[str], data: str
             assert not one.text or one.hypotheses[0].score == pytest.approx(score, abs=1e-4)
 
 
+def test_batches_are_of_the_size_that_is_given(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, ...]] = []
+    generate = SequenceGenerator.generate
+
+    def counted(self: Any, models: Any, sample: Any, **others: Any) -> Any:
+        sizes.append(tuple(sample["net_input"]["src_tokens"].shape))
+        return generate(self, models, sample, **others)
+
+    monkeypatch.setattr(SequenceGenerator, "generate", counted)
+    translator = LoadedTranslator(
+        checkpoint_of(tmp_path, KIND), data=data, options=options(max_tokens=30, batch_size=5)
+    )
+    translator.translations(LINES)
+    lines = sum(map(bool, LINES))
+    assert all(count <= 5 and count * length <= 30 for count, length in sizes)
+    assert sum(count for count, _ in sizes) == lines
+    assert [length for _, length in sizes] == sorted(length for _, length in sizes)
+
+
+def test_nbest_is_in_order(data: str, tmp_path: Path) -> None:
+    path = checkpoint_of(tmp_path, KIND)
+    (one,) = LoadedTranslator(path, data=data, options=options(4, nbest=3)).translations(["w1 w2 w3"])
+    scores = [hypothesis.score for hypothesis in one.hypotheses]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert len({hypothesis.text for hypothesis in one.hypotheses}) == 3
+
+
 def test_empty_lines(data: str, tmp_path: Path) -> None:
     translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options())
     found = translator.translations(["", "  ", "w1", "\u2028"])

@@ -86,6 +86,24 @@ def test_killed_at_any_moment_and_resumed_is_never_stopped(
     assert list((tmp_path / "killed").glob("*.fairseq-unfinished")) == []
 
 
+def test_best_checkpoints_by_bleu_are_kept_resumed_and_averaged(
+    run_command: RunCommand, train: Callable[..., str], tmp_path: Path
+) -> None:
+    """What most IWSLT recipes do; the score goes through sacreBLEU into the checkpoint and its name."""
+    options = [
+        "--max-tokens", 1000, "--eval-bleu", "--eval-bleu-args", '{"beam": 2}', "--eval-bleu-detok", "space",
+        "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--keep-best-checkpoints", 2,
+        "--no-epoch-checkpoints",
+    ]  # fmt: skip
+    train(tmp_path, *options, "--max-epoch", 2)
+    log = train(tmp_path, *options, "--max-epoch", 4)
+    assert "Loaded checkpoint" in log
+    kept = sorted(tmp_path.glob("checkpoint.best_bleu_*.pt"))
+    assert len(kept) == 2
+    result = run_command("fairseq-depthwise", "average", "--output", tmp_path / "mean.pt", "--best", 2, tmp_path)
+    assert all(path.name in result.stdout for path in kept)
+
+
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
