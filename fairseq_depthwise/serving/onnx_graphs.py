@@ -20,7 +20,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import kept_folder
-from fairseq_depthwise.serving.safe_onnx import require_plain_operators
+from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
 from fairseq_depthwise.serving.traced_graphs import GRAPHS, TracedGraphs, graph_files, require_equal, trace
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
