@@ -44,8 +44,8 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         say(f"quantizing {path}; this takes half a minute or more, and is kept")
         write(trace(models, in_place=False), models, path, str(folder), int8=True)
 
-    with kept_folder("int8", models, metadata.version("onnxruntime"), make, say) as folder:
-        return load([str(folder / f"{name}{ENDING}") for name in GRAPHS])
+    folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
+    return load([str(folder / f"{name}{ENDING}") for name in GRAPHS])
 
 
 def write(
