@@ -189,17 +189,19 @@ class Direction:
             if wanted is not None:
                 line.constraints[constraint] = (wanted, reason)
 
-    def search_all(self, pieces: Sequence[Piece]) -> None:
-        """Find every piece's hypotheses; pieces of like length are in one batch."""
+    def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
+        """Find so many hypotheses of every piece; pieces of like length are in one batch."""
         for batch, members in self._batches([piece for piece in pieces if piece.constraints]):
             constraints = [piece.constraints for piece in members]
-            self._take(batch, members, self.search.constrained_hypotheses(batch, constraints))
+            self._take(batch, members, self.search.constrained_hypotheses(batch, constraints), nbest)
         for batch, members in self._batches([piece for piece in pieces if not piece.hypotheses]):
-            self._take(batch, members, self.search.hypotheses(batch))
+            self._take(batch, members, self.search.hypotheses(batch), nbest)
 
-    def _take(self, batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]]) -> None:
+    def _take(
+        self, batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]], nbest: int
+    ) -> None:
         for piece, hypotheses in zip(members, found, strict=True):
-            piece.hypotheses = hypotheses[: self.options.nbest]
+            piece.hypotheses = hypotheses[:nbest]
         if self.options.alignment:
             self._add_attention(batch, members)
 
