@@ -21,16 +21,9 @@ from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Tr
 from fairseq_depthwise.serving.text_codec import TextCodec
 from fairseq_depthwise.serving.trained_models import TrainedModels
 
-__all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions", "load"]
+__all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
 
 log = logging.getLogger(__name__)
-
-
-def load(
-    model: str, data: str | None, languages: tuple[str | None, str | None], options: TranslatorOptions, **how: Any
-) -> TrainedModels | ExportedModel:
-    """Load checkpoints or an exported folder; the arguments are :class:`LoadedTranslator`'s."""
-    return (ExportedModel if is_exported(model) else TrainedModels)(model, data, languages, options, **how)
 
 
 class LoadedTranslator:
@@ -63,8 +56,8 @@ class LoadedTranslator:
         say: Callable[[str], None] = log.info,
     ) -> None:
         self.options = options or TranslatorOptions()
-        languages = (source_lang, target_lang)
-        self._loaded = load(model, data, languages, self.options, device=torch.device(device), say=say)
+        kind, languages = ExportedModel if is_exported(model) else TrainedModels, (source_lang, target_lang)
+        self._loaded = kind(model, data, languages, self.options, device=torch.device(device), say=say)
         self.files, self.data, self.device = self._loaded.files, self._loaded.data, self._loaded.device
         self.models = self._loaded.models
         self._directions: dict[tuple[str, str], Direction] = {}
