@@ -136,8 +136,8 @@ class Direction:
             Piece(place, torch.cat([tokens[place.start : place.stop], end]), []) for place in self._places(symbols)
         ]
         line = Line(text, symbols, pieces)
-        if any(constraint.strip() for constraint in constraints):
-            self._constrain(line, [constraint for constraint in constraints if constraint.strip()])
+        if wanted := [constraint for constraint in constraints if constraint.strip()]:
+            self._constrain(line, wanted)
         return line
 
     def _places(self, symbols: Sequence[str]) -> list[range]:
@@ -158,36 +158,30 @@ class Direction:
         return TextCodec(self.settings, target_lang, target_lang)
 
     def _constrain(self, line: Line, constraints: Sequence[str]) -> None:
-        """Add those constraints to a line that can be searched for, and of the others why they cannot."""
+        """Add those constraints to a line that can be searched for, and of all why its translation may lack them."""
         dictionary = self.task.target_dictionary
         excluded = {dictionary.pad(), dictionary.unk(), *self.search.hidden}
         possible = []
         for constraint in constraints:
             encoded = self._target_codec.encode(constraint)
             tokens = dictionary.encode_line(encoded, add_if_not_exist=False, append_eos=False).long()
-            why = "the search came to no translation with all constraints of the line; a larger beam may"
-            unknown = [
-                symbol for symbol, token in zip(encoded.split(), tokens.tolist(), strict=True) if token in excluded
-            ]
-            if unknown:
-                why = f"{' '.join(unknown)} is not in the target dictionary"
-            elif len(tokens):
-                possible.append(tokens)
-            line.constraints[constraint] = (None if unknown else tokens.tolist(), why)
+            pairs = zip(encoded.split(), tokens.tolist(), strict=True)
+            if unknown := [symbol for symbol, token in pairs if token in excluded]:
+                line.constraints[constraint] = (None, f"{' '.join(unknown)} is not in the target dictionary")
+            else:
+                possible.append((constraint, tokens))
         _, prefix = target_start(self.task)
-        needed, capacity = sum(map(len, possible)), self.search.longest - len(prefix)
-        if len(line.pieces) == 1 and needed <= capacity:
-            line.pieces[0].constraints = possible
-            return
+        needed, capacity = sum(len(tokens) for _, tokens in possible), self.search.longest - len(prefix)
         if len(line.pieces) > 1:
-            reason = f"the line is translated in {len(line.pieces)} pieces, and nothing says in which it belongs"
-        elif line.pieces:
-            reason = f"the line's constraints have {needed} tokens, and a translation has {capacity} at most"
+            why = f"the line is translated in {len(line.pieces)} pieces, and nothing says in which it belongs"
+        elif not line.pieces:
+            why = "the line is empty"
+        elif needed > capacity:
+            why = f"the line's constraints have {needed} tokens, and a translation has {capacity} at most"
         else:
-            reason = "the line is empty"
-        for constraint, (wanted, _) in line.constraints.items():
-            if wanted is not None:
-                line.constraints[constraint] = (wanted, reason)
+            why = "the search came to no translation with all constraints of the line; a larger beam may"
+            line.pieces[0].constraints = [tokens for _, tokens in possible if len(tokens)]
+        line.constraints |= {constraint: (tokens.tolist(), why) for constraint, tokens in possible}
 
     def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
         """Find so many hypotheses of every piece; pieces of like length are in one batch."""
@@ -275,10 +269,8 @@ class Direction:
 
     def _aligned(self, line: Line, outputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the words of a hypothesis and their alignment with those of the line."""
-        source = self._words(line.symbols)
-        words: list[str] = []
-        pairs: list[tuple[int, int]] = []
-        rows: list[tuple[float, ...]] = []
+        source, words = self._words(line.symbols), list[str]()
+        found: list[tuple[Any, ...]] = []
         for piece, output in zip(line.pieces, outputs, strict=True):
             tokens = output["tokens"].tolist()
             seen = [place for place, token in enumerate(tokens) if token not in self.search.hidden]
@@ -286,14 +278,12 @@ class Direction:
             numbers = source.numbers[piece.place.start : piece.place.stop]
             given = (output["cross_attention"][seen], numbers, target.numbers)
             if self.options.alignment == "soft":
-                matrix = soft_alignment(*given, (len(target.words), len(source.words)))
-                rows += map(tuple, matrix.tolist())
+                found += map(tuple, soft_alignment(*given, (len(target.words), len(source.words))).tolist())
             else:
-                pairs += [(first, len(words) + second) for first, second in hard_alignment(*given)]
+                found += [(first, len(words) + second) for first, second in hard_alignment(*given)]
             words += target.words
-        if self.options.alignment == "soft":
-            return {"words": tuple(words), "attention": tuple(rows)}
-        return {"words": tuple(words), "alignment": tuple(pairs)}
+        name = "attention" if self.options.alignment == "soft" else "alignment"
+        return {"words": tuple(words), name: tuple(found)}
 
     def _words(self, symbols: Sequence[str]) -> Words:
         return Words(symbols, self.settings.bpe.get("bpe"))
