@@ -18,7 +18,7 @@ from typing import Any
 from fairseq_compat import UserError
 from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
-from fairseq_compat.outputs import folder_written_whole, output_folder
+from fairseq_compat.outputs import MARKER, begin_folder, folder_written_whole, output_folder
 from fairseq_depthwise.serving.cluster.ray_blocks import Demand, Loaded, Translators, ray_cluster
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 
@@ -81,11 +81,8 @@ class BlockFolder:
     """
 
     def __init__(self, output: str) -> None:
-        self.place = f"{output.rstrip('/')}.blocks"
+        self.place = begin_folder("the folder", f"{output.rstrip('/')}.blocks", "folder of blocks")
         self._record, self._lock = (os.path.join(self.place, name) for name in ("record.json", ".lock"))
-        if os.path.exists(self.place) and not (os.path.exists(self._record) or os.listdir(self.place) == [".lock"]):
-            raise UserError(f"{self.place} exists and is no folder of blocks; move it away, or give another output")
-        os.makedirs(self.place, exist_ok=True)
         self._locked = open(self._lock, "ab")  # noqa: SIM115  # until this process ends
         try:
             fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,9 +117,11 @@ class BlockFolder:
     def remove(self) -> None:
         """Remove all that is ours; what somebody else has put there stays, and so does the folder."""
         self._remove_blocks()
-        for remove, path in ((os.remove, self._record), (os.remove, self._lock), (os.rmdir, self.place)):
-            with suppress(OSError):
-                remove(path)
+        for path in (self._record, self._lock, os.path.join(self.place, MARKER)):
+            with suppress(FileNotFoundError):
+                os.remove(path)
+        with suppress(OSError):
+            os.rmdir(self.place)
 
     def _remove_blocks(self) -> None:
         for name in self.blocks():

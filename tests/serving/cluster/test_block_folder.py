@@ -51,5 +51,5 @@ def test_blocks_of_something_else(changed: dict[str, object], tmp_path: Path) ->
 def test_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "out.blocks").mkdir()
     (tmp_path / "out.blocks" / "mine").touch()
-    with pytest.raises(UserError, match=r"out\.blocks exists"):
+    with pytest.raises(UserError, match=r"out\.blocks' exists"):
         BlockFolder(str(tmp_path / "out"))
