@@ -19,19 +19,14 @@ from fairseq_depthwise.checkpoints.recorded_paths import data_folder
 def recorded_task(
     checkpoint: Checkpoint, data: str | None, languages: tuple[str | None, str | None]
 ) -> tuple[str, FairseqTask]:
-    """Return the folder of data, given or recorded, and the task for one direction."""
-    if data is not None and not os.path.isdir(data):
-        raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
-    folder = data or data_folder(getattr(checkpoint.cfg.get("task"), "data", None), checkpoint.path)
-    return folder, first_task(checkpoint, folder, *languages)
-
-
-def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, target_lang: str | None) -> FairseqTask:
-    """Return the task of a checkpoint for one direction, its only one where none is named.
+    """Return the folder of data, given or recorded, and the task for one direction, the only one where none is named.
 
     Other tasks, other directions, and several of which none is named are refused.
     """
-    recorded = checkpoint.cfg.get("task")
+    if data is not None and not os.path.isdir(data):
+        raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
+    recorded, (source_lang, target_lang) = checkpoint.cfg.get("task"), languages
+    data = data or data_folder(getattr(recorded, "data", None), checkpoint.path)
     name = getattr(recorded, "_name", None)
     kind = TASK_REGISTRY.get(name, object)
     if not issubclass(kind, TranslationTask | TranslationMultiSimpleEpochTask):
@@ -48,7 +43,7 @@ def first_task(checkpoint: Checkpoint, data: str, source_lang: str | None, targe
         (trained,) = found  # as the training took them from its data
     task = checkpoint.task(data, source_lang=trained[0] or source_lang, target_lang=trained[1] or target_lang)
     source, target = languages_of(task)
-    return task_for(task, source_lang or source, target_lang or target)
+    return data, task_for(task, source_lang or source, target_lang or target)
 
 
 def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTask:
