@@ -24,7 +24,7 @@ from fairseq_depthwise.serving.directions import languages_of, recorded_task, ta
 from fairseq_depthwise.serving.formats import FORMATS
 from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, trace
+from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, trace, write_graphs
 
 #: The version of the folder's layout, under ``format`` in its configuration.
 FORMAT = 2
@@ -74,7 +74,7 @@ def export(
         belonging.ENTRY: trained.belongs_to,
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
-        config["functions"] = form.imported().write(graphs, [model], trained.path, aside, int8=options.int8)
+        config["functions"] = write_graphs(options.format, graphs, [model], trained.path, aside, int8=options.int8)
         for graph in config["functions"].values():
             graph["sha256"] = file_digest(os.path.join(aside, graph["file"]))
         for side, dictionary in (("src", task.source_dictionary), ("tgt", task.target_dictionary)):

@@ -14,8 +14,8 @@ class Format:
     Attributes:
         ending: of their names.
         precisions: in which they may compute.
-        module: has ``require()``, ``write(graphs, models, path, folder, int8=...)``, which compares what it writes with
-            the models, and ``load(files)``, which runs no code in them.
+        module: has ``require()``, ``write(program, file, about)``, and ``load(files)``, which runs no code in them; for
+            int8 ``quantize(file)``.
     """
 
     ending: str

@@ -21,16 +21,13 @@ from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import kept_folder
 from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
-from fairseq_depthwise.serving.traced_graphs import GRAPHS, TracedGraphs, graph_files, require_equal, trace
+from fairseq_depthwise.serving.traced_graphs import GRAPHS, CallableGraphs, trace, write_graphs
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
 OPSET = 20
 
 #: What the extra ``onnx`` brings.
 _MODULES = ("onnx", "onnxscript", "onnxruntime")
-
-#: What the names of its files end in.
-ENDING = ".onnx"
 
 #: What a file's metadata is read by.
 PRODUCER = "fairseq-depthwise"
@@ -42,33 +39,14 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
 
     def make(folder: Path) -> None:
         say(f"quantizing {path}; this takes half a minute or more, and is kept")
-        write(trace(models, in_place=False), models, path, str(folder), int8=True)
+        write_graphs("onnx", trace(models, in_place=False), models, path, str(folder), int8=True)
 
     folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
-    return load([str(folder / f"{name}{ENDING}") for name in GRAPHS])
+    return load([str(folder / f"{name}.onnx") for name in GRAPHS])
 
 
-def write(
-    graphs: TracedGraphs, models: Sequence[StackModel], path: str, folder: str, *, int8: bool
-) -> dict[str, Any]:  # fmt: skip
-    """Write both graphs into a folder, checked by :mod:`onnx` and compared with the models; return :func:`graph_files`.
-
-    ``int8`` lets matrix products compute in int8; a probability that differs is a UserError.
-    """
-    functions = graph_files(models, ENDING)
-    files = [os.path.join(folder, about["file"]) for about in functions.values()]
-    for about, file, program in zip(functions.values(), files, (graphs.encoder, graphs.step), strict=True):
-        _write(program, file, about)
-    require_equal(load(files), models, path)
-    if int8:
-        for file in files:
-            _quantize(file)
-        # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
-        require_equal(load(files), models, path, tolerance=1.0)
-    return functions
-
-
-def _write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:
+def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:
+    """Write a graph with the names of :func:`graph_files`, checked by :mod:`onnx`."""
     onnx = import_module("onnx")
     inputs, outputs = ([tensor["name"] for tensor in about[side]] for side in ("inputs", "outputs"))
     with _silent():
@@ -79,7 +57,7 @@ def _write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> Non
     onnx.checker.check_model(file, full_check=True)
 
 
-def _quantize(file: str) -> None:
+def quantize(file: str) -> None:
     """Replace the weights of matrix products by int8, one scale for each output; inputs are quantized while it runs."""
     quantization, onnx, aside = import_module("onnxruntime.quantization"), import_module("onnx"), f"{file}.int8"
     model = onnx.load(file)
@@ -130,41 +108,28 @@ def _split_products(model: Any) -> None:
         field.extend(values)
 
 
-class OnnxGraphs:
-    """Graphs in files, run by onnxruntime on the CPU with so many threads."""
-
-    def __init__(self, encoder: str, step: str, *, threads: int) -> None:
-        runtime = import_module("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        self._encoder, self._step = (
-            runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for path in (encoder, step)
-        )
-
-    def encode(self, source_tokens: Tensor) -> Sequence[Tensor]:
-        """Do what :class:`~fairseq_depthwise.modules.decoding.search_graphs.EncoderGraph` does."""
-        return _run(self._encoder, (source_tokens,))
-
-    def step(self, *arguments: Tensor) -> Sequence[Tensor]:
-        """Do what :class:`~fairseq_depthwise.modules.decoding.search_graphs.StepGraph` does."""
-        return _run(self._step, arguments)
-
-
-def load(files: Sequence[str]) -> OnnxGraphs:
-    """Load encoder and step, with as many threads as PyTorch has."""
+def load(files: Sequence[str]) -> CallableGraphs:
+    """Load encoder and step, to be run on the CPU with as many threads as PyTorch has."""
     require("onnxruntime")
-    for file in files:
-        try:
-            require_plain_operators(file)
-        except (IndexError, ValueError) as error:
-            raise UserError(f"{file} is damaged, or not what export writes: {error}") from error
-    return OnnxGraphs(*files, threads=torch.get_num_threads())
+    return CallableGraphs(*map(_loaded, files))
 
 
-def _run(session: Any, arguments: Sequence[Tensor]) -> list[Tensor]:
+def _loaded(file: str) -> Callable[..., list[Tensor]]:
+    try:
+        require_plain_operators(file)
+    except (IndexError, ValueError) as error:
+        raise UserError(f"{file} is damaged, or not what export writes: {error}") from error
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
-    values = {name: argument.contiguous().numpy() for name, argument in zip(names, arguments, strict=True)}
-    return [torch.from_numpy(array) for array in session.run(None, values)]
+
+    def graph(*arguments: Tensor) -> list[Tensor]:
+        values = {name: argument.contiguous().numpy() for name, argument in zip(names, arguments, strict=True)}
+        return [torch.from_numpy(array) for array in session.run(None, values)]
+
+    return graph
 
 
 def require(*modules: str) -> None:

@@ -6,6 +6,7 @@ sentences, hypotheses, source tokens, and the capacity of the cache.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchState
 from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph, StepGraph
+from fairseq_depthwise.serving.formats import FORMATS
 
 #: How far a probability may be from the model's own.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
@@ -189,6 +191,27 @@ def graph_files(models: Sequence[StackModel], ending: str) -> dict[str, Any]:
 
 def _tensor(name: str, dtype: str, *shape: int | str) -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "shape": list(shape)}
+
+
+def write_graphs(
+    kind: str, graphs: TracedGraphs, models: Sequence[StackModel], path: str, folder: str, *, int8: bool = False
+) -> dict[str, Any]:
+    """Write both graphs in a format into a folder, and compare what is loaded from there with the models.
+
+    Return what :func:`graph_files` does. With ``int8`` matrix products compute in int8.
+    """
+    form = FORMATS[kind].imported()
+    functions = graph_files(models, FORMATS[kind].ending)
+    files = [os.path.join(folder, about["file"]) for about in functions.values()]
+    for program, file, about in zip((graphs.encoder, graphs.step), files, functions.values(), strict=True):
+        form.write(program, file, about)
+    require_equal(form.load(files), models, path)
+    if int8:
+        for file in files:
+            form.quantize(file)
+        # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
+        require_equal(form.load(files), models, path, tolerance=1.0)
+    return functions
 
 
 @torch.no_grad()
