@@ -201,18 +201,21 @@ def test_ray_of_this_machine_ends_with_the_command(model: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("words", "named", "installed"),
     [
-        ("{text} --ray", "--output"),
-        ("{text} {text} --ray --output-folder {folder}/b", "2 files are called text.src"),
-        ("{text} --output {folder}/a --ray 127.0.0.1:{closed}", "127.0.0.1:{closed}"),
+        ("{text} --ray", "--output", True),
+        ("{text} {text} --ray --output-folder {folder}/b", "2 files are called text.src", True),
+        ("{text} --output {folder}/a --ray 127.0.0.1:{closed}", "127.0.0.1:{closed}", True),
+        ("{text} --output {folder}/a --ray", "fairseq-depthwise[ray]", False),
     ],
 )
 def test_refused(
-    words: str, named: str, model: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    words: str, named: str, installed: bool, model: str, tmp_path: Path, refusal: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Before a model is loaded, and nothing is left."""
-    monkeypatch.setattr("fairseq_depthwise.serving.cluster.ray_blocks.importlib.util.find_spec", lambda name: name)
+    found = "found" if installed else None
+    monkeypatch.setattr("fairseq_depthwise.serving.cluster.ray_blocks.importlib.util.find_spec", lambda name: found)
     text = tmp_path / "text.src"
     text.write_text("w1 w2\n", encoding="utf-8")
     before = sorted(tmp_path.iterdir())
@@ -220,10 +223,3 @@ def test_refused(
         places = {"folder": tmp_path, "text": text, "closed": closed.getsockname()[1]}
     assert named.format(**places) in refusal("translate", model, *words.format(**places).split(), "--cpu")
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_without_ray(model: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairseq_depthwise.serving.cluster.ray_blocks.importlib.util.find_spec", lambda name: None)
-    (tmp_path / "text").touch()
-    sentence = refusal("translate", model, tmp_path / "text", "--cpu", "--ray", "--output", tmp_path / "out")
-    assert "fairseq-depthwise[ray]" in sentence

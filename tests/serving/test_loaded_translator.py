@@ -73,15 +73,6 @@ def test_batches_are_of_the_size_that_is_given(data: str, tmp_path: Path, monkey
     assert [length for _, length in sizes] == sorted(length for _, length in sizes)
 
 
-def test_nbest_is_in_order(data: str, tmp_path: Path) -> None:
-    path = checkpoint_of(tmp_path, KIND)
-    (one,) = LoadedTranslator(path, data=data, options=options(4, nbest=3)).translations(["w1 w2 w3"])
-    scores = [hypothesis.score for hypothesis in one.hypotheses]
-    assert len(scores) == 3
-    assert scores == sorted(scores, reverse=True)
-    assert len({hypothesis.text for hypothesis in one.hypotheses}) == 3
-
-
 def test_empty_lines(data: str, tmp_path: Path) -> None:
     translator = LoadedTranslator(checkpoint_of(tmp_path, KIND), data=data, options=options())
     found = translator.translations(["", "  ", "w1", "\u2028"])

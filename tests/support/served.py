@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import random
 import socket
 import threading
 import time
@@ -20,24 +19,6 @@ from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
 
 #: Seconds after which a test fails rather than waits.
 PATIENCE = 30.0
-
-
-def damaged_body(body: bytes, chance: random.Random) -> bytes:
-    """Return a request's body with bytes changed, lost and added in up to six places."""
-    changed = bytearray(body)
-    for _ in range(chance.randint(1, 6)):
-        at = chance.randrange(len(changed))
-        kind = chance.randrange(3)
-        if kind == 0:
-            changed[at] = chance.randrange(256)
-        elif kind == 1:
-            del changed[at : at + chance.randint(1, 9)]
-            changed = changed or bytearray(b"x")
-        else:
-            changed[at:at] = chance.choice(
-                [b"[", b"{", b'"', b"\\", b"null", b"1e9", b"\x00", b"\xf0\x9f", b"w " * 5000]
-            )
-    return bytes(changed)
 
 
 class FakeTranslator:
