@@ -42,9 +42,8 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
 #: fairseq logs this at every start, whatever the task.
 TENSORBOARD_ADVICE = "Please install tensorboardX"
 
-#: fairseq's commands, and those of them whose results are files.
+#: fairseq's commands.
 _COMMANDS = ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "score", "train", "validate")
-_WRITE_FILES = ("train", "hydra_train", "preprocess")
 
 
 @patch("fairseq.dataclass.configs", "fairseq.models.transformer.transformer_config")
@@ -189,6 +188,6 @@ def ends_of_commands(module: Any) -> Iterator[None]:
         def run() -> None:
             results.append(original(*args, **kwargs))
 
-        if status := run_command(command, run, prints_results=name not in _WRITE_FILES):
+        if status := run_command(command, run):
             sys.exit(status)
         return results[0]
