@@ -67,8 +67,11 @@ def require_checkpoint(state: Any, name: str) -> None:
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
     if not any(isinstance(state.get(options), (Mapping, Namespace)) for options in ("cfg", "args")):
         raise UserError(f"{name} is not a fairseq checkpoint: it has options neither in 'cfg' nor in 'args'")
+    if not updates_in(state) >= 0:
+        raise UserError(f"{name} is damaged: its model was trained for {updates_in(state)} updates")
     if recorded := belonging.recorded_in(state):
-        found = belonging.of_model(Namespace(**options_in(state)))
+        model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
+        found = {**belonging.of_model(model), **belonging.limits_in(task)}
         belonging.require_same(name, recorded, found, "its own options")
 
 
