@@ -167,13 +167,9 @@ def is_stream(path: str) -> bool:
 
 def flush_folder(folder: str) -> None:
     """Make the renaming itself durable; systems that cannot open a folder for this do without."""
-    try:
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
