@@ -114,12 +114,6 @@ def updates_in(state: Mapping[str, Any]) -> int:
 
 
 def save(state: Any, path: str | os.PathLike[str]) -> None:
-    """Save with ``torch.save`` to a file that appears whole or not at all."""
-    with atomic_write(path) as file:
-        save_to(state, file)
-
-
-def save_to(state: Any, file: IO[bytes]) -> None:
-    """Save with ``torch.save`` to an open file; a full disk or Ctrl-C in the middle is raised as such."""
-    with raising_later(file) as carried_on:
+    """Save with ``torch.save`` to a file that appears whole or not at all; a full disk or Ctrl-C is raised as such."""
+    with atomic_write(path) as file, raising_later(file) as carried_on:
         torch.save(state, carried_on)
