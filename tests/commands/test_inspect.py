@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,5 +48,5 @@ def test_json_is_the_summary(zipped: bool, tmp_path: Path, document: Callable[..
         torch.save(state, file, _use_new_zipfile_serialization=zipped)
     found = document("inspect", path)
     assert (found.pop("file"), found.pop("bytes")) == (str(path), path.stat().st_size)
-    assert found == {**asdict(summarize(state, "checkpoint.pt")), "restarts": [400, 800], "averaged_from": []}
+    assert found == {**summarize(state, "checkpoint.pt"), "restarts": [400, 800], "averaged_from": []}
     assert (found["stage"], found["stages"], found["encoder_layers"]) == (2, 3, 4)
