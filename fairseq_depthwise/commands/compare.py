@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm import tqdm
@@ -165,13 +165,13 @@ def _compare_languages(options: argparse.Namespace) -> None:
     summaries = [
         languages.summarize(scores, None if number == 0 else base) for number, (_, scores) in enumerate(systems)
     ]
-    reasons = {"bleu94": languages.why_no_bleu94(base), "bleu4": languages.why_no_bleu4(base)}
+    reasons = languages.why_missing(base)
 
     if options.json:
         documents = [
             {
                 "folder": folder,
-                **asdict(summary),
+                **summary,
                 "scores": {language: score.score for language, score in scores.items()},
             }
             for (folder, scores), summary in zip(systems, summaries, strict=True)
@@ -183,10 +183,10 @@ def _compare_languages(options: argparse.Namespace) -> None:
         return
     rows = [["language", *folders]]
     rows += [[language, *(f"{scores[language].score:.2f}" for _, scores in systems)] for language in base]
-    rows.append([f"mean over {len(base)}", *(f"{summary.mean:.2f}" for summary in summaries)])
-    rows.append(["BLEU94", *(_number(summary.bleu94) for summary in summaries)])
-    rows.append(["BLEU4", *(_number(summary.bleu4) for summary in summaries)])
-    rows.append(["WR, %", *(_number(summary.win_ratio, 1) for summary in summaries)])
+    shown = {"mean": f"mean over {len(base)}", "bleu94": "BLEU94", "bleu4": "BLEU4", "win_ratio": "WR, %"}
+    for name, title in shown.items():
+        digits = 1 if name == "win_ratio" else 2
+        rows.append([title, *(_number(summary[name], digits) for summary in summaries)])
     print(aligned(rows), end="")
     if notes := [f"no {name.upper()}: {reason}" for name, reason in reasons.items() if reason]:
         print("\n" + "\n".join(notes))

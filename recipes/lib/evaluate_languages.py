@@ -31,7 +31,7 @@ from systems import Published
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
-from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_no_bleu4, why_no_bleu94
+from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_missing
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
 from recipes import RECIPES, system_of
@@ -199,18 +199,16 @@ def report(scores: Scores, base: Scores | None, baseline: str | None, published:
             continue
         rows += [[f"{group} {name}", f"{score.score:.2f}", "-"] for name, score in by_name.items()]
         summary = summarize(by_name, base[group] if base else None)
-        rows.append([f"{group} mean over {len(by_name)}", f"{summary.mean:.2f}", "-"])
-        if group == "zero-shot":
-            continue
-        wins = summarize(by_name, published_scores(PUBLISHED_BASE)[group]).win_ratio
-        for name, value in (("bleu94", summary.bleu94), ("bleu4", summary.bleu4), ("win_ratio", wins)):
+        means = {f"mean over {len(by_name)}": summary["mean"]}
+        if group != "zero-shot":
+            wins = summarize(by_name, published_scores(PUBLISHED_BASE)[group])["win_ratio"]
+            means |= {"bleu94": summary["bleu94"], "bleu4": summary["bleu4"], "win_ratio": wins}
+            if base:
+                means[f"win_ratio over {baseline}"] = summary["win_ratio"]
+            notes += [f"no {group} {name}: {reason}" for name, reason in why_missing(by_name).items() if reason]
+        for name, value in means.items():
             label = f"{group} {name}"
             rows.append([label, "-" if value is None else f"{value:.2f}", numbers.get(label, "-")])
-        if summary.win_ratio is not None:
-            rows.append([f"{group} win_ratio over {baseline}", f"{summary.win_ratio:.2f}", "-"])
-        for name, reason in (("bleu94", why_no_bleu94(by_name)), ("bleu4", why_no_bleu4(by_name))):
-            if reason:
-                notes.append(f"no {group} {name}: {reason}")
     notes.append("win_ratio: against the published scores of LALN + LALT (Zhang et al., 2020)")
     signature = next(score.signature for by_name in scores.values() for score in by_name.values())
     return tables.aligned(rows) + "\n" + "".join(f"{line}\n" for line in (*notes, signature))
