@@ -79,26 +79,6 @@ class DiversitySum:
         return math.exp(-self._cosines / self.tokens)
 
 
-class LayerDiversitySums:
-    """The diversities of a layer's :data:`OUTPUTS`."""
-
-    def __init__(self, *, include_self: bool = False) -> None:
-        self.include_self = include_self
-        self.sums = [DiversitySum(include_self=include_self) for _ in OUTPUTS]
-
-    def add(self, outputs: UnitOutputs, padding: Tensor) -> None:
-        """Add a batch. ``padding``: B x T, True at padding."""
-        real = padding.logical_not()
-        fed = outputs.unit_outputs if self.include_self else outputs.feed_forward_outputs
-        vectors = (outputs.attention_weights[:, real], outputs.attention_outputs[:, real.t()], fed[:, real.t()])
-        for diversity, of_output in zip(self.sums, vectors, strict=True):
-            diversity.add(of_output)
-
-    def value(self) -> list[float | None]:
-        """Return all of them."""
-        return [diversity.value() for diversity in self.sums]
-
-
 @contextmanager
 def recorded(layers: Iterable[nn.Module], observe: Callable[[int, UnitOutputs], None]) -> Iterator[None]:
     """Call ``observe`` with the number of each multi-unit layer that runs, from 0, and the outputs of its units."""
@@ -136,18 +116,21 @@ def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]
 def measure_diversity(
     layers: Sequence[nn.Module], batches: Iterable[StackBatch], *, include_self: bool = False
 ) -> list[list[float | None]]:
-    """Run batches and return the diversities of the layers of an encoder, whatever the size of the batches."""
-    sums = [LayerDiversitySums(include_self=include_self) for _ in layers]
-    padding = torch.empty(0)
+    """Run batches and return the diversities of :data:`OUTPUTS` of each layer, whatever the size of the batches."""
+    sums = [[DiversitySum(include_self=include_self) for _ in OUTPUTS] for _ in layers]
+    real = torch.empty(0)  # B x T
 
     def observe(number: int, outputs: UnitOutputs) -> None:
-        sums[number].add(outputs, padding)
+        fed = outputs.unit_outputs if include_self else outputs.feed_forward_outputs
+        vectors = (outputs.attention_weights[:, real], outputs.attention_outputs[:, real.t()], fed[:, real.t()])
+        for diversity, of_output in zip(sums[number], vectors, strict=True):
+            diversity.add(of_output)
 
     with recorded(layers, observe):
         for batch in batches:
-            padding = batch.padding["encoder"]
+            real = batch.padding["encoder"].logical_not()
             batch.run()
-    return [layer.value() for layer in sums]
+    return [[diversity.value() for diversity in of_layer] for of_layer in sums]
 
 
 @torch.no_grad()
