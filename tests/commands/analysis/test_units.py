@@ -66,7 +66,7 @@ def test_learned_order(
             expected = (layer.order.matrix() @ torch.tensor(of_places)).tolist()
         assert found["coefficients"] == pytest.approx(expected, rel=1e-5)
     first = summary["layers"][0]
-    row = printed("units", path, "--data", data).splitlines()[3].split()
+    row = printed("units", path, "--data", data).splitlines()[5].split()
     assert row[4:12] == [f"{weight:.3f}" for weight in (*first["weights"], *first["coefficients"])]
     assert row[12:] == [*map(str, first["order"]), f"{first['distance']:.3f}", f"{first['penalty']:.3f}"]
 
