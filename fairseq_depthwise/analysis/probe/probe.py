@@ -78,7 +78,6 @@ class Probe:
         """Probe the model, without repeating what an earlier call finished."""
         loaded, record, options = self.loaded, self.record, self.options
         print(f"reading {loaded.path}", file=sys.stderr)
-        record.write()
         model = LinearizedTransformer(loaded.model, self.layers).to(self.device)
         fits = record.fits()
         if not {layer for layer, _ in fits}.issuperset(self.layers):
