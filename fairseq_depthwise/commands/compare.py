@@ -16,7 +16,7 @@ from fairseq_depthwise.commands.parsers import add_parser, positive_int
 from fairseq_depthwise.commands.score import add_metric_options, chosen_metric, read_system, score_system
 from fairseq_depthwise.evaluation import languages
 from fairseq_depthwise.evaluation.scores import Score
-from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, SeedScores, paired_test, spread
+from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
 from fairseq_depthwise.tables import aligned
 
@@ -69,7 +69,7 @@ class _System:
     name: str
     files: list[Translations]
     scores: list[Score]
-    seeds: SeedScores
+    seeds: dict[str, Any]
     p_values: list[float] = field(default_factory=list)
     why_untested: str | None = None
 
@@ -128,29 +128,23 @@ def _rows(base: _System, others: Sequence[_System]) -> list[list[str]]:
     rows = [["system", base.scores[0].name, *columns, "difference", "p"]]
     for system in (base, *others):
         seeds = system.seeds
-        row = [system.name, f"{seeds.mean:.2f}"]
+        row = [system.name, _number(seeds["mean"])]
         if several:
-            row += [str(len(system.files)), _number(seeds.deviation), f"{seeds.lowest:.2f}", f"{seeds.highest:.2f}"]
+            row += [
+                str(len(system.files)),
+                *(_number(seeds[name]) for name in ("standard_deviation", "lowest", "highest")),
+            ]
         if system is not base:
             p_values = ", ".join(f"{p_value:.4f}" for p_value in system.p_values)
-            row += [f"{seeds.mean - base.seeds.mean:+.2f}", p_values or "-"]
+            row += [f"{seeds['mean'] - base.seeds['mean']:+.2f}", p_values or "-"]
         rows.append(row)
     return rows
 
 
 def _as_json(system: _System, base: _System) -> dict[str, Any]:
-    seeds = system.seeds
-    document: dict[str, Any] = {
-        "name": system.name,
-        "files": [file.path for file in system.files],
-        "scores": seeds.scores,
-        "mean": seeds.mean,
-        "standard_deviation": seeds.deviation,
-        "lowest": seeds.lowest,
-        "highest": seeds.highest,
-    }
+    document = {"name": system.name, "files": [file.path for file in system.files], **system.seeds}
     if system is not base:
-        document["difference"] = seeds.mean - base.seeds.mean
+        document["difference"] = system.seeds["mean"] - base.seeds["mean"]
         document["p_values"] = system.p_values
         document["why_untested"] = system.why_untested
     return document

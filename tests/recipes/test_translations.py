@@ -45,7 +45,7 @@ def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
         # A table for each test set, that of TEST first.
         row, *_ = [line.split() for line in printed.split("\n") if line.split()[:2] == [metric, "mean"]]
         assert row[2] == f"{mean:.2f}"
-        assert row[3] == "+-"
+        assert row[3] == "±"
 
 
 def test_raw_text_without_options(trained: Work, forked_python: object) -> None:
