@@ -36,8 +36,7 @@ from typing import Any
 from scipy.stats import ttest_1samp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from recipe_step import run_step, say  # the folder is on the path by the line above
-from run_folder import languages_of
+from recipe_step import languages_of, run_step, say  # the folder is on the path by the line above
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write

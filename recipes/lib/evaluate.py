@@ -20,8 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recipe_step import run_step, say, whole_number
-from run_folder import languages_of, run_folder, seeds_of
+from recipe_step import languages_of, run_folder, run_step, say, seeds_of, whole_number
 from systems import System, Training
 
 from fairseq_compat import UserError, checkpoints

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import queue
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,8 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evaluate import checkpoint_of, results_of, with_average
-from recipe_step import run_step, say, whole_number
-from run_folder import run_folder
+from recipe_step import run_folder, run_step, say, whole_number
 from systems import Published
 
 from fairseq_compat import UserError
@@ -141,31 +139,32 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     processes = gpus or whole_number(os.environ, "PROCESSES", 1)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))
-    devices: queue.Queue[str] = queue.Queue()
-    for device in visible.split(",") if gpus else map(str, range(processes)):
-        devices.put(device)
+    visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))).split(",")
     # More threads than cores would wait for each other.
     threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
     options = ["--data", data, "--beam", str(BEAM), "--lenpen", str(LENGTH_PENALTY), "--force"]
     options += ["--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 8192))]
     options += [] if gpus else ["--cpu", "--threads", str(threads)]
 
-    def translate(direction: Direction) -> None:
-        source, target = direction.source, direction.target
-        say(f"translating {source}-{target}")
-        command = [sys.executable, "-m", "fairseq_depthwise", "translate", checkpoint, f"{direction.prefix}.{source}"]
-        command += ["--output", str(direction.translations(folder)), "-s", source, "-t", target, *options]
-        device = devices.get()
-        try:
-            environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": device} if gpus else {})}
+    def translate(place: int) -> None:
+        environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": visible[place]} if gpus else {})}
+        for direction in directions[place::processes]:
+            source, target = direction.source, direction.target
+            say(f"translating {source}-{target}")
+            command = [
+                sys.executable,
+                "-m",
+                "fairseq_depthwise",
+                "translate",
+                checkpoint,
+                f"{direction.prefix}.{source}",
+            ]
+            command += ["--output", str(direction.translations(folder)), "-s", source, "-t", target, *options]
             if status := subprocess.run(command, env=environment).returncode:
                 raise UserError(f"translate ended with status {status}; what it printed above says why")
-        finally:
-            devices.put(device)
 
     with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(translate, directions))
+        list(pool.map(translate, range(processes)))
 
 
 def _baseline(name: str | None, directions: Sequence[Direction]) -> Scores | None:

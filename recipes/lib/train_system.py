@@ -23,8 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
-from recipe_step import run_step, say, whole_number
-from run_folder import languages_of, run_folder
+from recipe_step import languages_of, run_folder, run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError
