@@ -1,4 +1,4 @@
-"""Reading translations: lines that end where they should, fairseq's output in any order, and what is refused."""
+"""Reading translations: fairseq's output in any order, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.evaluation.translations import read_lines, read_translations
+from fairseq_depthwise.evaluation.translations import read_translations
 
 
-def write(folder: Path, text: str | bytes, name: str = "out.txt") -> str:
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+def write(folder: Path, text: str) -> str:
+    path = folder / "out.txt"
+    path.write_bytes(text.encode())
     return str(path)
 
 
@@ -28,19 +28,6 @@ def generated(*sentences: tuple[str, str, str, str], numbers: list[int] | None =
 
 
 WORDS = tuple((f"src {n}", f"tgt {n}", f"tok {n} .", f"tok {n}.") for n in range(12))
-
-
-@pytest.mark.parametrize(
-    ("content", "lines"),
-    [
-        ("a\nb\n", ["a", "b"]),
-        ("a\r\nb\r\n", ["a", "b"]),
-        ("a\n\n\nb\n\n", ["a", "", "", "b", ""]),
-        ("a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei\rj\n", ["a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei\rj"]),
-    ],
-)
-def test_lines_end_at_line_feeds_only(content: str, lines: list[str], tmp_path: Path) -> None:
-    assert read_lines(write(tmp_path, content)) == lines
 
 
 @pytest.mark.parametrize("line", ["D-1 is a street", "T-34\ttanks", "H-2\ttwo atoms", "P-1\t-0.5", "XD-1\t-0.5\tx"])
