@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
@@ -132,11 +133,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_side(parser, default="encoder")
 
 
-def _run(options: argparse.Namespace) -> None:
-    def measure(path: str) -> StackReport:
-        return report_on(load_model(path, options.data), options, sides_of(options), measure_similarity)
-
-    report_checkpoints(options, measure, as_text, {"output": write_similarity})
+def _measure(options: argparse.Namespace, path: str) -> StackReport:
+    return report_on(load_model(path, options.data), options, sides_of(options), measure_similarity)
 
 
 ANALYSIS = Analysis(
@@ -145,5 +143,5 @@ ANALYSIS = Analysis(
     example="fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf\n"
     "  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --json",
     add_options=_add_options,
-    run=_run,
+    run=lambda options: report_checkpoints(options, partial(_measure, options), as_text, {"output": write_similarity}),
 )
