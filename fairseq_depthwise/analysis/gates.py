@@ -76,27 +76,23 @@ class CellSums:
     def __init__(self, layer: int, cell: str | None = None) -> None:
         self.layer = layer
         self.cell = cell
-        self._gates = [RunningMoments() for _ in range(3)]
-        self._beyond = [[0, 0] for _ in range(3)]
-        self._norms = [RunningMoments() for _ in range(2)]
+        #: Of each gate its values, and whether they are below and above; and norms.
+        self._gates = [[RunningMoments() for _ in range(3)] for _ in _GATES]
+        self._norms = [RunningMoments() for _ in _NORMS]
 
     def add(self, gates: GateValues, state: DepthwiseState, padding: Tensor) -> None:
         """Add a step: its gates and its new state, T x B x d each. ``padding``: B x T, True at padding."""
         real = padding.logical_not().t()
-        for moments, beyond, gate in zip(self._gates, self._beyond, gates, strict=True):
+        for sums, gate in zip(self._gates, gates, strict=True):
             values = gate[real]
-            moments.add(values)
-            beyond[0] += int((values < SHUT).sum())
-            beyond[1] += int((values > OPEN).sum())
+            for moments, of_gate in zip(sums, (values, values < SHUT, values > OPEN), strict=True):
+                moments.add(of_gate)
         for moments, vectors in zip(self._norms, (state.cell, state.output), strict=True):
             moments.add(vectors[real].double().norm(dim=-1))
 
     def value(self) -> CellStatistics:
         """Return the statistics of all steps."""
-        gates = [
-            GateDistribution(moments.mean, moments.deviation, *(count / moments.count for count in beyond))
-            for moments, beyond in zip(self._gates, self._beyond, strict=True)
-        ]
+        gates = [GateDistribution(one.mean, one.deviation, shut.mean, open_.mean) for one, shut, open_ in self._gates]
         return CellStatistics(self.layer, self.cell, *gates, *(moments.value() for moments in self._norms))
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from unit_checkpoints import SENTENCES, unit_model
 
-from fairseq_depthwise.analysis.diversity import DiversitySum, attention_maps, measure_diversity
+from fairseq_depthwise.analysis.diversity import attention_maps, mean_cosines, measure_diversity
 from fairseq_depthwise.analysis.stacks import StackBatch
 
 UNITS, WIDTH = 3, 4
@@ -32,27 +32,25 @@ def diversity_by_loops(outputs: Tensor, include_self: bool) -> float:
     return math.exp(-sum(of_tokens) / len(of_tokens))
 
 
-def summed(outputs: Tensor, **options: bool) -> float | None:
-    diversity = DiversitySum(**options)
-    diversity.add(outputs)
-    return diversity.value()
+def diversity(outputs: Tensor, *, include_self: bool = False) -> float:
+    return math.exp(-mean_cosines(outputs, include_self=include_self).mean())
 
 
 @pytest.mark.parametrize("include_self", [False, True])
 def test_equals_loops_over_tokens_and_pairs(include_self: bool) -> None:
     torch.manual_seed(1)
     outputs = torch.randn(UNITS, 7, WIDTH) + 0.5
-    assert summed(outputs, include_self=include_self) == pytest.approx(
+    assert diversity(outputs, include_self=include_self) == pytest.approx(
         diversity_by_loops(outputs, include_self), rel=1e-6
     )
 
 
 def test_values_that_are_known() -> None:
     one, other = torch.eye(2)[:, None]
-    assert summed(torch.stack([one, 3 * one])) == pytest.approx(math.exp(-1))
-    assert summed(torch.stack([one, other])) == pytest.approx(1)
-    assert summed(torch.stack([one, -one])) == pytest.approx(math.e)
-    assert summed(torch.stack([one, 0 * one])) == pytest.approx(1)
+    assert diversity(torch.stack([one, 3 * one])) == pytest.approx(math.exp(-1))
+    assert diversity(torch.stack([one, other])) == pytest.approx(1)
+    assert diversity(torch.stack([one, -one])) == pytest.approx(math.e)
+    assert diversity(torch.stack([one, 0 * one])) == pytest.approx(1)
 
 
 def batches_of(model: Any, size: int) -> list[StackBatch]:
@@ -90,10 +88,8 @@ def second_reading(model: Any, include_self: bool) -> list[tuple[float | None, .
             stream = torch.tensordot(layer.coefficients(), units + nets, dims=1)
     result = []
     for columns in vectors:
-        sums = [DiversitySum(include_self=include_self) for _ in columns]
-        for one, of_sentences in zip(sums, columns, strict=True):
-            one.add(torch.cat(of_sentences, dim=1))
-        result.append(tuple(one.value() for one in sums))
+        whole = (torch.cat(of_sentences, dim=1) for of_sentences in columns)
+        result.append(tuple(diversity(one, include_self=include_self) if len(one) > 1 else None for one in whole))
     return result
 
 
