@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,14 +66,11 @@ def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
 @contextmanager
 def recorded(layers: Iterable[nn.Module], observe: Callable[[int, UnitOutputs], None]) -> Iterator[None]:
     """Call ``observe`` with the number of each multi-unit layer that runs, from 0, and the outputs of its units."""
-    hooks: list[Any] = []
-    try:
+    with ExitStack() as hooks:
         for number, layer in enumerate(layers):
-            hooks += _attach(number, layer, observe)
+            for hook in _attach(number, layer, observe):
+                hooks.callback(hook.remove)
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]) -> list[Any]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis import connection_weights
@@ -111,26 +112,19 @@ def measure_gates(
     """Run batches and return the statistics of each side's cells, whatever the size of the batches."""
     sums: dict[str, list[CellSums]] = {side: [] for side in sides}
     padding: dict[str, Tensor] = {}
-    hooks: list[Any] = []
 
-    def observe(side: str, cell: DepthwiseLSTMCell, into: CellSums) -> None:
-        def hook(_: nn.Module, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState) -> None:
-            # The gates are computed once more: fused kernels do not return them.
-            into.add(cell.gate_values(*inputs), state, padding[side])
+    def add(side: str, into: CellSums, cell: Any, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState) -> None:
+        # The gates are computed once more: fused kernels do not return them.
+        into.add(cell.gate_values(*inputs), state, padding[side])
 
-        hooks.append(cell.register_forward_hook(hook))
-
-    try:
+    with ExitStack() as hooks:
         for side, of_side in sums.items():
             for layer, place, cell in cells_of(getattr(model, side).layers):
                 of_side.append(CellSums(layer, place))
-                observe(side, cell, of_side[-1])
+                hooks.callback(cell.register_forward_hook(partial(add, side, of_side[-1])).remove)
         for batch in batches:
             padding = batch.padding
             batch.run()
-    finally:
-        for handle in hooks:
-            handle.remove()
     return {side: tuple(cell.value() for cell in of_side) for side, of_side in sums.items()}
 
 
