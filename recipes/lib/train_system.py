@@ -253,7 +253,7 @@ def training_options(
     options += ["--seed", environment.get("SEED") or "1", *machine.precision]
     # Beside the validation set there may be one of another paper.
     options += ["--ignore-unused-valid-subsets", "--skip-invalid-size-inputs-valid-test"]
-    options += ["--log-format", "simple", "--log-interval", "100"]
+    options += ["--log-format", "json", "--log-interval", "100"]
     options += ["--log-file", str(folder / "train.log"), "--tensorboard-logdir", str(folder / "tensorboard")]
     if machine.gpus == 0:
         options += ["--cpu"]
