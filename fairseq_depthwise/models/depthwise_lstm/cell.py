@@ -161,7 +161,7 @@ class DepthwiseLSTMCell(nn.Module):
         else:
             for_gates, for_hidden = self.gates.projection(joined), net.first(joined)
         gates: GateValues | None = None
-        if use_triton(self.kernel, joined.device, self._kind(for_hidden, state)):
+        if use_triton(self.kernel, joined.device, lambda: self._kind(for_hidden, state)):
             above = self._triton_step(for_gates, for_hidden, skipped, state.cell)
         else:
             gates = self.gates.activate(for_gates)  # Eqs 2-4
