@@ -151,6 +151,7 @@ def exported(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = checkpoints.load_checkpoint(checkpoint_of(folder, "sdt_transformer", **SMALL, encoder_block_size=1))
     (folder / "learned.codes").write_text("#version: 0.2\nw 0\n", encoding="utf-8")
     state["cfg"]["task"] = {**TASK, "data": data}
+    state["extra_state"]["belongs_to"] = {"tokenizer": "moses"}
     state["cfg"]["tokenizer"] = {"_name": "moses", "moses_no_escape": True}
     state["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": "learned.codes"}
     torch.save(state, folder / "checkpoint_best.pt")
@@ -164,6 +165,7 @@ def test_programs_have_the_inputs_and_outputs_of_the_configuration(exported: Pat
     assert {path.name for path in exported.iterdir()} == NAMES
     text = config["text"]
     assert (text["tokenizer"], text["bpe"], text["bpe_codes"]) == ("moses", "subword_nmt", "bpe.codes")
+    assert config["belongs_to"] == {"tokenizer": "moses"}
     assert (config["dtype"], config["architecture"]) == ("bfloat16", "sdt_transformer")
     sizes = {"sentences": 2, "source": 3, "beams": 2, "capacity": 16, "2 * beams": 4}
     given: dict[str, torch.Tensor] = {
@@ -206,7 +208,7 @@ def test_only_an_export_is_replaced_and_by_a_whole_one(
     assert sorted(run.iterdir()) == before
 
 
-@pytest.mark.parametrize("change", ["exchanged", "damaged", "older"])
+@pytest.mark.parametrize("change", ["exchanged", "damaged", "older", "dictionary"])
 def test_graphs_are_those_that_were_exported(
     change: str, paths: list[str], tmp_path: Path, printed: Callable[..., str], refusal: Callable[..., str]
 ) -> None:
@@ -214,8 +216,13 @@ def test_graphs_are_those_that_were_exported(
     shutil.copytree(Path(paths[1]).with_suffix(""), folder)
     (tmp_path / "text").write_text("w1\n")
     words = ["translate", folder, tmp_path / "text", "--tokenized"]
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if change == "dictionary":  # which another folder has
+        config["belongs_to"] = {"source_dictionary": "sha256:1234 of 12 symbols"}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        assert "the source dictionary" in refusal(*words)
+        return
     if change == "older":  # whose configuration has no digests
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         for about in config["functions"].values():
             assert len(about.pop("sha256")) == 64
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
