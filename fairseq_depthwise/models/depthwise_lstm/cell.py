@@ -161,7 +161,7 @@ class DepthwiseLSTMCell(nn.Module):
         else:
             for_gates, for_hidden = self.gates.projection(joined), net.first(joined)
         gates: GateValues | None = None
-        if use_triton(self.kernel, joined.device, self._kind(for_hidden, state)):
+        if use_triton(self.kernel, joined.device, lambda: self._kind(for_hidden, state)):
             above = self._triton_step(for_gates, for_hidden, skipped, state.cell)
         else:
             gates = self.gates.activate(for_gates)  # Eqs 2-4
@@ -211,14 +211,10 @@ class DepthwiseLSTMCell(nn.Module):
         )  # fmt: skip
         if net.second is not None:
             hidden = net.second(hidden)
-        norm_weight, norm_bias, keep = (
-            self.gates.norm_weight,
-            self.gates.norm_bias,
-            outer.mask(below.shape, below.device),
-        )
+        keep = outer.mask(below.shape, below.device)
         output, cell = gate_update(
-            for_gates, norm_weight, norm_bias, hidden, below, skipped, keep=keep, scale=outer.scale, eps=NORM_EPS,
-            joint=self.gates.joint,
+            for_gates, self.gates.norm_weight, self.gates.norm_bias, hidden, below, skipped, keep=keep,
+            scale=outer.scale, eps=NORM_EPS, joint=self.gates.joint,
         )  # fmt: skip
         return DepthwiseState(output=output, cell=cell)
 

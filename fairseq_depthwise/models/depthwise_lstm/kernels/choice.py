@@ -44,15 +44,16 @@ class CellKind(NamedTuple):
     norms: torch.dtype  # of the norms' parameters
 
 
-def use_triton(requested: str, device: torch.device, kind: CellKind) -> bool:
-    """Return whether the Triton kernels compute a kind of cell on a device.
+def use_triton(requested: str, device: torch.device, kind_of: Callable[[], CellKind]) -> bool:
+    """Return whether the Triton kernels compute a cell on a device; its kind is asked for only where they might.
 
     Whoever compiles or traces a whole model fuses the equations, too.
     """
-    if requested == "eager" or torch.compiler.is_compiling() or kind.activation not in TRITON_ACTIVATIONS:
-        return False
     interpreted = requested == "triton" and os.environ.get("TRITON_INTERPRET") == "1"
-    if device.type != "cuda" and not interpreted:
+    if not (device.type == "cuda" or interpreted) or requested == "eager" or torch.compiler.is_compiling():
+        return False
+    kind = kind_of()
+    if kind.activation not in TRITON_ACTIVATIONS:
         return False
     if (device, kind) not in problems:
         problem = problems[device, kind] = find_problem(device, kind)
