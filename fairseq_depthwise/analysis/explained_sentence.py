@@ -45,11 +45,13 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     start, _ = target_start(direction.task)
     previous = torch.cat([target.new_tensor([start]), target[:-1]])[None]
     model = translator.models[0]
+    encoded = model.encoder(source, src_lengths=torch.tensor([source.size(1)], device=source.device))
+    decoded = model.decoder(previous, encoder_out=encoded)
     dictionaries = direction.task.source_dictionary, direction.task.target_dictionary
     document = {
         "source": _symbols(source[0], dictionaries[0]),
         "target": _symbols(target, dictionaries[1]),
-        "attention": _rounded(_attention(model, source, previous)),
+        "attention": _rounded(decoded[1]["attn"][0][0]),  # of the last layer
         "text": direction.codec.decode(direction.search.text(target)),
         "models": len(translator.models),
     }
@@ -59,14 +61,6 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     if isinstance(layers[0], MultiUnitEncoderLayer):
         document["units"] = [_rounded(layer.coefficients()) for layer in layers]
     return document
-
-
-def _attention(model: Any, source: Tensor, previous: Tensor) -> Tensor:
-    """Return the attention (T x S) of the last decoder layer."""
-    encoded = model.encoder(source, src_lengths=torch.tensor([source.size(1)], device=source.device))
-    _, extra = model.decoder(previous, encoder_out=encoded)
-    attention: Tensor = extra["attn"][0][0]
-    return attention
 
 
 def _gates(model: Any, source: Tensor, previous: Tensor) -> dict[str, list[dict[str, Any]]]:

@@ -151,6 +151,7 @@ def exported(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = checkpoints.load_checkpoint(checkpoint_of(folder, "sdt_transformer", **SMALL, encoder_block_size=1))
     (folder / "learned.codes").write_text("#version: 0.2\nw 0\n", encoding="utf-8")
     state["cfg"]["task"] = {**TASK, "data": data}
+    state["extra_state"]["belongs_to"] = {"tokenizer": "moses"}
     state["cfg"]["tokenizer"] = {"_name": "moses", "moses_no_escape": True}
     state["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": "learned.codes"}
     torch.save(state, folder / "checkpoint_best.pt")
@@ -164,6 +165,7 @@ def test_programs_have_the_inputs_and_outputs_of_the_configuration(exported: Pat
     assert {path.name for path in exported.iterdir()} == NAMES
     text = config["text"]
     assert (text["tokenizer"], text["bpe"], text["bpe_codes"]) == ("moses", "subword_nmt", "bpe.codes")
+    assert config["belongs_to"] == {"tokenizer": "moses"}
     assert (config["dtype"], config["architecture"]) == ("bfloat16", "sdt_transformer")
     sizes = {"sentences": 2, "source": 3, "beams": 2, "capacity": 16, "2 * beams": 4}
     given: dict[str, torch.Tensor] = {
@@ -216,11 +218,18 @@ def with_a_pipe(folder: Path) -> None:
     os.mkfifo(folder / "dict.src.txt")  # which is not read
 
 
+def with_the_record_of_another(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["belongs_to"] = {"source_dictionary": "sha256:1234 of 12 symbols"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
 #: What happens to a folder, and the file that is named then.
 DAMAGED: dict[Callable[[Path], object], str] = {
     with_a_bit_changed: "encoder.pt2",
     with_graphs_exchanged: "encoder.pt2",
     with_a_pipe: "dict.src.txt",
+    with_the_record_of_another: "dict.*.txt",
     lambda folder: (folder / "config.json").write_bytes(b"{"): "config.json",
 }
 
