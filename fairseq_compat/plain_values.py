@@ -38,7 +38,7 @@ _OLD_FORMAT = (0x1950A86A20F9469CFC6C, 1001)
 _MOST_REPEATED = 2**20
 
 #: Values in a file at most, however often each is repeated, and how deep they may be nested.
-_MOST_VALUES, _DEEPEST = 2**22, 50
+_MOST_VALUES, _DEEPEST = 2**20, 50
 
 #: Addresses in a network, but for those of logging (ext), those at which processes find each other, and fairseq's own.
 _ADDRESS = re.compile(r"\s*(?!(tcp|env|file|ext)://|https://dl\.fbaipublicfiles\.com/fairseq/)[a-z][\w+.-]*://", re.I)
@@ -181,7 +181,8 @@ def _bytes_of(file: IO[bytes]) -> torch.UntypedStorage:
     """Return the bytes of a file, which stay in it, or of what stands for one."""
     try:
         # By the descriptor, so that it is the file that is checked, whatever has its name by now.
-        return torch.UntypedStorage.from_file(f"/dev/fd/{file.fileno()}", False, os.fstat(file.fileno()).st_size)
+        path, size = f"/dev/fd/{file.fileno()}", os.fstat(file.fileno()).st_size
+        return torch.UntypedStorage.from_file(path, False, size)  # type: ignore[return-value]  # it is one
     except io.UnsupportedOperation:
         content = bytearray(file.read())
         file.seek(0)
