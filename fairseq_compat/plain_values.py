@@ -128,6 +128,8 @@ def _read_archive(file: IO[bytes], mapped: bool) -> Any:
         members = {member.filename: member for member in archive.infolist()}
         if sum(member.file_size for member in archive.infolist()) > whole.nbytes():
             raise RefusedError("what is in it is larger than the file, which torch.save never writes")
+        if any(one.compress_type or one.compress_size != one.file_size for one in archive.infolist()):
+            raise RefusedError("it is compressed, which torch.save never does")
         if (damaged := archive.testzip()) is not None:
             raise ValueError(f"the checksum of {damaged} is not that of its bytes")
         (folder,) = (name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl"))
@@ -139,8 +141,6 @@ def _read_archive(file: IO[bytes], mapped: bool) -> Any:
     def find(key: str, dtype: torch.dtype, values: int) -> _Storage:
         if key not in storages:
             member = members[f"{folder}data/{key}"]
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise RefusedError(f"{member.filename} in it is compressed, which torch.save never does")
             file.seek(member.header_offset + 26)  # a local header has 30 bytes; its last are lengths of what follows
             begin = file.tell() + 4 + sum(int.from_bytes(file.read(2), "little") for _ in range(2))
             held = whole[begin : begin + member.file_size]
