@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import platform
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -90,21 +87,6 @@ def test_an_empty_batch_changes_nothing(empty: Any) -> None:
 
 
 # Devices and processes.
-
-
-def parsed(stock_data: Path, *added: str, **keywords: Any) -> Namespace:
-    from fairseq import options
-
-    arguments = [str(stock_data), "--arch", "transformer", "--optimizer", "adam", *added]
-    return options.parse_args_and_arch(options.get_training_parser(), arguments, **keywords)
-
-
-def test_bf16_is_no_tpu(stock_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for option in ("--bf16", "--memory-efficient-bf16"):
-        assert parsed(stock_data, option).bf16
-        assert not parsed(stock_data, option).tpu
-    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: object())
-    assert parsed(stock_data, "--bf16").tpu  # the fault itself
 
 
 @pytest.fixture
