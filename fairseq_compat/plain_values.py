@@ -38,7 +38,7 @@ _OLD_FORMAT = (0x1950A86A20F9469CFC6C, 1001)
 _MOST_REPEATED = 2**20
 
 #: Values in a file at most, however often each is repeated, and how deep they may be nested.
-_MOST_VALUES, _DEEPEST = 2**22, 50
+_MOST_VALUES, _DEEPEST = 2**20, 50
 
 #: Addresses in a network, but for those of logging (ext), those at which processes find each other, and fairseq's own.
 _ADDRESS = re.compile(r"\s*(?!(tcp|env|file|ext)://|https://dl\.fbaipublicfiles\.com/fairseq/)[a-z][\w+.-]*://", re.I)
@@ -128,6 +128,8 @@ def _read_archive(file: IO[bytes], mapped: bool) -> Any:
         members = {member.filename: member for member in archive.infolist()}
         if sum(member.file_size for member in archive.infolist()) > whole.nbytes():
             raise RefusedError("what is in it is larger than the file, which torch.save never writes")
+        if any(one.compress_type or one.compress_size != one.file_size for one in archive.infolist()):
+            raise RefusedError("it is compressed, which torch.save never does")
         if (damaged := archive.testzip()) is not None:
             raise ValueError(f"the checksum of {damaged} is not that of its bytes")
         (folder,) = (name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl"))
@@ -139,8 +141,6 @@ def _read_archive(file: IO[bytes], mapped: bool) -> Any:
     def find(key: str, dtype: torch.dtype, values: int) -> _Storage:
         if key not in storages:
             member = members[f"{folder}data/{key}"]
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise RefusedError(f"{member.filename} in it is compressed, which torch.save never does")
             file.seek(member.header_offset + 26)  # a local header has 30 bytes; its last are lengths of what follows
             begin = file.tell() + 4 + sum(int.from_bytes(file.read(2), "little") for _ in range(2))
             held = whole[begin : begin + member.file_size]
@@ -181,7 +181,8 @@ def _bytes_of(file: IO[bytes]) -> torch.UntypedStorage:
     """Return the bytes of a file, which stay in it, or of what stands for one."""
     try:
         # By the descriptor, so that it is the file that is checked, whatever has its name by now.
-        return torch.UntypedStorage.from_file(f"/dev/fd/{file.fileno()}", False, os.fstat(file.fileno()).st_size)
+        path, size = f"/dev/fd/{file.fileno()}", os.fstat(file.fileno()).st_size
+        return torch.UntypedStorage.from_file(path, False, size)  # type: ignore[return-value]  # it is one
     except io.UnsupportedOperation:
         content = bytearray(file.read())
         file.seek(0)

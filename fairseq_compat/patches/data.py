@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from importlib.util import find_spec
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -132,10 +131,11 @@ def subword_codes(module: Any) -> None:
 
     @replaces(module.SubwordNMTBPE, "__init__")
     def read_codes(original: Any, self: Any, cfg: Any) -> None:
-        if cfg.bpe_codes is None or find_spec("subword_nmt") is None:
+        from subword_nmt.apply_bpe import BPE
+
+        if cfg.bpe_codes is None:
             original(self, cfg)  # it says what is missing
             return
-        from subword_nmt.apply_bpe import BPE
 
         with open(module.file_utils.cached_path(cfg.bpe_codes), encoding="utf-8") as codes:
             self.bpe = BPE(codes, separator=cfg.bpe_separator)

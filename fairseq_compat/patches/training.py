@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib.util
-import inspect
 import logging
 import os
 import socket
@@ -125,13 +124,14 @@ def patience(module: Any) -> None:
             state["extra_state"][_PATIENCE] = {name: counts[name] for name in _COUNTS}
         return state
 
-    parameters = inspect.signature(module.Trainer.load_checkpoint)
-
     @replaces(module.Trainer, "load_checkpoint")
-    def load_checkpoint(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        extra_state = original(self, *args, **kwargs)
-        given, saved = parameters.bind(self, *args, **kwargs).arguments, (extra_state or {}).get(_PATIENCE)
-        if saved and not (given.get("reset_optimizer") or given.get("reset_meters")):
+    def load_checkpoint(
+        original: Any, self: Any, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
+        optimizer_overrides: Any = None, reset_meters: bool = False,
+    ) -> Any:  # fmt: skip
+        extra_state = original(self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
+        saved = (extra_state or {}).get(_PATIENCE)
+        if saved and not (reset_optimizer or reset_meters):
             _counts().update({name: saved[name] for name in _COUNTS})
         return extra_state
 

@@ -1,4 +1,7 @@
-"""fairseq's own transformer as a model to start from: names, options, and what of it cannot be taken over."""
+"""fairseq's own transformer as a model to start from: older ones, and what of it cannot be taken over.
+
+``tests/growth/test_warm_start.py`` shows that it goes on computing what it computed.
+"""
 
 from __future__ import annotations
 
@@ -7,52 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq.models import MODEL_REGISTRY
-from growth_checkpoints import STOCK, checkpoint_of, save, stock_file, stock_model
-from tiny_models import FAMILIES, build_tiny
+from growth_checkpoints import checkpoint_of, save, stock_file, stock_model
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.trained_model import read_trained_model
-
-
-def stock_name(ours: str) -> str:
-    """A second reading of the names, from ours to fairseq's."""
-    for here, there in (
-        ("connection.final_norm", "layer_norm"),
-        ("embedding.tokens", "embed_tokens"),
-        ("embedding.positions", "embed_positions"),
-        ("self_attention_norm", "self_attn_layer_norm"),
-        ("cross_attention_norm", "encoder_attn_layer_norm"),
-        ("feed_forward_norm", "final_layer_norm"),
-        ("self_attention", "self_attn"),
-        ("cross_attention", "encoder_attn"),
-        ("feed_forward.first", "fc1"),
-        ("feed_forward.second", "fc2"),
-        ("query_projection", "q_proj"),
-        ("key_projection", "k_proj"),
-        ("value_projection", "v_proj"),
-    ):
-        ours = ours.replace(here, there)
-    # The decoder's projection to the vocabulary has fairseq's name already.
-    return ours if ours == "decoder.output_projection.weight" else ours.replace("output_projection", "out_proj")
-
-
-@pytest.mark.parametrize("learned", [False, True])
-def test_stock_parameters_get_our_names(tmp_path: Path, learned: bool) -> None:
-    options = {"encoder_learned_pos": learned, "max_source_positions": 30}
-    model, args = stock_model(**options)
-    found = read_trained_model(save(tmp_path / "stock.pt", checkpoint_of(model.state_dict(), args)))
-    assert found.family is MODEL_REGISTRY["sdt_transformer"]
-    like = build_tiny(
-        "sdt_transformer",
-        **{name: value for name, value in STOCK.items() if name in FAMILIES["sdt_transformer"]},
-        **options,
-        encoder_block_size=0,
-        max_relative_positions=0,
-    )
-    assert found.values.keys() == like.state_dict().keys()
-    for name, value in found.values.items():
-        assert torch.equal(value, model.state_dict()[stock_name(name)]), name
 
 
 def test_stock_copies_are_left_out_and_counted(tmp_path: Path) -> None:

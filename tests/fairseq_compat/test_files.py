@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import signal
@@ -43,24 +42,6 @@ def test_failure_in_the_middle_keeps_what_was_there(error: type[BaseException], 
             file.write(b"half")
             raise error
         assert_untouched(target)
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_full_disk_is_one_sentence(number: int, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    with pytest.raises(UserError, match=f"cannot write {target}: {os.strerror(number)}"), atomic_write(target):
-        full()
-    assert_untouched(target)
-    monkeypatch.setattr(os, "fsync", full)  # the system may notice later
-    with pytest.raises(UserError, match=f"cannot write {target}"), atomic_write(target) as file:
-        file.write(b"new")
-    assert_untouched(target)
-    other = OSError(errno.ENOENT, "gone", "another")
-    with pytest.raises(OSError, match="another"), atomic_write(target):
-        raise other
-    assert_untouched(target)
 
 
 # The limits and the end of a process.

@@ -37,6 +37,7 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("fairseq-depthwise generate {data} --path {folder}/nowhere.pt", "{folder}/nowhere.pt"),
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
         ("OURS --fp16", "--fp16 needs a GPU"),
+        ("OURS -s xx", "--source-lang 'xx'"),
     ],
 )
 def test_refused_before_training(
@@ -55,9 +56,7 @@ def test_refused_before_training(
 def altered(kind: str, state: dict[str, Any]) -> None:
     """Change a checkpoint that its training is to go on from."""
     history, values = state["optimizer_history"][-1], state["model"]
-    if kind == "hostile":
-        state["payload"] = os.getcwd
-    elif kind == "num_updates":
+    if kind == "num_updates":
         history["num_updates"] = -1
     elif kind == "lr_scheduler_state":
         history["lr_scheduler_state"] = ["lr"]
@@ -68,7 +67,7 @@ def altered(kind: str, state: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("kind", "named"),
     [
-        ("truncated", ""), ("hostile", "getcwd"), ("num_updates", "-1 updates"), ("lr_scheduler_state", "TypeError"),
+        ("truncated", "damaged"), ("num_updates", "-1 updates"), ("lr_scheduler_state", "TypeError"),
         ("moving averages", "ema"),
     ],
 )  # fmt: skip
@@ -85,11 +84,7 @@ def test_a_checkpoint_that_is_refused_stays_as_it_is(
         altered(kind, state)
         torch.save(state, path)
     before = path.read_bytes()
-    generating = ["fairseq-depthwise", "generate", copy_reverse_data, "--path", path, "--cpu"]
-    for command in [training, *([generating] if kind in ("truncated", "hostile") else [])]:
-        sentence = refusal(*command)
-        assert named in sentence
-        assert str(path) in sentence or kind == "lr_scheduler_state"
+    assert named in refusal(*training)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
 

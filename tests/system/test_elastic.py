@@ -131,9 +131,10 @@ class ElasticRun:
                 os.kill(pid, signal.SIGKILL)
 
 
-#: 30 updates of 3 batches, with a boundary within an epoch and a save between boundaries.
-OPTIONS = [*GROWING, "--growth-stages=1:8u,2:8u,3:14u", "--update-freq=3", "--save-interval-updates=6",
-           "--keep-interval-updates=1"]  # fmt: skip
+#: 30 updates of 3 batches, with a boundary within an epoch and a save between boundaries. What is drawn anew is the
+#: same in all processes.
+OPTIONS = [*GROWING, "--growth-stages=1:8u,2:8u,3:14u", "--growth-init=random", "--growth-freeze=copied",
+           "--update-freq=3", "--save-interval-updates=6", "--keep-interval-updates=1"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

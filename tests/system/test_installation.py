@@ -56,28 +56,18 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what a distribution is built from: building leaves files beside the sources."""
-    folder = tmp_path_factory.mktemp("source")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the build backend (PEP 517) makes of a copy of the sources, beside which it leaves files."""
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in PARTS:
         if (PROJECT / name).is_dir():
-            shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif (PROJECT / name).exists():
-            shutil.copy(PROJECT / name, folder / name)
-    return folder
-
-
-def built(source: Path, hook: str, folder: Path) -> Path:
-    """Call a hook of the build backend (PEP 517 and 660), as pip does."""
-    code = f"import sys; from setuptools import build_meta; build_meta.{hook}(sys.argv[1])"
+            shutil.copytree(PROJECT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(PROJECT / name, source / name)
+    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     output_of(sys.executable, "-c", code, folder, folder=source)
     (made,) = folder.iterdir()
     return made
-
-
-@pytest.fixture(scope="module")
-def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(source, "build_wheel", tmp_path_factory.mktemp("wheel"))
 
 
 def test_wheel_holds_both_packages_and_the_hook(wheel: Path) -> None:
@@ -90,34 +80,26 @@ def test_wheel_holds_both_packages_and_the_hook(wheel: Path) -> None:
         assert {*written, f"{package}/py.typed"} <= set(names)
 
 
-@pytest.mark.parametrize("kind", ["wheel", "editable"])
 def test_installed_used_and_uninstalled(
-    kind: str, wheel: Path, source: Path, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]],
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    wheel: Path, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]], tmp_path: Path
+) -> None:
     """The wheel trains and translates without the repository; all but it is of the tests' environment."""
-    (tmp_path / "editable").mkdir()
-    made = wheel if kind == "wheel" else built(source, "build_editable", tmp_path / "editable")
     fresh = Environment(tmp_path / "fresh")
     before = fresh.files()
     assert fresh.hooks() == 0
     for _ in range(2):  # installed, and installed again over it
-        fresh.install(made)
+        fresh.install(wheel)
         assert (fresh.site / HOOK).read_bytes() == LINE
         assert fresh.hooks() == 1
-    found = Path(fresh.python("import fairseq_compat; print(fairseq_compat.__file__)"))
-    assert found.parents[1] == (fresh.site if kind == "wheel" else source)
-    if kind == "wheel":
-        (fresh.site / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-        command = [fresh.programs / "python", "-I", fresh.programs / "fairseq-depthwise"]
-        output_of(
-            *command, "train", copy_reverse_data, *tiny_model_options("depthwise_lstm_transformer"), "--optimizer",
-            "adam", "--lr", 0.01, "--max-tokens", 500, "--max-update", 2, "--cpu", "--save-dir", "made",
-            folder=tmp_path,
-        )  # fmt: skip
-        translate = [*command, "translate", "made/checkpoint_last.pt", "--data", copy_reverse_data]
-        assert output_of(*translate, folder=tmp_path, given="w1 w2\n\nw3\n").count("\n") == 3
-        (fresh.site / "others.pth").unlink()
+    (fresh.site / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    command = [fresh.programs / "python", "-I", fresh.programs / "fairseq-depthwise"]
+    output_of(
+        *command, "train", copy_reverse_data, *tiny_model_options("depthwise_lstm_transformer"), "--optimizer",
+        "adam", "--lr", 0.01, "--max-tokens", 500, "--max-update", 2, "--cpu", "--save-dir", "made", folder=tmp_path,
+    )  # fmt: skip
+    translate = [*command, "translate", "made/checkpoint_last.pt", "--data", copy_reverse_data]
+    assert output_of(*translate, folder=tmp_path, given="w1 w2\n\nw3\n").count("\n") == 3
+    (fresh.site / "others.pth").unlink()
     fresh.pip("uninstall", "--yes", "fairseq-depthwise")
     assert fresh.files() == before
     assert fresh.hooks() == 0

@@ -52,6 +52,20 @@ def test_stopped_and_resumed_is_never_stopped(train: Callable[..., str], tmp_pat
     assert_same_state(tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt")
 
 
+def test_a_finished_run_stays_finished(train: Callable[..., str], tmp_path: Path) -> None:
+    """At a rate of 0 no validation is better than the first; a resumed run goes on counting them."""
+    options = ["--max-tokens", 2000, "--lr", 0, "--patience", 3, "--no-epoch-checkpoints", "--max-epoch"]
+    train(tmp_path, *options, 2)
+    log = train(tmp_path, *options, 9)
+    assert "end of epoch 4 " in log
+    assert "end of epoch 5 " not in log
+    for more in ([], ["--reset-meters", "--max-update", 1]):
+        log = train(tmp_path, *options, 9, *more)
+        assert "nothing is left to train" in log
+        assert "end of epoch" not in log
+    assert "end of epoch 5 " in train(tmp_path, *options, 5, "--reset-meters")
+
+
 def newest_update(folder: Path) -> int:
     """The highest update of which there is a checkpoint; 0 where there is none."""
     return max((int(path.stem.rpartition("_")[2]) for path in folder.glob("checkpoint_*_*.pt")), default=0)

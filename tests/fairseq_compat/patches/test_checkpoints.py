@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.optim import fp16_optimizer
+from probe_checkpoints import checkpoint_of, data_in
 from torch import nn
 
 from fairseq_compat import UserError, checkpoints
@@ -98,15 +98,15 @@ def test_a_run_of_its_own_needs_no_file(tmp_path: Path) -> None:
 # What is in a checkpoint.
 
 
-def test_a_model_that_diverged_is_refused(stock_state: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
-    state, path = stock_state("cfg"), tmp_path / "checkpoint.pt"
-    torch.save(state, path)
-    checkpoint_utils.load_model_ensemble([str(path)])
+def test_a_model_that_diverged_is_refused(tmp_path: Path) -> None:
+    data, path = data_in(tmp_path / "data"), checkpoint_of(tmp_path, "transformer")
+    state = checkpoints.load(path)
+    checkpoint_utils.load_model_ensemble([path], {"data": data})
     for value in (float("nan"), float("inf")):
         state["model"]["decoder.layers.1.fc1.weight"][0, 0] = value
         torch.save(state, path)
         with pytest.raises(UserError, match=rf"{path} holds NaN .* in 1 of its \d+ .* decoder\.layers\.1\.fc1\.weight"):
-            checkpoint_utils.load_model_ensemble([str(path)])
+            checkpoint_utils.load_model_ensemble([path], {"data": data})
 
 
 # The float32 weights of half-precision trainings.

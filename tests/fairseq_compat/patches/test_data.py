@@ -141,17 +141,6 @@ def test_one_language_says_the_direction_which_is_recorded(
     assert (cfg.source_lang, cfg.target_lang) == found
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "named"),
-    [("xx", None, "--source-lang 'xx' .*en-de, en-fr"), (None, "en", "--target-lang 'en' .*de-en, fr-en")],
-)
-def test_languages_that_fit_nothing_or_too_much(
-    source: str | None, target: str | None, named: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=named):
-        tasks.setup_task(options(pairs(tmp_path, "en-de", "en-fr"), source, target))
-
-
 # Many languages.
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import platform
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,59 +71,6 @@ def test_a_second_training_is_refused_until_the_first_is_killed(
         assert os.listdir(tmp_path) == []
 
 
-# When it ends.
-
-
-@pytest.mark.parametrize(
-    ("limit", "done", "patience", "failed", "trains"),
-    [
-        (10, 9, -1, 0, True), (10, 10, -1, 0, False), (10, 11, -1, 0, False), (0, 99, -1, 0, True),
-        (None, 5, 3, 2, True), (None, 5, 3, 3, False), (None, 5, -1, 3, True),
-    ],
-)  # fmt: skip
-def test_a_finished_run_stays_finished(
-    limit: int | None, done: int, patience: int, failed: int, trains: bool, patched: Patched
-) -> None:
-    counts = SimpleNamespace(best=2.5, num_runs=failed)
-    module = patched(training.finished_runs, train=lambda *given: ([1.5], False), should_stop_early=counts)
-    cfg = SimpleNamespace(optimization=SimpleNamespace(max_update=limit), checkpoint=SimpleNamespace(patience=patience))
-    found = module.train(cfg, SimpleNamespace(get_num_updates=lambda: done), None, None)
-    assert found == (([1.5], False) if trains else ([None], True))
-
-
-class SavingTrainer:
-    """The part of fairseq's that reads and writes checkpoints."""
-
-    saved: Any = None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"extra_state": {"train_iterator": {}}}
-
-    def load_checkpoint(
-        self, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
-        optimizer_overrides: Any = None, reset_meters: bool = False,
-    ) -> Any:  # fmt: skip
-        return self.saved
-
-
-def test_a_resumed_run_goes_on_counting_for_patience(patched: Patched, monkeypatch: pytest.MonkeyPatch) -> None:
-    command: Any = ModuleType("fairseq_cli.train")
-    command.should_stop_early = SimpleNamespace()
-    counts = vars(command.should_stop_early)
-    monkeypatch.setitem(sys.modules, "fairseq_cli.train", command)
-    trainer = patched(training.patience, Trainer=type("Trainer", (SavingTrainer,), {})).Trainer()
-    assert trainer.state_dict()["extra_state"] == {"train_iterator": {}}  # before the first validation
-    assert trainer.load_checkpoint("none.pt") is None
-    counts.update(best=2.5, num_runs=4)
-    trainer.saved = trainer.state_dict()["extra_state"]
-    counts.clear()  # another process
-    for reset in ({"reset_optimizer": True}, {"reset_meters": True}):
-        trainer.load_checkpoint("last.pt", **reset)
-        assert counts == {}
-    trainer.load_checkpoint("last.pt", False, False, None, reset_meters=False)
-    assert counts == {"best": 2.5, "num_runs": 4}
-
-
 # Updates.
 
 
@@ -143,21 +87,6 @@ def test_an_empty_batch_changes_nothing(empty: Any) -> None:
 
 
 # Devices and processes.
-
-
-def parsed(stock_data: Path, *added: str, **keywords: Any) -> Namespace:
-    from fairseq import options
-
-    arguments = [str(stock_data), "--arch", "transformer", "--optimizer", "adam", *added]
-    return options.parse_args_and_arch(options.get_training_parser(), arguments, **keywords)
-
-
-def test_bf16_is_no_tpu(stock_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for option in ("--bf16", "--memory-efficient-bf16"):
-        assert parsed(stock_data, option).bf16
-        assert not parsed(stock_data, option).tpu
-    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: object())
-    assert parsed(stock_data, "--bf16").tpu  # the fault itself
 
 
 @pytest.fixture
