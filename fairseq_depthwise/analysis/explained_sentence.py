@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
 
 
-def reason_against(translator: LoadedTranslator) -> str | None:
-    """Return why sentences cannot be explained, or None."""
-    if not translator.models:
-        return f"{translator.files[0]} was exported: there are no layers to look into; load the checkpoint instead"
-    return None
-
-
 @torch.no_grad()
 def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str, target_lang: str) -> dict[str, Any]:
     """Translate a line and return what the first model does with its hypothesis ``rank`` (from 0): objects of JSON.
@@ -42,7 +35,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     pieces = direction.read(line, ()).pieces
     if len(pieces) != 1:
         raise UserError(f"line has {len(pieces)} pieces for the model; only a line of one piece is explained")
-    direction.search_all(pieces)
+    direction.search_all(pieces, rank + 1)
     (hypotheses,) = (piece.hypotheses for piece in pieces)
     if rank >= len(hypotheses):
         raise UserError(f"rank is {rank}, and the line has {len(hypotheses)} translations; count from 0")

@@ -81,11 +81,9 @@ class TokenEmbedding(nn.Module):
         assert tokens.padding_idx is not None
         self.tokens = tokens
         self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
-        self.positions = (
-            _positions(tokens.embedding_dim, tokens.padding_idx, max_positions, learned_positions)
-            if positions
-            else None
-        )
+        self.positions: SinusoidalPositions | LearnedPositions | None = None
+        if positions:
+            self.positions = _positions(tokens.embedding_dim, tokens.padding_idx, max_positions, learned_positions)
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, incremental_state: dict[str, Any] | None = None) -> Tensor:

@@ -40,11 +40,12 @@ def label_smoothed_loss(scores: Tensor, target: Tensor, smoothing: float, paddin
 class _LabelSmoothedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, target: Tensor, smoothing: float, padding: int) -> tuple[Tensor, Tensor]:
-        log_z = torch.empty(scores.size(0), dtype=_wide(scores.dtype), device=scores.device)
+        wide_type = torch.promote_types(scores.dtype, torch.float32)
+        log_z = torch.empty(scores.size(0), dtype=wide_type, device=scores.device)
         total = torch.empty_like(log_z)
         buffer = _buffer(scores, log_z.dtype)
         for piece in _pieces(scores):
-            wide = _into(buffer, scores[piece])
+            wide = buffer[: scores[piece].size(0)].copy_(scores[piece])
             total[piece] = wide.sum(dim=-1)
             highest = wide.amax(dim=-1)
             highest.masked_fill_(highest.isinf(), 0)
@@ -69,7 +70,8 @@ class _LabelSmoothedLoss(torch.autograd.Function):
         buffer = None if scores.dtype == log_z.dtype else _buffer(scores, log_z.dtype)
         for piece in _pieces(scores):
             # Where no type is changed, the gradient is computed in its place.
-            wide = _into(gradient[piece] if buffer is None else buffer, scores[piece])
+            wide = gradient[piece] if buffer is None else buffer[: scores[piece].size(0)]
+            wide.copy_(scores[piece])
             wide.sub_(log_z[piece][:, None]).exp_().sub_(each).mul_(weight[piece])
             wide.scatter_add_(-1, target[piece][:, None], -(1 - ctx.smoothing - each) * weight[piece])
             if buffer is not None:
@@ -77,18 +79,9 @@ class _LabelSmoothedLoss(torch.autograd.Function):
         return gradient, None, None, None
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _buffer(scores: Tensor, dtype: torch.dtype) -> Tensor:
     """Allocate memory for a piece's scores, the same for all pieces, so that it stays in a CPU's cache."""
     return torch.empty((min(_rows(scores), scores.size(0)), scores.size(-1)), dtype=dtype, device=scores.device)
-
-
-def _into(buffer: Tensor, scores: Tensor) -> Tensor:
-    """Copy a piece's scores into that memory."""
-    return buffer[: scores.size(0)].copy_(scores)
 
 
 def _rows(scores: Tensor) -> int:

@@ -13,7 +13,7 @@ from fairseq_compat.commands.run import run_command
 
 def run_step(step: Callable[[], object]) -> None:
     """Run ``step`` and exit as every command does: 0, or 1 after one sentence, or 130 for Ctrl-C."""
-    sys.exit(run_command(Path(sys.argv[0]).stem, step, prints_results=False))
+    sys.exit(run_command(Path(sys.argv[0]).stem, step))
 
 
 def whole_number(environment: Mapping[str, str], name: str, default: int, lowest: int = 1) -> int:

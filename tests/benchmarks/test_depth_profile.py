@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import depth_profile
 import pytest
 import torch
-from tiny_models import SOURCE, TARGET, build_tiny
-
-
-def batch() -> dict[str, Any]:
-    lengths = torch.full((len(SOURCE),), SOURCE.size(1))
-    inputs = {"src_tokens": SOURCE, "src_lengths": lengths, "prev_output_tokens": TARGET}
-    return {"net_input": inputs, "target": TARGET.roll(-1, dims=1)}
+from tiny_models import batch_of, build_tiny
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -24,7 +16,7 @@ def test_gates_gradients_and_noise_by_layer(dropout: float) -> None:
             torch.nn.init.zeros_(parameter)
         if name.endswith("gates.norm_bias"):
             torch.nn.init.constant_(parameter, 2.0)
-    found = depth_profile.measure(model, [batch(), batch()])
+    found = depth_profile.measure(model, [batch_of(), batch_of()])
     for side in depth_profile.SIDES:
         assert found["forget"][side] == pytest.approx([torch.sigmoid(torch.tensor(2.0)).item()] * 3, abs=1e-4)
         assert found["gradient"][side][-1] == 1

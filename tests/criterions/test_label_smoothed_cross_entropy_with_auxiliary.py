@@ -14,7 +14,7 @@ from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
-from tiny_models import EOS, PAD, SOURCE, TARGET, TINY, build_tiny, task_of
+from tiny_models import TINY, batch_of, build_tiny, task_of
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
@@ -24,9 +24,6 @@ from fairseq_depthwise.criterions.label_smoothed_cross_entropy_with_auxiliary im
 from fairseq_depthwise.models.base.model import AuxiliaryLoss
 from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
-
-#: What is to follow each position of ``TARGET``.
-EXPECTED = torch.tensor([[6, 5, EOS, PAD], [9, 8, 7, EOS], [4, 11, EOS, PAD]])
 
 #: Weights of the two losses of :class:`Penalized`.
 SIZE, UNLIKENESS = 0.03, 0.7
@@ -67,21 +64,6 @@ def stock_transformer() -> FairseqEncoderDecoderModel:
     return TransformerModel.build_model(args, task_of())
 
 
-def batch(*sentences: int) -> dict[str, Any]:
-    """Those of the three sentences; all of them unless given."""
-    rows = list(sentences or (0, 1, 2))
-    source, target = SOURCE[rows], EXPECTED[rows]
-    return {
-        "net_input": {
-            "src_tokens": source,
-            "src_lengths": source.ne(PAD).sum(dim=1),
-            "prev_output_tokens": TARGET[rows],
-        },
-        "target": target,
-        "ntokens": int(target.ne(PAD).sum()),
-    }
-
-
 def criterion_of(
     family: type[LabelSmoothedCrossEntropyCriterion] = LabelSmoothedCrossEntropyWithAuxiliaryCriterion,
     sentence_avg: bool = False,
@@ -117,7 +99,7 @@ def test_is_fairseqs_where_the_model_offers_none(build: Any, reduce: bool, optio
     model = build()
     found = []
     for family in (LabelSmoothedCrossEntropyCriterion, LabelSmoothedCrossEntropyWithAuxiliaryCriterion):
-        loss, sample_size, log = criterion_of(family, **options)(model, batch(), reduce=reduce)
+        loss, sample_size, log = criterion_of(family, **options)(model, batch_of(), reduce=reduce)
         loss.sum().backward()
         with metrics.aggregate(new_root=True) as meters:
             if reduce:
@@ -127,7 +109,7 @@ def test_is_fairseqs_where_the_model_offers_none(build: Any, reduce: bool, optio
     torch.testing.assert_close(*found)
 
 
-# --- the loss --------------------------------------------------------------------------------------------------------
+# --- with auxiliary losses -------------------------------------------------------------------------------------------
 
 
 def offered(model: FairseqEncoderDecoderModel, sample: dict[str, Any]) -> dict[str, float]:
@@ -136,50 +118,33 @@ def offered(model: FairseqEncoderDecoderModel, sample: dict[str, Any]) -> dict[s
     return {name: loss.value.item() for name, loss in losses.items()}
 
 
-def translation_loss(model: FairseqEncoderDecoderModel, sample: dict[str, Any], **options: Any) -> float:
+def translation_loss(model: FairseqEncoderDecoderModel, sample: dict[str, Any]) -> float:
     """By fairseq's criterion, which leaves out what the model offers and may do so in evaluation only."""
     model.eval()
-    loss = criterion_of(LabelSmoothedCrossEntropyCriterion, **options)(model, sample)[0].item()
+    loss = criterion_of(LabelSmoothedCrossEntropyCriterion)(model, sample)[0].item()
     model.train()
     return loss
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
-def test_each_value_counts_by_its_weight_and_the_sample_size(sentence_avg: bool) -> None:
-    model, sample = tiny(Penalized), batch()
-    values = offered(model, sample)
-    loss, sample_size, log = criterion_of(sentence_avg=sentence_avg)(model, sample)
-    assert sample_size == (3 if sentence_avg else 10)
-    added = sample_size * (SIZE * values["size"] + UNLIKENESS * values["unlikeness"])
-    assert values["unlikeness"] > 0.1
-    assert loss.item() == pytest.approx(translation_loss(model, sample) + added, rel=1e-6)
-    assert log["loss"].item() == loss.item()
-
-
-# --- what is logged --------------------------------------------------------------------------------------------------
-
-
-def reduced(logging_outputs: list[dict[str, Any]]) -> dict[str, float]:
-    """What a run would log."""
-    with metrics.aggregate(new_root=True) as meters:
-        LabelSmoothedCrossEntropyWithAuxiliaryCriterion.reduce_metrics(logging_outputs)
-    return {name: float(value) for name, value in meters.get_smoothed_values().items()}
-
-
-@pytest.mark.parametrize("sentence_avg", [False, True])
-def test_values_are_logged_by_name(sentence_avg: bool) -> None:
+def test_each_value_counts_by_its_weight_and_the_sample_size_and_is_logged(sentence_avg: bool) -> None:
     model, criterion = tiny(Penalized), criterion_of(sentence_avg=sentence_avg, report_accuracy=True)
-    samples = [batch(0), batch(1, 2)]
-    logs = [criterion(model, sample)[2] for sample in samples]
-    weights = [1, 2] if sentence_avg else [3, 7]
+    samples = [batch_of(0), batch_of(1, 2)]
+    losses, weights, logs = zip(*(criterion(model, sample) for sample in samples), strict=True)
+    assert list(weights) == ([1, 2] if sentence_avg else [3, 7])
     unlikeness = [offered(model, sample)["unlikeness"] for sample in samples]
-    found = reduced(logs)
+    for sample, loss, weight, log, value in zip(samples, losses, weights, logs, unlikeness, strict=True):
+        added = weight * (SIZE * 5.25 + UNLIKENESS * value)
+        assert loss.item() == pytest.approx(translation_loss(model, sample) + added, rel=1e-6)
+        assert log["loss"].item() == loss.item()
+    with metrics.aggregate(new_root=True) as meters:
+        LabelSmoothedCrossEntropyWithAuxiliaryCriterion.reduce_metrics(list(logs))
+    found = {name: float(value) for name, value in meters.get_smoothed_values().items()}
     assert found["size"] == pytest.approx(5.25)
     mean = sum(weight * value for weight, value in zip(weights, unlikeness, strict=True)) / sum(weights)
     assert unlikeness[0] != pytest.approx(unlikeness[1], rel=1e-2)
     assert found["unlikeness"] == pytest.approx(mean, abs=1e-5)
-    translation = sum(translation_loss(model, sample) for sample in samples) / sum(weights)
-    assert found["loss"] == pytest.approx((translation + SIZE * 5.25 + UNLIKENESS * mean) / math.log(2), abs=1e-3)
+    assert found["loss"] == pytest.approx(sum(losses).item() / sum(weights) / math.log(2), abs=1e-3)
 
     stock = criterion_of(LabelSmoothedCrossEntropyCriterion, sentence_avg=sentence_avg, report_accuracy=True)
     model.eval()
@@ -196,10 +161,10 @@ def test_values_are_logged_by_name(sentence_avg: bool) -> None:
 def test_training_without_the_losses_is_refused() -> None:
     criterion = CrossEntropyCriterion(task_of(), sentence_avg=False)
     sdt = build_tiny("sdt_transformer", inter_similarity_weight=0.5)
-    assert criterion(sdt.eval(), batch())[0].isfinite().all()
+    assert criterion(sdt.eval(), batch_of())[0].isfinite().all()
     with pytest.raises(
         UserError, match=r"--inter-similarity-weight 0\.5 .*label_smoothed_cross_entropy_with_auxiliary"
     ):
-        criterion(sdt.train(), batch())
+        criterion(sdt.train(), batch_of())
     plain = build_tiny("sdt_transformer", inter_similarity_weight=0.0).train()
-    assert criterion(plain, batch())[0].isfinite().all()
+    assert criterion(plain, batch_of())[0].isfinite().all()

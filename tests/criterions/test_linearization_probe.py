@@ -9,7 +9,7 @@ import torch
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 from probe_checkpoints import KINDS, model_and_options
-from tiny_models import EOS, PAD, SOURCE, TARGET, build_tiny, task_of
+from tiny_models import EXPECTED, PAD, batch_of, build_tiny, task_of
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
@@ -22,31 +22,10 @@ from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
 DEPTHWISE = "depthwise_lstm_transformer"
 
-#: What is to follow each position of ``TARGET``.
-EXPECTED = torch.tensor([[6, 5, EOS, PAD], [9, 8, 7, EOS], [4, 11, EOS, PAD]])
-
 #: Real positions of all three sentences on each side.
 POSITIONS = {"encoder": 12, "decoder": 10}
 
 LAYERS = ("encoder.1", "encoder.2", "decoder.2")
-
-
-def batch(*rows: int) -> dict[str, Any]:
-    """Some of the sentences, without the padding that only longer ones need."""
-    chosen = list(rows or range(3))
-    source, target, expected = SOURCE[chosen], TARGET[chosen], EXPECTED[chosen]
-    length, width = int(source.ne(PAD).sum(1).max()), int(target.ne(PAD).sum(1).max())
-    return {
-        "id": torch.tensor(chosen),
-        "net_input": {
-            "src_tokens": source[:, -length:],
-            "src_lengths": source.ne(PAD).sum(1),
-            "prev_output_tokens": target[:, :width],
-        },
-        "target": expected[:, :width],
-        "ntokens": int(target.ne(PAD).sum()),
-        "nsentences": len(chosen),
-    }
 
 
 def criterion_of(objective: str = "distill", **options: Any) -> LinearizationProbeCriterion:
@@ -114,7 +93,7 @@ def logged(logs: list[dict[str, Any]]) -> dict[str, float]:
 
 @pytest.mark.parametrize(("kind", "which"), [*((kind, "pair") for kind in KINDS), (DEPTHWISE, "output")])
 def test_the_mean_squared_error_over_real_positions(kind: str, which: str) -> None:
-    model, sample = linearized(kind, which), batch()
+    model, sample = linearized(kind, which), batch_of()
     loss, sample_size, log = criterion_of()(model, sample)
     expected = errors_by_hand(model, kind, which, sample)
     assert sample_size == sum(POSITIONS[name.split(".")[0]] for name in LAYERS) == 34
@@ -138,7 +117,7 @@ def test_batches_may_be_cut_in_any_way() -> None:
     """Of an accumulated update, or of several processes: sums over the parts, divided by the sum of sizes."""
     model, criterion = linearized(), criterion_of()
     found = []
-    for samples in ([batch()], [batch(*rows) for rows in ((0,), (1, 2))]):
+    for samples in ([batch_of()], [batch_of(*rows) for rows in ((0,), (1, 2))]):
         logs, sizes = [], 0
         for sample in samples:
             loss, size, log = criterion(model, sample)
@@ -155,7 +134,7 @@ def test_sixteen_bits_do_not_overflow() -> None:
     model = linearized().half()
     with torch.no_grad():
         model.linearized["encoder.1"].linear.bias.fill_(300)
-    loss = criterion_of()(model, batch())[0]
+    loss = criterion_of()(model, batch_of())[0]
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(12 * 300**2, rel=0.05)
 
@@ -166,7 +145,7 @@ def test_sixteen_bits_do_not_overflow() -> None:
 @pytest.mark.parametrize("kind", [DEPTHWISE, "transformer"])
 def test_task_is_the_label_smoothed_translation_loss(kind: str) -> None:
     """Through all maps."""
-    model, sample = linearized(kind), batch()
+    model, sample = linearized(kind), batch_of()
     loss, sample_size, log = criterion_of("task", report_accuracy=True)(model, sample)
     scores = model(**sample["net_input"])[0].log_softmax(-1)
     real = EXPECTED != PAD
@@ -184,4 +163,4 @@ def test_task_is_the_label_smoothed_translation_loss(kind: str) -> None:
 @pytest.mark.parametrize("objective", ["distill", "task"])
 def test_other_models_are_refused(objective: str) -> None:
     with pytest.raises(UserError, match=r"--arch linearized_transformer; .* DepthwiseLSTMTransformer"):
-        criterion_of(objective)(build_tiny(), batch())
+        criterion_of(objective)(build_tiny(), batch_of())

@@ -74,9 +74,6 @@ def test_embeddings_stay_tied_and_what_stays_keeps_its_memory(tied: str | None, 
     assert before.items() <= after.items()
 
 
-# --- what does not change --------------------------------------------------------------------------------------------
-
-
 # --- layers that start anew ------------------------------------------------------------------------------------------
 
 SHALLOW = {"encoder_layers": 2, "decoder_layers": 2, "encoder_block_size": 0}

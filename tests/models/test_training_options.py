@@ -1,4 +1,4 @@
-"""What acts in training only: skipped layers, gate metrics."""
+"""What options do in every family: tied tables, dropouts; and in training only: skipped layers, gate metrics."""
 
 from __future__ import annotations
 
@@ -9,45 +9,87 @@ import pytest
 import torch
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
-from tiny_models import FAMILIES, SOURCE, TARGET, build_tiny
+from second_reading_sdt import read_encoder
+from tiny_models import FAMILIES, PAD, SOURCE, TARGET, build_tiny
 from torch import nn
 
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
+from fairseq_depthwise.modules.dropout import Dropout
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
-LAYERDROP = {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}
+
+@every_family
+def test_embeddings_are_tied_as_asked(family: str) -> None:
+    def tables(**options: Any) -> int:
+        model = build_tiny(family, **options)
+        weights = (model.encoder.embedding.tokens, model.decoder.embedding.tokens, model.decoder.output_projection)
+        return len({module.weight.data_ptr() for module in weights})
+
+    assert tables() == 3
+    assert tables(share_decoder_input_output_embed=True) == 2
+    assert tables(share_all_embeddings=True) == 1
+
+
+@every_family
+def test_every_dropout_has_its_option(family: str) -> None:
+    model = build_tiny(family, dropout=0.1, attention_dropout=0.2, activation_dropout=0.3)
+    expected = {"attention.dropout": 0.2, "activation_dropout": 0.3, "dropout": 0.1}
+    found = {name: part.probability for name, part in model.named_modules() if isinstance(part, Dropout)}
+    assert len(found) > 8
+    for name, probability in found.items():
+        assert probability == next(value for ending, value in expected.items() if name.endswith(ending)), name
 
 
 # --- layerdrop -------------------------------------------------------------------------------------------------------
 
 
-def layers_that_ran(model: FairseqEncoderDecoderModel, seed: int) -> list[int]:
-    """Numbers of the layers, the encoder's from 0 and the decoder's from 100."""
+def layers_that_run(model: FairseqEncoderDecoderModel) -> list[int]:
+    """Filled by every forward: numbers of the layers, the encoder's from 0 and the decoder's from 100."""
     ran: list[int] = []
-    hooks = [
-        nn.ModuleList.__getitem__(stack, number).register_forward_hook(
-            lambda *_, number=number + first: ran.append(number)
-        )
-        for stack, first in ((model.encoder.layers, 0), (model.decoder.layers, 100))
-        for number in range(len(stack))
-    ]
-    torch.manual_seed(seed)
-    model(SOURCE, None, TARGET)
-    for hook in hooks:
-        hook.remove()
+    for stack, first in ((model.encoder.layers, 0), (model.decoder.layers, 100)):
+        for number in range(len(stack)):
+            layer = nn.ModuleList.__getitem__(stack, number)
+            layer.register_forward_hook(lambda *_, number=first + number: ran.append(number))
     return ran
 
 
 @every_family
 def test_layers_are_skipped_in_training_as_the_seed_says(family: str) -> None:
-    model = build_tiny(family, encoder_layers=4, decoder_layers=4, **LAYERDROP).train()
-    runs = [layers_that_ran(model, seed) for seed in range(60)]
-    assert runs[:5] == [layers_that_ran(model, seed) for seed in range(5)]
+    options = {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5}
+    model = build_tiny(family, encoder_layers=4, decoder_layers=4, **options).train()
+    ran, runs = layers_that_run(model), []
+    for seed in (*range(60), *range(5)):
+        ran.clear()
+        torch.manual_seed(seed)
+        model(SOURCE, None, TARGET)
+        runs.append(list(ran))
+    assert runs[60:] == runs[:5]
     assert all(run == sorted(run) for run in runs)
     for number in (0, 3, 100, 103):
         share = sum(number in run for run in runs) / len(runs)
         assert 0.3 < share < 0.7
+
+
+@pytest.mark.parametrize("block_size", [0, 1, 2, 4])  # no connections, dense ones, two blocks, one
+@pytest.mark.parametrize("layerdrop", [0.5, 1 - 1e-9])
+def test_skipped_layers_leave_the_blocks_as_they_are(block_size: int, layerdrop: float) -> None:
+    """Also where no layer is left but the connection."""
+    options = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "encoder_layerdrop": layerdrop}
+    model = build_tiny("sdt_transformer", encoder_block_size=block_size, **options).double().train()
+    ran, seen = layers_that_run(model), set()
+    with torch.no_grad():
+        for seed in range(12 if layerdrop == 0.5 else 1):
+            ran.clear()
+            torch.manual_seed(seed)
+            output = model.encoder(SOURCE)["encoder_out"][0]
+            skipped = {0, 1, 2, 3} - set(ran)
+            seen.add(frozenset(skipped))
+            for b, source in enumerate(SOURCE):
+                real = source != PAD
+                read = read_encoder(model, source[real], {"encoder_block_size": block_size}, skipped).output
+                torch.testing.assert_close(output[real, b], read, rtol=1e-5, atol=1e-5)  # sinusoids are float32
+    assert len(seen) > 6 or seen == {frozenset(range(4))}
 
 
 # --- gate metrics ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, OmegaConf, open_dict
-from tiny_models import PAD, SOURCE, TARGET, dictionary_of
+from tiny_models import batch_of, dictionary_of
 
 from fairseq_depthwise.tasks.translation_layer_growth import TranslationLayerGrowthTask
 
@@ -58,21 +58,8 @@ def trainer_of(**changes: Any) -> Trainer:
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
 
 
-def batch(rows: list[int]) -> dict[str, Any]:
-    source, shifted = SOURCE[rows], TARGET[rows]
-    target = torch.cat((shifted[:, 1:], torch.full_like(shifted[:, :1], PAD)), dim=1)
-    net_input = {"src_tokens": source, "src_lengths": source.ne(PAD).sum(1), "prev_output_tokens": shifted}
-    return {
-        "id": torch.tensor(rows),
-        "nsentences": len(rows),
-        "ntokens": int(target.ne(PAD).sum()),
-        "net_input": net_input,
-        "target": target,
-    }
-
-
 #: The batches of every update: two, of different sizes.
-BATCHES = [batch([0, 1]), batch([2])]
+BATCHES = [batch_of(0, 1), batch_of(2)]
 
 
 def save(trainer: Trainer, path: Path) -> Path:

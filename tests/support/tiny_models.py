@@ -51,6 +51,8 @@ PAD, EOS = 1, 2
 #: Three sentences of different lengths, sources padded left and targets, shifted by one, padded right.
 SOURCE = torch.tensor([[PAD, PAD, 5, 6, EOS], [4, 7, 8, 9, EOS], [PAD, 10, 11, 4, EOS]])
 TARGET = torch.tensor([[EOS, 6, 5, PAD], [EOS, 9, 8, 7], [EOS, 4, 11, PAD]])
+#: What is to follow each position of ``TARGET``.
+EXPECTED = torch.tensor([[6, 5, EOS, PAD], [9, 8, 7, EOS], [4, 11, EOS, PAD]])
 
 #: Variants of ``depthwise_lstm_transformer``: what they are called, and the options that make them.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -140,6 +142,7 @@ MUTE_VARIANTS: dict[str, dict[str, Any]] = {
         "mute, absolute": {"max_relative_positions": 0},
         "mute, relative keys": {"relative_position_terms": "key"},
         "mute, gelu, one table": {"activation_fn": "gelu", "share_all_embeddings": True},
+        "mute, glu": {"activation_fn": "glu"},
     }.items()
 }
 
@@ -157,6 +160,19 @@ def task_of(source_size: int = 12, target_size: int = 12) -> SimpleNamespace:
     source = dictionary_of(source_size)
     target = source if target_size == source_size else dictionary_of(target_size)
     return SimpleNamespace(source_dictionary=source, target_dictionary=target)
+
+
+def batch_of(*sentences: int) -> dict[str, Any]:
+    """Those of the three sentences, all of them unless given, as fairseq's data sets make a batch."""
+    rows = list(sentences or range(3))
+    source, target, expected = SOURCE[rows], TARGET[rows], EXPECTED[rows]
+    return {
+        "id": torch.tensor(rows),
+        "nsentences": len(rows),
+        "ntokens": int(expected.ne(PAD).sum()),
+        "net_input": {"src_tokens": source, "src_lengths": source.ne(PAD).sum(1), "prev_output_tokens": target},
+        "target": expected,
+    }
 
 
 def build_tiny(name: str = "depthwise_lstm_transformer", **options: Any) -> FairseqEncoderDecoderModel:

@@ -112,24 +112,14 @@ class EncoderDecoderConfig(FairseqDataclass):
         None, "pre-trained decoder embeddings, a text file", changes_parameters=False
     )
 
-    max_source_positions: int = option(
-        1024, "longest source sentence in tokens", at_least=1, at_most=2**24, changes_parameters=False
-    )
-    max_target_positions: int = option(
-        1024, "longest target sentence in tokens", at_least=1, at_most=2**24, changes_parameters=False
-    )
+    max_source_positions: int = positions("longest source sentence in tokens")
+    max_target_positions: int = positions("longest target sentence in tokens")
     encoder_learned_pos: bool = option(False, "learned positions in the encoder instead of sinusoids")
     decoder_learned_pos: bool = option(False, "learned positions in the decoder instead of sinusoids")
     no_token_positional_embeddings: bool = option(False, "no absolute positions")
     no_scale_embedding: bool = option(False, "do not multiply embeddings by the square root of the width")
 
-    max_relative_positions: int = option(
-        0,
-        "relative positions in every self-attention up to this distance; 0 = none",
-        at_least=0,
-        at_most=2**16,
-        addable=True,
-    )
+    max_relative_positions: int = distance(0)
     relative_position_terms: str = option(
         "key", "what relative positions act on: keys, or keys and values", one_of=("key", "key-value")
     )

@@ -112,15 +112,14 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
                 prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options
             )
             return output
-        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        distilled: dict[str, tuple[Tensor, Tensor]] = {}
 
+        @torch.enable_grad()
         def keep(name: str, below: Tensor, above: Tensor) -> None:
-            pairs[name] = (below, above)
+            distilled[name] = self.linearized[name].linear(below), above
 
         self.observe(src_tokens, src_lengths, prev_output_tokens, keep)
-        return None, {
-            "distilled": {name: (self.linearized[name].linear(below), above) for name, (below, above) in pairs.items()}
-        }
+        return None, {"distilled": distilled}
 
     @torch.no_grad()
     def observe(

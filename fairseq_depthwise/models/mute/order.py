@@ -10,7 +10,6 @@ weights, Equations 14 to 16 are one sum over the units::
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-
-log = logging.getLogger(__name__)
 
 #: Added to every entry, in proportion to their mean: a matrix with too many entries of 0 cannot be doubly stochastic.
 EPSILON = 1e-3
@@ -114,16 +111,6 @@ class UnitOrder(nn.Module):
         with torch.no_grad():
             places: list[int] = nearest_permutation(self.matrix()).argmax(dim=0).tolist()
         return places
-
-    def make_generation_fast_(self, name: str, **_: Any) -> None:
-        """Log which order a hard one is, and how far from the learned matrix, before generation (fairseq's hook)."""
-        if self.at_inference == "hard":
-            places = " ".join(str(unit + 1) for unit in self.order())
-            log.info(f"{name}: units in the order {places}, {self.distance():.4f} from the learned matrix")
-
-    def forward(self, weights: Tensor) -> Tensor:
-        """Return the weight of each unit's output, c (I), for the weights alpha of the places (I)."""
-        return coefficients([self], weights.unsqueeze(0))[0]
 
 
 def coefficients(orders: Sequence[UnitOrder], weights: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class DecodingCache(StepCache):
         self.source_mask = None if padding is None else additive_mask(padding, self.dtype)[:, None, None, :]
         #: The number of target positions so far, the newest included.
         self.steps = 0
-        #: N x steps: which beam of its sentence held row n's hypothesis at each step.
+        #: N x steps: which beam of its sentence held row n's hypothesis at each step; of several beams.
         self.ancestors = torch.empty(rows.size(0), 0, dtype=torch.long, device=source.device)
         self.ancestor_mask = None
         self._own: dict[nn.Module, KeysValues] = {}
@@ -110,13 +110,13 @@ class DecodingCache(StepCache):
         # The fused kernel for a CPU works on blocks of 32 queries and more, and the beams of a sentence are fewer: for
         # several sentences products take a third to two thirds of its time.
         self.products = self.source.device.type == "cpu" and self.sentences > 1
-        steps = torch.arange(self.steps + 1, device=self.source.device)
-        self.newest, self.positions = steps[-1:], steps.repeat_interleave(self.beams)
-        beam = torch.arange(self.beams, device=self.ancestors.device).repeat(self.sentences)
-        self.ancestors = torch.cat([self.ancestors, beam[:, None]], dim=1)
         self.steps += 1
+        self.positions = torch.arange(self.steps * self.beams, device=self.source.device) // self.beams
+        self.newest = self.positions[-1:]
         self._shared.clear()
         if self.beams > 1:
+            beam = torch.arange(self.beams, device=self.ancestors.device).repeat(self.sentences)
+            self.ancestors = torch.cat([self.ancestors, beam[:, None]], dim=1)
             hidden = torch.ones(*self.ancestors.shape, self.beams, dtype=torch.bool, device=self.ancestors.device)
             hidden.scatter_(2, self.ancestors[:, :, None], False)
             hidden = hidden.view(self.sentences, 1, self.beams, self.steps * self.beams)
@@ -149,10 +149,11 @@ class DecodingCache(StepCache):
 
         Every row must stay with its sentence, as in all of fairseq's searches.
         """
-        by_sentence = torch.div(new_order, self.beams, rounding_mode="floor").view(-1, self.beams)
-        if not bool((by_sentence == by_sentence[:, :1]).all()):
-            raise ValueError("a hypothesis goes on from one of another sentence")
-        self.ancestors = self.ancestors.index_select(0, new_order)
+        by_sentence = new_order.view(-1, self.beams) // self.beams
+        if self.beams > 1:
+            if not bool((by_sentence == by_sentence[:, :1]).all()):
+                raise ValueError("a hypothesis goes on from one of another sentence")
+            self.ancestors = self.ancestors.index_select(0, new_order)
         kept = by_sentence[:, 0]
         if not torch.equal(kept, torch.arange(self.sentences, device=kept.device)):
             self._select(kept)

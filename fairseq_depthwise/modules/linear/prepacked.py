@@ -50,13 +50,16 @@ class PrepackedLinear(nn.Linear):
         self.weight = linear.weight
         self.register_parameter("bias", cast("nn.Parameter | None", linear.bias))
         self.train(linear.training)
-        self._packed = _Packed()
+        self._packed_from: list[object] = []
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute ... x out from ``values``, ... x in."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return F.linear(values, self.weight, self.bias)
-        return self._packed.of(self.weight, self.bias)(values)
+        now = _identities(self)
+        if now != self._packed_from:
+            self._product, self._packed_from = _product(self.weight, self.bias), now
+        return self._product(values)
 
 
 class JoinedLinear(nn.Module):
@@ -71,16 +74,14 @@ class JoinedLinear(nn.Module):
     def __init__(self, *linears: nn.Linear) -> None:
         super().__init__()
         self.linears = linears  # a tuple: their parameters are not this module's
-        self._joined_from: tuple[object, ...] = ()
-        self._packed = _Packed()
+        self._joined_from: list[object] = []
         self.register_buffer("weight", None, persistent=False)
         self.register_buffer("bias", None, persistent=False)
-        self.refresh()
+        self._refresh()
 
-    def refresh(self) -> None:
+    def _refresh(self) -> None:
         """Join the weights, if they have changed since."""
-        tensors = [tensor for linear in self.linears for tensor in (linear.weight, linear.bias) if tensor is not None]
-        now = tuple(map(_identity, tensors))
+        now = _identities(*self.linears)
         if now == self._joined_from:
             return
         with torch.no_grad():
@@ -88,7 +89,7 @@ class JoinedLinear(nn.Module):
             self.weight = torch.cat(weights)
             biases: list[Tensor] = [linear.bias for linear in self.linears if linear.bias is not None]
             self.bias = torch.cat(biases) if biases else None
-        self._joined_from = now
+        self._product, self._joined_from = _product(self.weight, self.bias), now
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute ... x (sum of the layers' out), one layer after the other, from ``values``, ... x in."""
@@ -96,40 +97,29 @@ class JoinedLinear(nn.Module):
             return F.linear(values, self.weight, self.bias)
         if torch.is_grad_enabled():
             return torch.cat([F.linear(values, linear.weight, linear.bias) for linear in self.linears], dim=-1)
-        self.refresh()
-        return self._packed.of(self.weight, self.bias)(values)
+        self._refresh()
+        return self._product(values)
 
 
-class _Packed:
-    """A product from packed weights; packed again when the weights have changed or moved."""
-
-    def __init__(self) -> None:
-        self._packed_from: tuple[object, ...] = ()
-        self._product: Callable[[Tensor], Tensor] = torch.Tensor.clone
-
-    def of(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return the product with ``weight`` (out x in) and ``bias`` (out)."""
-        now = (_identity(weight), None if bias is None else _identity(bias))
-        if now != self._packed_from:
-            with torch.no_grad():
-                self._product = _blocked_product(weight, bias) or (lambda values: F.linear(values, weight, bias))
-            self._packed_from = now
-        return self._product
+def _identities(*linears: nn.Linear) -> list[object]:
+    """Return what differs where a weight or bias was replaced, moved, cast or written to."""
+    return [
+        (tensor.data_ptr(), tensor.dtype, tensor.device, 0 if tensor.is_inference() else tensor._version)
+        for linear in linears
+        for tensor in (linear.weight, linear.bias)
+        if tensor is not None
+    ]
 
 
-def _identity(tensor: Tensor) -> tuple[object, ...]:
-    """Return what differs where the tensor was replaced, moved, cast or written to."""
-    return tensor.data_ptr(), tensor.dtype, tensor.device, 0 if tensor.is_inference() else tensor._version
-
-
-def _blocked_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor] | None:
-    """Return the product through oneDNN's blocked layout, or None where this build of PyTorch does not offer it.
+@torch.no_grad()
+def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Return the product with ``weight`` (out x in) and ``bias`` (out), in oneDNN's blocked layout where it is faster.
 
     The two operators are those that PyTorch's compiler uses for frozen weights; they are not documented, so a trial
     decides, and without them an ordinary product does the work.
     """
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
-        return None
+        return lambda values: F.linear(values, weight, bias)
     try:
         blocked = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
 
@@ -139,7 +129,7 @@ def _blocked_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], 
 
         product(weight.new_zeros(1, 1, weight.size(1)))
     except (AttributeError, RuntimeError):  # a build without the operators, or without them for this processor
-        return None
+        return lambda values: F.linear(values, weight, bias)
     if weight.dtype != torch.float32 or weight.numel() > _LITTLE_WORK:
         return product
     most = _LITTLE_WORK // weight.size(0)

@@ -46,49 +46,44 @@ def vectors_of(state: Any) -> Tensor:
 # --- what is computed ------------------------------------------------------------------------------------------------
 
 
-@every_case
-def test_maps_stand_where_the_layers_stood(kind: str, which: str) -> None:
-    """Of the trained model, made anew with hooks that put ``W x + b`` in place of what two layers return."""
-    model = linearized(kind, "encoder.2,decoder.1", which)
-    trained = model_and_options(kind)[0].double()
+CONNECTIONS = {
+    name: {"encoder_connection": name, "decoder_connection": name, "encoder_block_size": 0}
+    for name in ("average", "attention", "hyper", "value-residual")
+}
 
-    def put(layer: nn.Module, linear: nn.Linear) -> None:
+
+@pytest.mark.parametrize(
+    ("kind", "which", "options"),
+    [*((*case, {}) for case in CASES), *(("sdt_transformer", "pair", options) for options in CONNECTIONS.values())],
+    ids=str,
+)
+@pytest.mark.parametrize("layers", ["encoder.2,decoder.1", "encoder.1", "decoder.2"])
+def test_maps_stand_where_the_layers_stood(layers: str, kind: str, which: str, options: dict[str, Any]) -> None:
+    """Of the trained model, made anew with hooks that put ``W x + b`` in place of what layers return.
+
+    Values that go past a layer (value residuals) are those of the trained layer, also of the first.
+    """
+    model = linearized(kind, layers, which, **options)
+    trained = model_and_options(kind, **options)[0].double()
+
+    def put(layer: nn.Module, linear: nn.Linear, alone: bool) -> None:
         def hook(_: nn.Module, inputs: tuple[Any, ...], returned: Any) -> Any:
-            below = inputs[0]
+            below, state = inputs[0], returned if alone else returned[0]
             if which == "output":
                 above: Any = DepthwiseState(below.output @ linear.weight.t() + linear.bias, below.cell)
+            elif hasattr(below, "stream"):
+                above = state._replace(stream=below.stream @ linear.weight.t() + linear.bias)
             else:
                 above = vectors_of(below) @ linear.weight.t() + linear.bias
                 if isinstance(below, DepthwiseState):
                     above = DepthwiseState(*above.chunk(2, dim=-1))
-            return (above, *returned[1:]) if type(returned) is tuple else above
+            return above if alone else (above, *returned[1:])
 
         layer.register_forward_hook(hook)
 
-    put(trained.encoder.layers[1], model.linearized["encoder.2"].linear)
-    put(trained.decoder.layers[0], model.linearized["decoder.1"].linear)
-    torch.testing.assert_close(model(SOURCE, None, TARGET)[0], trained(SOURCE, None, TARGET)[0])
-
-
-@pytest.mark.parametrize("connection", ["average", "attention", "hyper", "value-residual"])
-@pytest.mark.parametrize("name", ["encoder.1", "encoder.2", "decoder.1", "decoder.2"])
-def test_maps_under_each_connection(name: str, connection: str) -> None:
-    """Values that go past a layer (value residuals) are those of the trained layer, also of the first."""
-    options = {"encoder_connection": connection, "decoder_connection": connection, "encoder_block_size": 0}
-    model = linearized("sdt_transformer", name, **options)
-    trained = model_and_options("sdt_transformer", **options)[0].double()
-    side, number = name.split(".")
-    linear = model.linearized[name].linear
-
-    def put(_: nn.Module, inputs: tuple[Any, ...], returned: Any) -> Any:
-        state = returned[0] if side == "decoder" else returned
-        if connection == "value-residual":
-            above: Any = state._replace(stream=inputs[0].stream @ linear.weight.t() + linear.bias)
-        else:
-            above = inputs[0] @ linear.weight.t() + linear.bias
-        return (above, returned[1]) if side == "decoder" else above
-
-    getattr(trained, side).layers[int(number) - 1].register_forward_hook(put)
+    for name in layers.split(","):
+        side, number = name.split(".")
+        put(getattr(trained, side).layers[int(number) - 1], model.linearized[name].linear, side == "encoder")
     with torch.no_grad():
         found = model(SOURCE, None, TARGET)[0]
         torch.testing.assert_close(found, trained(SOURCE, None, TARGET)[0])

@@ -7,7 +7,7 @@ import torch
 from second_reading_mute import read_penalty, read_permutation, read_projection, read_sequence
 from torch import Tensor
 
-from fairseq_depthwise.models.mute.order import UnitOrder, nearest_permutation, penalty, project
+from fairseq_depthwise.models.mute.order import UnitOrder, coefficients, nearest_permutation, penalty, project
 
 every_number_of_units = pytest.mark.parametrize("units", [2, 3, 4, 8])
 
@@ -73,7 +73,7 @@ def test_one_sum_is_permuting_accumulating_and_summing(units: int) -> None:
     torch.nn.init.uniform_(order.raw)
     weights, outputs = uniform(units, -1.0)[0], uniform(units, -1.0, seed=2)
     expected = read_sequence(read_projection(order.raw.tolist()), weights, list(outputs))
-    torch.testing.assert_close(order(weights) @ outputs, expected)
+    torch.testing.assert_close(coefficients([order], weights[None])[0] @ outputs, expected)
 
 
 def test_it_says_which_unit_is_where() -> None:

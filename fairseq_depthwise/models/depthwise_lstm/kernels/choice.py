@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_compat.errors import named
-from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS
+from fairseq_depthwise.modules.activations import ACTIVATIONS
 
 logger = logging.getLogger(__name__)
 
@@ -44,15 +44,16 @@ class CellKind(NamedTuple):
     norms: torch.dtype  # of the norms' parameters
 
 
-def use_triton(requested: str, device: torch.device, kind: CellKind) -> bool:
-    """Return whether the Triton kernels compute a kind of cell on a device.
+def use_triton(requested: str, device: torch.device, kind_of: Callable[[], CellKind]) -> bool:
+    """Return whether the Triton kernels compute a cell on a device; its kind is asked for only where they might.
 
     Whoever compiles or traces a whole model fuses the equations, too.
     """
-    if requested == "eager" or torch.compiler.is_compiling() or kind.activation not in TRITON_ACTIVATIONS:
-        return False
     interpreted = requested == "triton" and os.environ.get("TRITON_INTERPRET") == "1"
-    if device.type != "cuda" and not interpreted:
+    if not (device.type == "cuda" or interpreted) or requested == "eager" or torch.compiler.is_compiling():
+        return False
+    kind = kind_of()
+    if kind.activation not in TRITON_ACTIVATIONS:
         return False
     if (device, kind) not in problems:
         problem = problems[device, kind] = find_problem(device, kind)
@@ -94,7 +95,7 @@ def _difference(device: torch.device, kind: CellKind) -> str | None:
     gate_norm = [normal(3, width, dtype=kind.norms, mean=0.5), normal(3, width, dtype=kind.norms)]
     values = [normal(rows, width, dtype=dtype) for dtype in (kind.dtype, kind.state, kind.dtype)]
     options = {"scale": 1.25, "eps": 1e-6}
-    inside = {"keep": mask(HIDDEN_ACTIVATIONS[kind.activation].width(hidden)), "activation": kind.activation}
+    inside = {"keep": mask(ACTIVATIONS[kind.activation].width(hidden)), "activation": kind.activation}
     update = {"keep": mask(width), "joint": kind.joint}
     for name, fused, readable, tensors, others in (
         ("hidden net", norm_activation, _norm_activation, [normal(rows, hidden, dtype=kind.dtype), *norm], inside),
@@ -131,7 +132,7 @@ def _norm_activation(
 ) -> Tensor:
     """Compute what ``triton_norm_activation.norm_activation`` does."""
     normalized = F.layer_norm(projected.to(weight.dtype), (projected.size(-1),), weight, bias, eps)
-    activated = HIDDEN_ACTIVATIONS[activation].function(normalized).to(projected.dtype)
+    activated = ACTIVATIONS[activation].function(normalized).to(projected.dtype)
     return activated if keep is None else activated * keep * scale
 
 

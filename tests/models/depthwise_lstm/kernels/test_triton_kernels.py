@@ -267,14 +267,14 @@ def kind(**changes: Any) -> choice.CellKind:
 def test_where_the_kernels_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     monkeypatch.setattr(choice, "find_problem", lambda device, kind: "slow" if kind.width > 12 else None)
-    assert choice.use_triton("auto", cuda, kind())
-    assert choice.use_triton("triton", cpu, kind())
-    assert not choice.use_triton("auto", cpu, kind())
-    assert not choice.use_triton("eager", cuda, kind())
-    assert not choice.use_triton("auto", cuda, kind(width=16))
-    assert not choice.use_triton("auto", cuda, kind(activation="silu"))
+    assert choice.use_triton("auto", cuda, kind)
+    assert choice.use_triton("triton", cpu, kind)
+    assert not choice.use_triton("auto", cpu, kind)
+    assert not choice.use_triton("eager", cuda, kind)
+    assert not choice.use_triton("auto", cuda, lambda: kind(width=16))
+    assert not choice.use_triton("auto", cuda, lambda: kind(activation="silu"))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert not choice.use_triton("triton", cpu, kind())
+    assert not choice.use_triton("triton", cpu, kind)
 
 
 FAULTS: dict[str, Any] = {
@@ -300,6 +300,6 @@ def test_faulty_kernels_are_found_at_their_first_use_and_once(
     )
     drawn = torch.random.get_rng_state()
     for _ in range(2):
-        assert not choice.use_triton("triton", DEVICE, kind())
+        assert not choice.use_triton("triton", DEVICE, kind)
     assert len(caplog.records) == 1
     assert torch.equal(torch.random.get_rng_state(), drawn)
