@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from fairseq_depthwise.analysis.moments import MeanDeviation, RunningMoments
@@ -101,19 +102,21 @@ def as_text(report: StackReport) -> str:
         if not rows:
             return [["each layer reads what the one below passes on"]]
         readers, sources, weights = _matrix(rows)
-        cells = [["" if weight is None else f"{weight:.3f}" for weight in of_reader] for of_reader in weights]
+        cells = [["" if math.isnan(weight) else f"{weight:.3f}" for weight in of_reader] for of_reader in weights]
         return [["layer", *sources], *([str(layer), *line] for layer, line in zip(readers, cells, strict=True))]
 
     legend = "mean weight of each source in what a layer reads; above the last layer comes the stack's output\n"
     return report.table(legend, of_side)
 
 
-def _matrix(rows: Sequence[SourceWeight]) -> tuple[list[int], list[str], list[list[float | None]]]:
-    """Return layers that read and sources, and a row of mean weights for each layer; None where it does not read."""
+def _matrix(rows: Sequence[SourceWeight]) -> tuple[list[int], list[str], np.ndarray]:
+    """Return layers that read and sources, and mean weights, layers x sources; NaN where a layer does not read."""
     readers = list(dict.fromkeys(row.layer for row in rows))
     sources = list(dict.fromkeys(row.source for row in rows))
-    found = {(row.layer, row.source): row.weight.mean for row in rows}
-    return readers, sources, [[found.get((layer, source)) for source in sources] for layer in readers]
+    weights = np.full((len(readers), len(sources)), math.nan)
+    for row in rows:
+        weights[readers.index(row.layer), sources.index(row.source)] = row.weight.mean
+    return readers, sources, weights
 
 
 def figure_size(report: StackReport) -> tuple[float, float]:
@@ -131,15 +134,10 @@ def draw_weights(band: Any, report: StackReport) -> None:
     shown = {side: _matrix(rows) for side, rows in report.rows.items() if rows}
     panels = band.subplots(1, len(shown), squeeze=False)[0]
     for axes, (side, (readers, sources, weights)) in zip(panels, shown.items(), strict=True):
-        image = axes.imshow(list(map(_shares, weights)), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
+        whole = np.nansum(np.abs(weights), axis=1, keepdims=True)
+        image = axes.imshow(weights / np.where(whole, whole, 1), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
         axes.set_title(side)
         axes.set_ylabel("layer that reads")
         axes.set_yticks(range(len(readers)), readers)
         axes.set_xticks(range(len(sources)), sources, rotation=90)
     band.colorbar(image, ax=list(panels), label="share of the weights")
-
-
-def _shares(weights: Sequence[float | None]) -> list[float]:
-    """Return weights as parts of the sum of their absolute values; NaN for those that are missing."""
-    whole = sum(abs(weight) for weight in weights if weight is not None) or 1.0
-    return [math.nan if weight is None else weight / whole for weight in weights]

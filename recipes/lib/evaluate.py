@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from recipe_step import languages_of, run_folder, run_step, say, seeds_of, whole_number
 from systems import System, Training
 
@@ -90,12 +91,13 @@ def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: st
     data = work / "data-bin"
     source, target = languages_of(data)
     name, file = recipe.subwords
+    cpu = () if torch.cuda.is_available() else ("--cpu",)
     mark = "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"
     command = [
         *(sys.executable, "-m", "fairseq_depthwise", "generate", str(data), "--path", str(checkpoint)),
         *("--source-lang", source, "--target-lang", target, "--gen-subset", subset, "--beam", str(recipe.beam)),
         *("--lenpen", str(recipe.length_penalty), *recipe.text, name, str(data / file), "--post-process", mark),
-        *("--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 4096)), *_on_cpu()),
+        *("--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 4096)), *cpu),
     ]
     generated = output / f"{test}.generated"
     say(f"translating {test} with {checkpoint}")
@@ -140,12 +142,6 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
         if status := subprocess.run(command, stdout=sys.stderr).returncode:
             raise UserError(f"averaging ended with status {status}; what it printed above says why")
     return average
-
-
-def _on_cpu() -> tuple[str, ...]:
-    import torch
-
-    return () if torch.cuda.is_available() else ("--cpu",)
 
 
 def score_seeds(recipe: str, name: str, system: System, work: Path, test: str, seeds: Sequence[str]) -> dict[str, Any]:

@@ -34,16 +34,9 @@ def say(sentence: str) -> None:
 
 
 def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
-    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1.
-
-    Raises:
-        UserError: ``SEED`` is no number.
-    """
-    seed = seed or environment.get("SEED") or "1"
-    if not seed.isdecimal():
-        raise UserError(f"SEED={seed} is not a whole number")
-    name = system if int(seed) == 1 else f"{system}-seed{int(seed)}"
-    return Path(environment["WORK"]) / "systems" / name
+    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1."""
+    number = int(seed or environment.get("SEED") or "1")
+    return Path(environment["WORK"]) / "systems" / (system if number == 1 else f"{system}-seed{number}")
 
 
 def seeds_of(work: Path, system: str) -> list[str]:
