@@ -72,7 +72,7 @@ setup(
     packages=find_packages(include=["fairseq_depthwise*", "fairseq_compat*"]),
     package_data={"fairseq_depthwise": ["py.typed", "serving/http/page.html"], "fairseq_compat": ["py.typed"]},
     python_requires=f">={PYTHON.first},<{PYTHON.end}",
-    # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in README.md.
+    # fairseq itself is left out: its own pins cannot be met by a current pip. See "Installing" in docs/getting_started.md.
     install_requires=[
         *(one.requirement for one in SUPPORTED),
         "torch>=2.6; python_full_version == '3.13.0'",  # whose pickle refuses what PyTorch 2.5 does (gh-125631)

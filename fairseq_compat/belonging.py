@@ -29,6 +29,9 @@ _OTHER_SIDE = {"source_lang": "target_lang", "target_lang": "source_lang"}
 #: Options of tasks that say what is put around sentences.
 _OF_TASKS = ("encoder_langtok", "decoder_langtok", "lang_tok_replacing_bos_eos")
 
+#: Options of tasks that trainings may change, but no checkpoint.
+_LIMITS = ("max_source_positions", "max_target_positions")
+
 #: Options of fairseq's models that no tensor shows. Other dataclasses say it with ``changes_parameters``.
 _OF_MODELS = {
     "encoder_attention_heads", "decoder_attention_heads", "activation_fn", "encoder_normalize_before",
@@ -61,7 +64,7 @@ def require_resumable(name: str, recorded: Record, task: Any, cfg: Any, *, is_ne
     own, data = of_training(task, cfg), data_of(task)
     require_same(name, recorded, of_model(cfg.model), "this command")
     if not is_new:
-        require_same(name, recorded, own, data)
+        require_same(name, recorded, {key: value for key, value in own.items() if key not in _LIMITS}, data)
         return {**recorded, **own}
     dictionaries = of_dictionaries(task)
     same_size = {key: value for key, value in dictionaries.items() if _size(value) == _size(recorded.get(key, value))}
@@ -84,7 +87,7 @@ def recorded_in(holder: Mapping[str, Any]) -> Record:
 def of_training(task: Any, cfg: Any) -> Record:
     """Return the record of a training with these options."""
     text = of_text(settings_in("tokenizer", cfg), settings_in("bpe", cfg))
-    return {**of_task(task), **of_model(cfg.model), **text}
+    return {**of_task(task), **of_model(cfg.model), **text, **limits_in(options_of(task))}
 
 
 def of_task(task: Any) -> Record:
@@ -97,6 +100,11 @@ def of_task(task: Any) -> Record:
         **{side: language for side, language in languages.items() if isinstance(language, str)},
         **{name: _plain(value) for name, value in named.items()},
     }
+
+
+def limits_in(options: Any) -> Record:
+    """Return the longest sentences that a task's options allow."""
+    return {name: getattr(options, name) for name in _LIMITS if isinstance(getattr(options, name, None), int)}
 
 
 def options_of(task: Any) -> Any:

@@ -6,9 +6,7 @@ it is built. The checksums of a file are compared with its bytes before it is lo
 
 from __future__ import annotations
 
-import logging
 import os
-import zipfile
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,11 +17,6 @@ import torch
 from fairseq_compat import belonging, plain_values
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write, raising_later, require_file
-
-logger = logging.getLogger(__name__)
-
-#: Set to 1, this environment variable leaves the checksums of checkpoints alone.
-SKIP_CHECKSUMS = "FAIRSEQ_COMPAT_SKIP_CRC"
 
 
 def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> Any:
@@ -43,12 +36,8 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
 
 def _load(file: Any, mapped: bool) -> Any:
     name = getattr(file, "name", "the checkpoint")
-    is_archive = file.read(len(plain_values.ARCHIVE)) == plain_values.ARCHIVE
     try:
-        if is_archive:
-            _require_undamaged(file)
-        file.seek(0)
-        loaded = plain_values.read(file, mapped=mapped)
+        return plain_values.read(file, mapped=mapped)
     except plain_values.RefusedError as error:
         raise UserError(f"{name} is refused: {error}") from error
     except Exception as error:  # what reading a damaged file raises is anything from EOFError to AssertionError
@@ -58,9 +47,6 @@ def _load(file: Any, mapped: bool) -> Any:
         raise UserError(
             f"{name} is damaged, truncated or no file of PyTorch ({size} bytes, {named(error)}); give a whole copy"
         ) from error
-    if not is_archive:
-        logger.warning("%s is of PyTorch 1.5 or older, whose files have no checksums: damage is not seen", name)
-    return loaded
 
 
 def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:
@@ -81,8 +67,11 @@ def require_checkpoint(state: Any, name: str) -> None:
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
     if not any(isinstance(state.get(options), (Mapping, Namespace)) for options in ("cfg", "args")):
         raise UserError(f"{name} is not a fairseq checkpoint: it has options neither in 'cfg' nor in 'args'")
+    if not updates_in(state) >= 0:
+        raise UserError(f"{name} is damaged: its model was trained for {updates_in(state)} updates")
     if recorded := belonging.recorded_in(state):
-        found = belonging.of_model(Namespace(**options_in(state)))
+        model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
+        found = {**belonging.of_model(model), **belonging.limits_in(task)}
         belonging.require_same(name, recorded, found, "its own options")
 
 
@@ -125,23 +114,6 @@ def updates_in(state: Mapping[str, Any]) -> int:
 
 
 def save(state: Any, path: str | os.PathLike[str]) -> None:
-    """Save with ``torch.save`` to a file that appears whole or not at all."""
-    with atomic_write(path) as file:
-        save_to(state, file)
-
-
-def save_to(state: Any, file: IO[bytes]) -> None:
-    """Save with ``torch.save`` to an open file; a full disk or Ctrl-C in the middle is raised as such."""
-    with raising_later(file) as carried_on:
+    """Save with ``torch.save`` to a file that appears whole or not at all; a full disk or Ctrl-C is raised as such."""
+    with atomic_write(path) as file, raising_later(file) as carried_on:
         torch.save(state, carried_on)
-
-
-def _require_undamaged(file: IO[bytes]) -> None:
-    """Raise an error unless an archive's checksums are those of its bytes."""
-    if os.environ.get(SKIP_CHECKSUMS, "0") not in ("", "0"):
-        return
-    size = file.seek(0, os.SEEK_END)
-    with zipfile.ZipFile(file) as archive:
-        plain_values.require_apart(archive.infolist(), size)
-        if (member := archive.testzip()) is not None:
-            raise ValueError(f"the checksum of {member} is not that of its bytes")

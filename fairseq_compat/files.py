@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import os
 import shutil
 import stat
@@ -124,11 +123,15 @@ def raising_later(file: IO[bytes]) -> Iterator[IO[bytes]]:
         raise later.error
 
 
-class _RaisingLater(io.RawIOBase):
+class _RaisingLater:
+    """A file whose first error is kept; everything but writing is that of the file."""
+
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
-        self.name = file.name
         self.error: BaseException | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
     def write(self, data: Any) -> int:
         self._try(lambda: self.file.write(data))
@@ -143,18 +146,6 @@ class _RaisingLater(io.RawIOBase):
                 action()
         except BaseException as error:
             self.error = error
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return self.file.seekable()
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return self.file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self.file.tell()
 
 
 def require_file(path: str | os.PathLike[str]) -> None:
@@ -176,13 +167,9 @@ def is_stream(path: str) -> bool:
 
 def flush_folder(folder: str) -> None:
     """Make the renaming itself durable; systems that cannot open a folder for this do without."""
-    try:
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

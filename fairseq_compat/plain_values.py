@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import os
 import pickle
@@ -18,15 +19,17 @@ import sys
 import zipfile
 from argparse import Namespace
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
 
+logger = logging.getLogger(__name__)
+
 #: How files begin that ``torch.save`` writes since PyTorch 1.6.
-ARCHIVE = b"PK\x03\x04"
+_ARCHIVE = b"PK\x03\x04"
 
 #: What an older file has before the value: a number that tells the format, and its version.
 _OLD_FORMAT = (0x1950A86A20F9469CFC6C, 1001)
@@ -36,9 +39,6 @@ _MOST_REPEATED = 2**20
 
 #: Values in a file at most, however often each is repeated, and how deep they may be nested.
 _MOST_VALUES, _DEEPEST = 2**22, 50
-
-#: Values among the options at most: omegaconf takes a second for some ten thousand.
-_MOST_OPTIONS = 2**14
 
 #: Addresses in a network, but for those of logging (ext), those at which processes find each other, and fairseq's own.
 _ADDRESS = re.compile(r"\s*(?!(tcp|env|file|ext)://|https://dl\.fbaipublicfiles\.com/fairseq/)[a-z][\w+.-]*://", re.I)
@@ -55,25 +55,27 @@ def read(file: IO[bytes], *, mapped: bool = False) -> Any:
         RefusedError: there is something in it that is neither a plain value nor a tensor of numbers.
         Exception: it is damaged, or was not written by ``torch.save``.
     """
-    begin = file.read(len(ARCHIVE))
-    is_archive = begin == ARCHIVE
-    if not is_archive and not begin.startswith(pickle.PROTO):
-        raise ValueError("no pickle")
+    begin = file.read(len(_ARCHIVE))
     file.seek(0)
-    value = _read_archive(file, mapped) if is_archive else _read_old_format(file)
+    if begin == _ARCHIVE:
+        value = _read_archive(file, mapped)
+    elif begin.startswith(pickle.PROTO):
+        value = _read_old_format(file)
+        name = getattr(file, "name", "the checkpoint")
+        logger.warning("%s is of PyTorch 1.5 or older, whose files have no checksums: damage is not seen", name)
+    else:
+        raise ValueError("no pickle")
     require_plain(value)
-    for options in ("cfg", "args"):
-        require_plain(value.get(options) if isinstance(value, dict) else None, most=_MOST_OPTIONS)
     return value
 
 
-def require_plain(value: Any, *, most: int = _MOST_VALUES) -> None:
+def require_plain(value: Any) -> None:
     """Refuse texts that would be looked up elsewhere, JSON in them, too, and values that are too many or too deep.
 
     Raises:
         RefusedError: there is such a text, or there are such values.
     """
-    for option, text in _texts(value, most):
+    for option, text in _texts(value):
         if "${" in text:
             raise RefusedError(
                 f"its option {option} is {text[:60]!r}, which omegaconf would look up; give a plain value"
@@ -82,7 +84,7 @@ def require_plain(value: Any, *, most: int = _MOST_VALUES) -> None:
             raise RefusedError(f"its option {option} is {text[:60]!r}; only files on this machine can be read")
 
 
-def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
     """Yield the texts in values, keys among them, each with the key that it stands under."""
     waiting = [("", value, 0)]
     seen, texts = 0, set()
@@ -105,8 +107,8 @@ def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
         else:
             continue
         seen += len(inside)
-        if seen > most or depth > _DEEPEST:
-            raise RefusedError(f"it has more than {most:,} values, or more than {_DEEPEST} within each other")
+        if seen > _MOST_VALUES or depth > _DEEPEST:
+            raise RefusedError(f"it has more than {_MOST_VALUES:,} values, or more than {_DEEPEST} within each other")
         waiting += [(name, held, depth + 1) for name, held in inside]
 
 
@@ -121,59 +123,42 @@ class _Storage(NamedTuple):
 
 
 def _read_archive(file: IO[bytes], mapped: bool) -> Any:
-    size = file.seek(0, os.SEEK_END)
+    whole = _bytes_of(file)
     with zipfile.ZipFile(file) as archive:
-        require_apart(archive.infolist(), size)
         members = {member.filename: member for member in archive.infolist()}
-    (folder,) = (name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl"))
-    # By the descriptor, so that it is the file that was checked, whatever has its name now.
-    whole = torch.UntypedStorage.from_file(f"/dev/fd/{file.fileno()}", False, size) if mapped else None
+        if sum(member.file_size for member in archive.infolist()) > whole.nbytes():
+            raise RefusedError("what is in it is larger than the file, which torch.save never writes")
+        if (damaged := archive.testzip()) is not None:
+            raise ValueError(f"the checksum of {damaged} is not that of its bytes")
+        (folder,) = (name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl"))
+        if f"{folder}byteorder" in members and archive.read(f"{folder}byteorder") != sys.byteorder.encode():
+            raise RefusedError(f"it was written by a machine of another byte order; this one is {sys.byteorder} endian")
+        values = archive.read(f"{folder}data.pkl")
     storages: dict[str, _Storage] = {}
-
-    def place(name: str) -> tuple[int, int]:
-        member = members[name]
-        if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-            raise RefusedError(f"{name} in it is compressed, which torch.save never does")
-        file.seek(member.header_offset + 26)  # a local header is 30 bytes, and ends with the lengths of what follows
-        begin = file.tell() + 4 + sum(int.from_bytes(file.read(2), "little") for _ in range(2))
-        if begin + member.file_size > size:
-            raise RefusedError(f"{name} in it is longer than the file")
-        return begin, member.file_size
-
-    def content(name: str) -> bytes:
-        begin, length = place(name)
-        file.seek(begin)
-        return file.read(length)
 
     def find(key: str, dtype: torch.dtype, values: int) -> _Storage:
         if key not in storages:
-            begin, length = place(f"{folder}data/{key}")
-            in_place = whole if begin % 16 == 0 else None
-            held = _filled(file, begin, length) if in_place is None else in_place[begin : begin + length]
+            member = members[f"{folder}data/{key}"]
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise RefusedError(f"{member.filename} in it is compressed, which torch.save never does")
+            file.seek(member.header_offset + 26)  # a local header has 30 bytes; its last are lengths of what follows
+            begin = file.tell() + 4 + sum(int.from_bytes(file.read(2), "little") for _ in range(2))
+            held = whole[begin : begin + member.file_size]
             _require_truth_values(dtype, held)
-            storages[key] = _Storage(dtype, held)
+            storages[key] = _Storage(dtype, held if mapped and begin % 16 == 0 else held.clone())
         return storages[key]
 
-    if f"{folder}byteorder" in members and content(f"{folder}byteorder") != sys.byteorder.encode():
-        raise RefusedError(f"it was written by a machine of another byte order; this one is {sys.byteorder} endian")
-    return _Unpickler(io.BytesIO(content(f"{folder}data.pkl")), find).load()
-
-
-def require_apart(members: Iterable[zipfile.ZipInfo], size: int) -> None:
-    """Refuse members of an archive that are larger together than the file, as those that lie in each other."""
-    if sum(member.file_size for member in members) > size:
-        raise RefusedError("what is in it is larger than the file, which torch.save never writes")
+    return _Unpickler(io.BytesIO(values), find).load()
 
 
 def _read_old_format(file: IO[bytes]) -> Any:
     """Read five pickles in a row, and then the storages, each after its length."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
+    whole = _bytes_of(file)
     storages: dict[str, _Storage] = {}
 
     def find(key: str, dtype: torch.dtype, values: int) -> _Storage:
         if key not in storages:
-            if sum(storage.content.nbytes() for storage in storages.values()) + values * dtype.itemsize > size:
+            if sum(one.content.nbytes() for one in storages.values()) + values * dtype.itemsize > whole.nbytes():
                 raise EOFError("it is truncated")
             storages[key] = _Storage(dtype, torch.UntypedStorage(values * dtype.itemsize))
         return storages[key]
@@ -185,17 +170,22 @@ def _read_old_format(file: IO[bytes]) -> Any:
         dtype, storage = storages[key]
         if int.from_bytes(file.read(8), "little") * dtype.itemsize != storage.nbytes():
             raise RefusedError(f"its storage {key} has another length than its tensors")
-        storage.copy_(_filled(file, file.tell(), storage.nbytes()))
+        begin = file.tell()
+        end = file.seek(begin + storage.nbytes())
+        storage.copy_(whole[begin:end])
         _require_truth_values(dtype, storage)
     return value
 
 
-def _filled(file: IO[bytes], begin: int, length: int) -> torch.UntypedStorage:
-    read = torch.empty(length, dtype=torch.uint8)
-    file.seek(begin)
-    if length and file.readinto(read.numpy()) != length:  # type: ignore[attr-defined]  # files and bytes have it
-        raise EOFError("it is truncated")
-    return read.untyped_storage()
+def _bytes_of(file: IO[bytes]) -> torch.UntypedStorage:
+    """Return the bytes of a file, which stay in it, or of what stands for one."""
+    try:
+        # By the descriptor, so that it is the file that is checked, whatever has its name by now.
+        return torch.UntypedStorage.from_file(f"/dev/fd/{file.fileno()}", False, os.fstat(file.fileno()).st_size)
+    except io.UnsupportedOperation:
+        content = bytearray(file.read())
+        file.seek(0)
+        return torch.frombuffer(content, dtype=torch.uint8).untyped_storage()
 
 
 def _require_truth_values(dtype: torch.dtype, content: torch.UntypedStorage) -> None:
@@ -274,7 +264,9 @@ _NUMBERS = {
     "Double": torch.float64,
 }  # fmt: skip
 
-_CALLED: dict[str, Callable[..., Any]] = {
+#: What a pickle may name, under the names of NumPy 1 and 2. Only what stands here can be called: a pickle makes nothing
+#: else that could be.
+_NAMES: dict[str, Any] = {
     "collections.OrderedDict": _ordered,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
@@ -284,27 +276,17 @@ _CALLED: dict[str, Callable[..., Any]] = {
     "numpy.dtype": _dtype,
     **{f"numpy.{core}.multiarray._reconstruct": _empty_array for core in ("core", "_core")},
     **{f"numpy.{core}.multiarray.scalar": _number for core in ("core", "_core")},
-}
-
-#: What a pickle may name, under the names of NumPy 1 and 2.
-_NAMES: dict[str, Any] = {
-    **_CALLED,
     "argparse.Namespace": Namespace,
     "numpy.ndarray": "numpy.ndarray",  # what _reconstruct is told
     **{f"torch.{name}Storage": dtype for name, dtype in _NUMBERS.items()},
 }
 
-#: The instructions that ``torch.save`` writes; Python has more.
+#: The instructions that ``torch.save`` writes; Python has more, such as sets, which compute hashes of what is in them.
 _INSTRUCTIONS = (
     "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINSTRING "
     "EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS "
     "BINPUT LONG_BINPUT BINGET LONG_BINGET GLOBAL BINPERSID REDUCE NEWOBJ BUILD"
 )
-
-
-class _Instructions(dict[int, Any]):
-    def __missing__(self, code: int) -> Any:
-        raise RefusedError(f"its pickle has the instruction {bytes([code])!r}, which torch.save does not write")
 
 
 class _Unpickler(pickle._Unpickler):
@@ -316,7 +298,6 @@ class _Unpickler(pickle._Unpickler):
     """
 
     stack: list[Any]
-    append: Callable[[Any], None]
     pop_mark: Callable[[], list[Any]]
 
     def __init__(self, file: IO[bytes], find: Callable[[str, torch.dtype, int], _Storage]) -> None:
@@ -339,35 +320,12 @@ class _Unpickler(pickle._Unpickler):
             raise RefusedError(f"its storage {key[:60]} is of two types")
         return storage
 
-    def load_reduce(self) -> None:
-        arguments, function = self.stack.pop(), self.stack[-1]
-        if not any(function is known for known in _CALLED.values()) or type(arguments) is not tuple:
-            raise RefusedError("its pickle calls what is no function")
-        self.stack[-1] = function(*arguments)
-
-    def load_newobj(self) -> None:
-        arguments, kind = self.stack.pop(), self.stack.pop()
-        if kind is not Namespace or type(arguments) is not tuple or arguments:
-            raise RefusedError("its pickle makes an object of no class")
-        self.append(Namespace())
-
-    def load_append(self) -> None:
-        self._extend([self.stack.pop()])
-
-    def load_appends(self) -> None:
-        self._extend(self.pop_mark())
-
     def load_setitem(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
         self._update([key, value])
 
     def load_setitems(self) -> None:
         self._update(self.pop_mark())
-
-    def _extend(self, items: list[Any]) -> None:
-        if type(self.stack[-1]) is not list:
-            raise RefusedError("its pickle appends to what is no list")
-        self.stack[-1].extend(items)
 
     def _update(self, items: list[Any]) -> None:
         if not isinstance(self.stack[-1], dict):
@@ -393,10 +351,8 @@ class _Unpickler(pickle._Unpickler):
             raise RefusedError(f"its pickle sets the state of a {type(built).__name__}")
 
 
-_Unpickler.dispatch = _Instructions(
-    {
-        code: getattr(_Unpickler, pickle._Unpickler.dispatch[code].__name__)
-        for name in _INSTRUCTIONS.split()
-        for code in getattr(pickle, name)
-    }
-)
+_Unpickler.dispatch = {
+    code: getattr(_Unpickler, pickle._Unpickler.dispatch[code].__name__)
+    for name in _INSTRUCTIONS.split()
+    for code in getattr(pickle, name)
+}

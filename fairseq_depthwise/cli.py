@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path that is not UTF-8 is printed as it was given
     name = " ".join(["fairseq-depthwise", *given[:1]])
-    return run_command(name, lambda: _run(given), prints_results=given[:1] not in (["train"], ["serve"]))
+    return run_command(name, lambda: _run(given))
 
 
 def _run(given: list[str]) -> int | None:

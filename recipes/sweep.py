@@ -36,14 +36,13 @@ from typing import Any
 from scipy.stats import ttest_1samp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from recipe_step import run_step, say  # the folder is on the path by the line above
-from run_folder import languages_of
+from recipe_step import languages_of, run_step, say  # the folder is on the path by the line above
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import recorded_versions
-from fairseq_depthwise.evaluation.checkpoint_summary import CheckpointSummary, summarize
+from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.sentence_counts import bootstrap_interval, count_sentences, from_text, to_text
 from fairseq_depthwise.evaluation.translations import read_lines
@@ -210,7 +209,7 @@ class Sweep:
         work = self.work / plan.recipe
         folder = work / "protocol" / plan.digest / run.name
         folder.mkdir(parents=True, exist_ok=True)
-        before = _summary(folder).updates if (folder / LAST).exists() else 0
+        before = _summary(folder)["updates"] if (folder / LAST).exists() else 0
         say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name} from update {before}")
         gpu = {"CUDA_VISIBLE_DEVICES": str(place % self.gpus)} if self.gpus else {}
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **gpu}
@@ -312,10 +311,11 @@ def measured(folder: Path) -> dict[str, Any]:
             if f"{subset}_nll_loss" in entry:
                 found[int(entry[f"{subset}_num_updates"])] = float(entry[f"{subset}_nll_loss"])
     curves = {name: sorted(losses[subset].items()) for name, subset in (("valid", "valid"), ("seen", "valid1"))}
-    return {"parameters": _summary(folder).parameters, "updates": _summary(folder).updates, **curves}
+    summary = _summary(folder)
+    return {"parameters": summary["parameters"], "updates": summary["updates"], **curves}
 
 
-def _summary(folder: Path) -> CheckpointSummary:
+def _summary(folder: Path) -> dict[str, Any]:
     return summarize(checkpoints.load_checkpoint(folder / LAST, mapped=True), str(folder / LAST))
 
 

@@ -1,7 +1,8 @@
 """What `fairseq-depthwise export` wrote, and a beam search over it in NumPy, whoever runs the graphs.
 
 The search is fairseq's, one sentence at a time. The graphs take any number of sentences: those of a batch are padded
-with <pad> on the left or on the right.
+with <pad> on the left or on the right. What looks through files, safe_program.py and safe_onnx.py, is found in this
+repository, or may be copied beside this file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parent / "../../fairseq_depthwise/serving/standalone"))
 
 #: A graph: arrays in, arrays out.
 Graph = Callable[..., Sequence[Any]]

@@ -4,7 +4,7 @@ Lines of tokens in (tokenized, in subwords), lines of tokens out:
 
     python translate.py EXPORTED < test.bpe.en > test.bpe.de
 
-The folder is looked through before it is loaded (safe_program.py, which lies beside this file): it may be a stranger's.
+The folder is looked through before it is loaded (safe_program.py): it may be a stranger's.
 """
 
 from __future__ import annotations

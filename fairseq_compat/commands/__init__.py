@@ -1,1 +1,1 @@
-"""What fairseq's commands and ours share: ranges of options, streams, and how they end."""
+"""What fairseq's commands and ours share: streams, and how they end."""

@@ -26,41 +26,27 @@ INTERRUPTED = 130
 #: What the system reports where nothing more can be written.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
-#: Streams that were closed when the command began.
-_closed: set[str] = set()
-
 
 def open_closed_streams() -> None:
     """Open closed standard streams on the null device, in the order of their numbers.
 
-    No file that is opened later takes the number of one, and nothing has to ask whether there are any.
+    No file that is opened later takes the number of one, whose text would get into it.
     """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is not None:
-            continue
-        _closed.add(name)
-        try:
-            os.fstat(number)
-        except OSError:
-            descriptor = os.open(os.devnull, os.O_RDWR)
-            if descriptor != number:
-                os.dup2(descriptor, number)
-                os.close(descriptor)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
             os.set_inheritable(number, True)
-        setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  # until the end
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  # until the end
 
 
-def run_command(name: str, run: Callable[[], Any], *, prints_results: bool = True) -> int:
-    """Run a command and return its exit status; whatever goes wrong is one sentence on stderr.
+def run_command(name: str, run: Callable[[], Any]) -> int:
+    """Run a command, which returns a status or None for 0; return its exit status.
 
-    ``run`` returns a status, or None for 0; with ``prints_results`` what it is for goes to stdout, and not into files.
+    Whatever goes wrong is one sentence on stderr.
     """
     open_closed_streams()
     logging.raiseExceptions = False  # a traceback for each line that a full disk does not take, otherwise
-    status: int | None = None
     try:
-        if prints_results and "stdout" in _closed:
-            raise UserError("standard output is closed, which takes the results; redirect it into a file (> FILE)")
         try:
             status = int(run() or 0)
         finally:  # SystemExit of --help, too
@@ -75,8 +61,6 @@ def run_command(name: str, run: Callable[[], Any], *, prints_results: bool = Tru
             return fail(name, error)
         # Python would flush once more at the end, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if status is not None and not prints_results:  # the work is done, only the end of its log is missing
-            return status
         return fail(name, UserError(problem)) if problem else 1
 
 

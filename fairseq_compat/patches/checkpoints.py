@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import IO, Any
 
 from fairseq_compat import belonging, files, versions
@@ -104,30 +104,26 @@ def missing_checkpoints(module: Any) -> None:
 
     @replaces(module, "load_checkpoint")
     def load_checkpoint(original: Any, cfg: Any, trainer: Any, **given: Any) -> Any:
-        if trainer.is_data_parallel_master:  # the one process that reads it; others may see other disks
-            _require_checkpoint(cfg, trainer.checkpoint_suffix or "", module.PathManager.isfile)
+        # One process reads it, and others may see other disks. The files of parts of a model have other names.
+        if trainer.is_data_parallel_master and not trainer.checkpoint_suffix:
+            _require_checkpoint(cfg)
         return original(cfg, trainer, **given)
 
 
-def _require_checkpoint(cfg: Any, suffix: str, is_file: Callable[[str], bool]) -> None:
-    own = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
-    given = {"--restore-file": cfg.restore_file}
+def _require_checkpoint(cfg: Any) -> None:
+    own = os.path.join(cfg.save_dir, "checkpoint_last.pt")
+    names = ["restore_file"]
     if cfg.restore_file == "checkpoint_last.pt":  # the default
-        if is_file(own):
-            return
-        if os.path.lexists(own):
-            raise UserError(f"{own} is no file, and a training goes on from the file of this name; move it away")
-        names = ("continue_once", "finetune_from_model")
-        given = {f"--{name.replace('_', '-')}": getattr(cfg, name, None) for name in names}
-    for option, path in given.items():
-        if path is None:
+        names = [] if os.path.isfile(own) else ["continue_once", "finetune_from_model"]
+    given = {f"--{name.replace('_', '-')}": getattr(cfg, name, None) for name in names}
+    for option, path in {**given, "--save-dir": own}.items():
+        if path is None or os.path.isfile(path):
             continue
-        read = path.replace(".pt", f"{suffix}.pt") if option == "--restore-file" else path
         is_own = path and os.path.realpath(os.path.dirname(path)) == os.path.realpath(cfg.save_dir)
-        if not is_file(read) and (os.path.lexists(read) or not is_own):
+        if os.path.lexists(path) or not is_own:
             raise UserError(
-                f"{option} {path or repr(path)} is no file; give a checkpoint, or leave it out: a training goes "
-                f"on from {own} by itself"
+                f"{option} {path or repr(path)} is no file; give a checkpoint, or leave it out: a training goes on "
+                f"from {own} by itself, which has to be a file"
             )
 
 
@@ -242,25 +238,12 @@ def _restore(optimizer: Any, saved: list[Any]) -> None:
 
 
 @patch("fairseq.trainer")
-def recorded_versions(module: Any) -> None:
-    """A checkpoint does not say which versions wrote it, so nobody can tell whether these explain a difference.
-
-    Here every checkpoint of a training has them in its ``extra_state``, as plain text.
-    """
-
-    @replaces(module.Trainer, "state_dict")
-    def state_dict(original: Any, self: Any) -> dict[str, Any]:
-        state: dict[str, Any] = original(self)
-        state["extra_state"]["versions"] = versions.recorded_versions()
-        return state
-
-
-@patch("fairseq.trainer")
 def recorded_belonging(module: Any) -> None:
     """A checkpoint is resumed with a dictionary in another order, or the languages the other way round, without a word.
 
     No tensor shows that, nor another number of attention heads. Here every training leaves a record of what its
-    checkpoints belong to (:mod:`fairseq_compat.belonging`), which is compared when a training goes on.
+    checkpoints belong to (:mod:`fairseq_compat.belonging`), which is compared when a training goes on, and of the
+    versions that wrote them.
     """
     from fairseq_compat import checkpoints
 
@@ -271,7 +254,7 @@ def recorded_belonging(module: Any) -> None:
         self.belongs_to = belonging.of_training(self.task, self.cfg)
         if self.is_data_parallel_master and os.path.isfile(filename):
             state = checkpoints.load_checkpoint(filename, mapped=True)
-            _require_same_shapes(state, filename)
+            _require_same_kinds(state, filename)
             recorded = belonging.recorded_in(state)
             is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
             self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
@@ -281,17 +264,20 @@ def recorded_belonging(module: Any) -> None:
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
         state: dict[str, Any] = original(self)
         record = getattr(self, "belongs_to", None) or belonging.of_training(self.task, self.cfg)
-        state["extra_state"][belonging.ENTRY] = dict(record)
+        state["extra_state"] |= {belonging.ENTRY: dict(record), "versions": versions.recorded_versions()}
         return state
 
 
-def _require_same_shapes(state: Any, name: str) -> None:
+def _require_same_kinds(state: Any, name: str) -> None:
     """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
+    from torch import empty_like
+
     from fairseq_compat.finite import require_finite
 
     if (average := (state.get("extra_state") or {}).get("ema")) is not None:
         kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
-        if kinds[0] != kinds[1]:
+        overlap = any(one.stride() != empty_like(one).stride() for one in average.values())  # written to more than once
+        if kinds[0] != kinds[1] or overlap:
             raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
         require_finite(average.items(), name)
 

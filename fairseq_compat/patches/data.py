@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -201,25 +200,14 @@ def data_of_both_directions(module: Any) -> None:
     """With ``--enable-reservsed-directions-shared-datasets`` language tags get into sentences of the other direction.
 
     That option is to read the files of English-German once for both directions, but keeps the sentences with the tag
-    of the first. Here files are opened once in any case, before tags are added, and the option changes nothing.
+    of the first. Here it changes nothing: files are mapped, and two mappings of one take its memory once.
     """
-    in_use: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
     @replaces(module.MultilingualDatasetManager, "load_langpair_dataset")
     def load_without_sharing(
         original: Any, self: Any, *args: Any, langpairs_sharing_datasets: Any = None, **kwargs: Any
     ) -> Any:
         return original(self, *args, langpairs_sharing_datasets=None, **kwargs)
-
-    @replaces(module.MultilingualDatasetManager, "load_data")
-    def load_once(original: Any, cls: Any, path: str, vdict: Any, impl: str | None) -> Any:
-        dataset = in_use.get(path)
-        if dataset is None:
-            dataset = original(cls, path, vdict, impl)
-            # Other kinds read ahead for one user.
-            if isinstance(dataset, module.indexed_dataset.MMapIndexedDataset):
-                in_use[path] = dataset
-        return dataset
 
 
 @patch("fairseq.data.multilingual.multilingual_data_manager")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import dataclasses
 import logging
+import math
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fairseq_compat import import_hook
-from fairseq_compat.commands.ranges import check_options
+from fairseq_compat import UserError, import_hook
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.literals import evaluate
 from fairseq_compat.patching import Overlay, patch, replaces
@@ -32,19 +32,26 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
     # --ddp-backend pytorch_ddp is made with an argument that PyTorch 2.13 has renamed.
     (r"`broadcast_buffers` is deprecated", FutureWarning),
     # Every command composes its configuration in the way of hydra 1.0, which hydra 1.3 still understands.
-    (r"\s*hydra\.experimental\.\w+\(\) is no longer experimental", UserWarning),
-    (r"\s*The version_base parameter is not specified", UserWarning),
-    (r"\s*The strict flag in the compose API is deprecated", UserWarning),
-    (r"\s*In '.*': Usage of deprecated keyword in package header", UserWarning),
-    (r"\s*'.*' is validated against ConfigStore schema with the same name", UserWarning),
+    (r"\s*(hydra\.experimental\.|The version_base parameter|The strict flag in the compose API)", UserWarning),
+    (r"\s*(In '.*': Usage of deprecated keyword|'.*' is validated against ConfigStore schema)", UserWarning),
 )
+
+#: Options whose numbers could fill the memory, start programs without end, or never end: the lowest and the highest.
+RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("max_tokens", "max_tokens_valid", "batch_size", "batch_size_valid"), (1, math.inf)),
+    **dict.fromkeys(("required_batch_size_multiple", "required_seq_len_multiple", "update_freq"), (1, math.inf)),
+    "num_workers": (0, 1024),
+    "data_buffer_size": (0, math.inf),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), (0, 10_000)),
+    **dict.fromkeys(("beam", "nbest"), (1, 10_000)),
+    "lr": (0, math.inf),
+}
 
 #: fairseq logs this at every start, whatever the task.
 TENSORBOARD_ADVICE = "Please install tensorboardX"
 
-#: fairseq's commands, and those of them whose results are files.
+#: fairseq's commands.
 _COMMANDS = ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "score", "train", "validate")
-_WRITE_FILES = ("train", "hydra_train", "preprocess")
 
 
 @patch("fairseq.dataclass.configs", "fairseq.models.transformer.transformer_config")
@@ -148,13 +155,21 @@ def log_file_once(module: Any) -> None:
 def option_ranges(module: Any) -> None:
     """Some numbers, such as ``--max-tokens -1`` or ``--num-workers 99999``, fill the memory or never end.
 
-    The few that do are checked when options are read (:mod:`fairseq_compat.commands.ranges`).
+    The few that do are checked when options are read, and all are finite. Whatever else makes no sense ends in an error
+    of fairseq or PyTorch.
     """
 
     @replaces(module, "parse_args_and_arch")
     def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        check_options(vars(result[0] if isinstance(result, tuple) else result))
+        for name, value in vars(result[0] if isinstance(result, tuple) else result).items():
+            lowest, highest = RANGES.get(name, (-math.inf, math.inf))
+            for number in value if isinstance(value, list) else [value]:
+                is_number = isinstance(number, (int, float))
+                if is_number and not (lowest <= number <= highest and abs(number) < math.inf):
+                    raise UserError(
+                        f"--{name.replace('_', '-')} {number} is out of range: {lowest} to {highest}, finite"
+                    )
         return result
 
 
@@ -189,6 +204,6 @@ def ends_of_commands(module: Any) -> Iterator[None]:
         def run() -> None:
             results.append(original(*args, **kwargs))
 
-        if status := run_command(command, run, prints_results=name not in _WRITE_FILES):
+        if status := run_command(command, run):
             sys.exit(status)
         return results[0]

@@ -9,7 +9,8 @@ import logging
 import os
 import socket
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, Any
 
 from fairseq_compat.errors import UserError
@@ -58,26 +59,15 @@ def _lock(folder: str, stack: ExitStack) -> None:
         stack.enter_context(FileLock(path, timeout=PATIENCE))
     except Timeout:
         raise UserError(
-            f"--save-dir {folder} is in use by {_text_in(path)}; end that one, or give another folder"
+            f"--save-dir {folder} is in use by {Path(path).read_text()[:200]}; end that one, or give another folder"
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
         logger.warning("--save-dir %s has no locks (%s); see that no other training writes there", folder, error)
         return
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-    stack.callback(_remove, path)  # before the lock is released
-
-
-def _text_in(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read(200)
-
-
-def _remove(path: str) -> None:
-    with suppress(OSError):
-        os.remove(path)
+    Path(path).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+    stack.callback(Path(path).unlink, missing_ok=True)  # before the lock is released
 
 
 @patch("fairseq_cli.train")

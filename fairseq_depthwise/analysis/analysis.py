@@ -23,18 +23,23 @@ class Analysis:
     run: Callable[[argparse.Namespace], None]
 
 
-def add_checkpoint_options(parser: argparse.ArgumentParser, *, models: str, drawn: str) -> None:
-    """Add the options of an analysis that measures one checkpoint after the other."""
-    parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=f"checkpoints of {models}")
+def add_data_options(parser: argparse.ArgumentParser, *, subset: str, about: str) -> None:
+    """Add the options of an analysis that say which sentences it reads, and in which batches."""
     parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
-    parser.add_argument("--subset", default="valid", metavar="NAME", help="part of the data (default: valid)")
-    parser.add_argument(
-        "--max-sentences", type=int, default=1000, metavar="N", help="read the first N sentences (default: 1000)"
-    )
+    parser.add_argument("--subset", default=subset, metavar="NAME", help=f"{about} (default: {subset})")
     parser.add_argument(
         "--max-tokens", type=int, default=4096, metavar="N",
         help="tokens in a batch; the result does not depend on it (default: 4096)",
     )  # fmt: skip
+
+
+def add_checkpoint_options(parser: argparse.ArgumentParser, *, models: str, drawn: str) -> None:
+    """Add the options of an analysis that measures one checkpoint after the other."""
+    parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=f"checkpoints of {models}")
+    add_data_options(parser, subset="valid", about="part of the data")
+    parser.add_argument(
+        "--max-sentences", type=int, default=1000, metavar="N", help="read the first N sentences (default: 1000)"
+    )
     parser.add_argument("--output", metavar="FIGURE", help=f"draw {drawn}: .png, .pdf or .svg")
     parser.add_argument("--force", action="store_true", help="replace a figure that exists")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fairseq_depthwise.analysis.moments import RunningMoments
 from fairseq_depthwise.analysis.stacks import StackBatch
 
 #: What the diversity is of: attention weights ("Att Pos."), self-attention outputs ("Att Sub."), and feed-forward
@@ -48,68 +49,28 @@ class UnitOutputs:
     unit_outputs: Tensor
 
 
-class DiversitySum:
-    """The diversity of one output, summed over batches in float64."""
+def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
+    """Return the mean cosine of the pairs of units for each token, N in float64, of vectors U x N x C.
 
-    def __init__(self, *, include_self: bool = False) -> None:
-        self.include_self = include_self
-        self.tokens = 0
-        self._cosines = 0.0
-        self._shared = False
-
-    def add(self, outputs: Tensor) -> None:
-        """Add the vectors of more tokens, U x N x C; a vector of length 0 has the cosine 0 with all others."""
-        units, tokens, _ = outputs.shape
-        self.tokens += tokens
-        if units == 1:
-            self._shared = True
-            return
-        directions = torch.nn.functional.normalize(outputs.double(), dim=-1)
-        # Over all pairs, the cosines sum up to the squared length of the directions' sum.
-        of_pairs = directions.sum(dim=0).square().sum()
-        if self.include_self:
-            self._cosines += float(of_pairs) / units**2
-        else:
-            self._cosines += float(of_pairs - directions.square().sum()) / (units * (units - 1))
-
-    def value(self) -> float | None:
-        """Return DIV; None for a shared output, which has no diversity, or before the first token."""
-        if self._shared or not self.tokens:
-            return None
-        return math.exp(-self._cosines / self.tokens)
-
-
-class LayerDiversitySums:
-    """The diversities of a layer's :data:`OUTPUTS`."""
-
-    def __init__(self, *, include_self: bool = False) -> None:
-        self.include_self = include_self
-        self.sums = [DiversitySum(include_self=include_self) for _ in OUTPUTS]
-
-    def add(self, outputs: UnitOutputs, padding: Tensor) -> None:
-        """Add a batch. ``padding``: B x T, True at padding."""
-        real = padding.logical_not()
-        fed = outputs.unit_outputs if self.include_self else outputs.feed_forward_outputs
-        vectors = (outputs.attention_weights[:, real], outputs.attention_outputs[:, real.t()], fed[:, real.t()])
-        for diversity, of_output in zip(self.sums, vectors, strict=True):
-            diversity.add(of_output)
-
-    def value(self) -> list[float | None]:
-        """Return all of them."""
-        return [diversity.value() for diversity in self.sums]
+    A vector of length 0 has the cosine 0 with all others.
+    """
+    units = len(outputs)
+    directions = torch.nn.functional.normalize(outputs.double(), dim=-1)
+    # Over all pairs, the cosines sum up to the squared length of the directions' sum.
+    of_pairs = directions.sum(dim=0).square().sum(dim=-1)
+    if include_self:
+        return of_pairs / units**2
+    return (of_pairs - directions.square().sum(dim=(0, -1))) / (units * (units - 1))
 
 
 @contextmanager
 def recorded(layers: Iterable[nn.Module], observe: Callable[[int, UnitOutputs], None]) -> Iterator[None]:
     """Call ``observe`` with the number of each multi-unit layer that runs, from 0, and the outputs of its units."""
-    hooks: list[Any] = []
-    try:
+    with ExitStack() as hooks:
         for number, layer in enumerate(layers):
-            hooks += _attach(number, layer, observe)
+            for hook in _attach(number, layer, observe):
+                hooks.callback(hook.remove)
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]) -> list[Any]:
@@ -136,18 +97,25 @@ def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]
 def measure_diversity(
     layers: Sequence[nn.Module], batches: Iterable[StackBatch], *, include_self: bool = False
 ) -> list[list[float | None]]:
-    """Run batches and return the diversities of the layers of an encoder, whatever the size of the batches."""
-    sums = [LayerDiversitySums(include_self=include_self) for _ in layers]
-    padding = torch.empty(0)
+    """Run batches and return the diversities of :data:`OUTPUTS` of each layer, whatever the size of the batches.
+
+    None stands for an output that the units share, which has no diversity.
+    """
+    cosines = [[RunningMoments() for _ in OUTPUTS] for _ in layers]
+    real = torch.empty(0)  # B x T
 
     def observe(number: int, outputs: UnitOutputs) -> None:
-        sums[number].add(outputs, padding)
+        fed = outputs.unit_outputs if include_self else outputs.feed_forward_outputs
+        vectors = (outputs.attention_weights[:, real], outputs.attention_outputs[:, real.t()], fed[:, real.t()])
+        for moments, of_output in zip(cosines[number], vectors, strict=True):
+            if len(of_output) > 1:
+                moments.add(mean_cosines(of_output, include_self=include_self))
 
     with recorded(layers, observe):
         for batch in batches:
-            padding = batch.padding["encoder"]
+            real = batch.padding["encoder"].logical_not()
             batch.run()
-    return [layer.value() for layer in sums]
+    return [[math.exp(-one.mean) if one.count else None for one in of_layer] for of_layer in cosines]
 
 
 @torch.no_grad()

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from fairseq_depthwise.serving.loaded_translator import LoadedTranslator
 
 
-def reason_against(translator: LoadedTranslator) -> str | None:
-    """Return why sentences cannot be explained, or None."""
-    if not translator.models:
-        return f"{translator.files[0]} was exported: there are no layers to look into; load the checkpoint instead"
-    return None
-
-
 @torch.no_grad()
 def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str, target_lang: str) -> dict[str, Any]:
     """Translate a line and return what the first model does with its hypothesis ``rank`` (from 0): objects of JSON.
@@ -42,7 +35,7 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     pieces = direction.read(line, ()).pieces
     if len(pieces) != 1:
         raise UserError(f"line has {len(pieces)} pieces for the model; only a line of one piece is explained")
-    direction.search_all(pieces)
+    direction.search_all(pieces, rank + 1)
     (hypotheses,) = (piece.hypotheses for piece in pieces)
     if rank >= len(hypotheses):
         raise UserError(f"rank is {rank}, and the line has {len(hypotheses)} translations; count from 0")
@@ -52,11 +45,13 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     start, _ = target_start(direction.task)
     previous = torch.cat([target.new_tensor([start]), target[:-1]])[None]
     model = translator.models[0]
+    encoded = model.encoder(source, src_lengths=torch.tensor([source.size(1)], device=source.device))
+    decoded = model.decoder(previous, encoder_out=encoded)
     dictionaries = direction.task.source_dictionary, direction.task.target_dictionary
     document = {
         "source": _symbols(source[0], dictionaries[0]),
         "target": _symbols(target, dictionaries[1]),
-        "attention": _rounded(_attention(model, source, previous)),
+        "attention": _rounded(decoded[1]["attn"][0][0]),  # of the last layer
         "text": direction.codec.decode(direction.search.text(target)),
         "models": len(translator.models),
     }
@@ -66,14 +61,6 @@ def explain(translator: LoadedTranslator, line: str, rank: int, source_lang: str
     if isinstance(layers[0], MultiUnitEncoderLayer):
         document["units"] = [_rounded(layer.coefficients()) for layer in layers]
     return document
-
-
-def _attention(model: Any, source: Tensor, previous: Tensor) -> Tensor:
-    """Return the attention (T x S) of the last decoder layer."""
-    encoded = model.encoder(source, src_lengths=torch.tensor([source.size(1)], device=source.device))
-    _, extra = model.decoder(previous, encoder_out=encoded)
-    attention: Tensor = extra["attn"][0][0]
-    return attention
 
 
 def _gates(model: Any, source: Tensor, previous: Tensor) -> dict[str, list[dict[str, Any]]]:

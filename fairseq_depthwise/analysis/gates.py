@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis import connection_weights
@@ -76,27 +77,23 @@ class CellSums:
     def __init__(self, layer: int, cell: str | None = None) -> None:
         self.layer = layer
         self.cell = cell
-        self._gates = [RunningMoments() for _ in range(3)]
-        self._beyond = [[0, 0] for _ in range(3)]
-        self._norms = [RunningMoments() for _ in range(2)]
+        #: Of each gate its values, and whether they are below and above; and norms.
+        self._gates = [[RunningMoments() for _ in range(3)] for _ in _GATES]
+        self._norms = [RunningMoments() for _ in _NORMS]
 
     def add(self, gates: GateValues, state: DepthwiseState, padding: Tensor) -> None:
         """Add a step: its gates and its new state, T x B x d each. ``padding``: B x T, True at padding."""
         real = padding.logical_not().t()
-        for moments, beyond, gate in zip(self._gates, self._beyond, gates, strict=True):
+        for sums, gate in zip(self._gates, gates, strict=True):
             values = gate[real]
-            moments.add(values)
-            beyond[0] += int((values < SHUT).sum())
-            beyond[1] += int((values > OPEN).sum())
+            for moments, of_gate in zip(sums, (values, values < SHUT, values > OPEN), strict=True):
+                moments.add(of_gate)
         for moments, vectors in zip(self._norms, (state.cell, state.output), strict=True):
             moments.add(vectors[real].double().norm(dim=-1))
 
     def value(self) -> CellStatistics:
         """Return the statistics of all steps."""
-        gates = [
-            GateDistribution(moments.mean, moments.deviation, *(count / moments.count for count in beyond))
-            for moments, beyond in zip(self._gates, self._beyond, strict=True)
-        ]
+        gates = [GateDistribution(one.mean, one.deviation, shut.mean, open_.mean) for one, shut, open_ in self._gates]
         return CellStatistics(self.layer, self.cell, *gates, *(moments.value() for moments in self._norms))
 
 
@@ -115,26 +112,19 @@ def measure_gates(
     """Run batches and return the statistics of each side's cells, whatever the size of the batches."""
     sums: dict[str, list[CellSums]] = {side: [] for side in sides}
     padding: dict[str, Tensor] = {}
-    hooks: list[Any] = []
 
-    def observe(side: str, cell: DepthwiseLSTMCell, into: CellSums) -> None:
-        def hook(_: nn.Module, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState) -> None:
-            # The gates are computed once more: fused kernels do not return them.
-            into.add(cell.gate_values(*inputs), state, padding[side])
+    def add(side: str, into: CellSums, cell: Any, inputs: tuple[Tensor, DepthwiseState], state: DepthwiseState) -> None:
+        # The gates are computed once more: fused kernels do not return them.
+        into.add(cell.gate_values(*inputs), state, padding[side])
 
-        hooks.append(cell.register_forward_hook(hook))
-
-    try:
+    with ExitStack() as hooks:
         for side, of_side in sums.items():
             for layer, place, cell in cells_of(getattr(model, side).layers):
                 of_side.append(CellSums(layer, place))
-                observe(side, cell, of_side[-1])
+                hooks.callback(cell.register_forward_hook(partial(add, side, of_side[-1])).remove)
         for batch in batches:
             padding = batch.padding
             batch.run()
-    finally:
-        for handle in hooks:
-            handle.remove()
     return {side: tuple(cell.value() for cell in of_side) for side, of_side in sums.items()}
 
 

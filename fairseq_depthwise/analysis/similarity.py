@@ -15,13 +15,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
-from torch import Tensor
 
 from fairseq_depthwise.analysis.analysis import Analysis, add_checkpoint_options, report_checkpoints
 from fairseq_depthwise.analysis.loaded_model import load_model
+from fairseq_depthwise.analysis.moments import RunningMoments
 from fairseq_depthwise.analysis.stacks import (
     StackBatch,
     StackReport,
@@ -56,42 +57,30 @@ class LayerSimilarity:
     inter_similarity: float
 
 
-class LayerSimilaritySums:
-    """The similarities of a stack's layers, summed over batches in float64."""
-
-    def __init__(self) -> None:
-        self.positions = 0
-        self._sums: list[list[float]] = []
-
-    def add(self, states: Sequence[Tensor], padding: Tensor) -> None:
-        """Add a batch: embedding and layers' outputs, L + 1 times T x B x C, and padding, B x T, True at padding."""
-        real = padding.logical_not().t()
-        self._sums = self._sums or [[0.0, 0.0, 0.0] for _ in states]
-        self.positions += int(real.sum())
-        embedding = below = states[0][real].double()
-        for sums, state in zip(self._sums, states, strict=True):
-            vectors = state[real].double()  # N x C
-            sums[0] += float(F.cosine_similarity(vectors, embedding, dim=-1).sum())
-            sums[1] += float(F.cosine_similarity(vectors, below, dim=-1).sum())
-            sums[2] += float(similarities_to_sentence(state.double(), padding).sum())
-            below = vectors
-
-    def value(self) -> tuple[LayerSimilarity, ...]:
-        """Return the similarities of layers 0 to L."""
-        rows = []
-        for layer, sums in enumerate(self._sums):
-            to_embedding, to_below, to_sentence = (value / self.positions for value in sums)
-            rows.append(LayerSimilarity(layer, to_embedding, to_below if layer else None, to_sentence))
-        return tuple(rows)
-
-
 def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, tuple[LayerSimilarity, ...]]:
-    """Run batches and return the similarities of each side's layers, whatever the size of the batches."""
-    sums: dict[str, LayerSimilaritySums] = {}
+    """Run batches and return the similarities of each side's layers, 0 to L, whatever the size of the batches."""
+    sums: dict[str, list[list[RunningMoments]]] = {}
     for batch in batches:
         for side, states in batch.run().items():
-            sums.setdefault(side, LayerSimilaritySums()).add(states, batch.padding[side])
-    return {side: similarity.value() for side, similarity in sums.items()}
+            padding = batch.padding[side]
+            real = padding.logical_not().t()
+            embedding = below = states[0][real].double()  # N x C
+            of_side = sums.setdefault(side, [[RunningMoments() for _ in _PANELS] for _ in states])
+            for of_layer, state in zip(of_side, states, strict=True):
+                vectors = state[real].double()
+                to_below = (F.cosine_similarity(vectors, other, dim=-1) for other in (embedding, below))
+                to_sentence = similarities_to_sentence(state.double(), padding)[real]
+                for moments, values in zip(of_layer, (*to_below, to_sentence), strict=True):
+                    moments.add(values)
+                below = vectors
+    found = {side: [[one.mean for one in of_layer] for of_layer in of_side] for side, of_side in sums.items()}
+    return {
+        side: tuple(
+            LayerSimilarity(layer, to_embedding, to_below if layer else None, to_sentence)
+            for layer, (to_embedding, to_below, to_sentence) in enumerate(of_side)
+        )
+        for side, of_side in found.items()
+    }
 
 
 def as_text(report: StackReport) -> str:
@@ -132,11 +121,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_side(parser, default="encoder")
 
 
-def _run(options: argparse.Namespace) -> None:
-    def measure(path: str) -> StackReport:
-        return report_on(load_model(path, options.data), options, sides_of(options), measure_similarity)
-
-    report_checkpoints(options, measure, as_text, {"output": write_similarity})
+def _measure(options: argparse.Namespace, path: str) -> StackReport:
+    return report_on(load_model(path, options.data), options, sides_of(options), measure_similarity)
 
 
 ANALYSIS = Analysis(
@@ -145,5 +131,5 @@ ANALYSIS = Analysis(
     example="fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf\n"
     "  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --json",
     add_options=_add_options,
-    run=_run,
+    run=lambda options: report_checkpoints(options, partial(_measure, options), as_text, {"output": write_similarity}),
 )

@@ -20,7 +20,6 @@ from fairseq_depthwise.analysis.stacks import StackBatch, StackReport, report_on
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.order import penalty
-from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,43 +54,37 @@ class UnitRow:
 
 
 @dataclass(frozen=True)
-class UnitReport:
+class UnitReport(StackReport):
     """What was measured of a checkpoint's units: an encoder of rows of :class:`UnitRow`.
 
     ``attention`` is of a sentence: the number of the layer, the T tokens, and the weights of each unit, U x T x T, from
     each token (first T) to all; U is 1 where the units share their attention.
     """
 
-    measured: StackReport
     include_self: bool
     attention: tuple[int, list[str], Tensor] | None
 
     @property
-    def rows(self) -> Sequence[UnitRow]:
+    def layers(self) -> Sequence[UnitRow]:
         """The layers, first to last."""
-        return self.measured.rows["encoder"]
+        return self.rows["encoder"]
 
     @property
     def units(self) -> int:
         """Number of units, I."""
-        return len(self.rows[0].weights)
+        return len(self.layers[0].weights)
 
     @property
     def mean(self) -> dict[str, float | None]:
         """Mean of the layers' diversities."""
-        columns = {name: [getattr(row, name) for row in self.rows] for name in OUTPUTS}
+        columns = {name: [getattr(row, name) for row in self.layers] for name in OUTPUTS}
         return {name: None if None in values else fmean(values) for name, values in columns.items()}
 
     def document(self) -> dict[str, Any]:
         """Return one object of JSON, with a list of layers and their mean; null for missing values."""
-        found = self.measured.document()
-        return {
-            **found.pop("encoder"),
-            **found,
-            "units": self.units,
-            "include_self": self.include_self,
-            "mean": self.mean,
-        }
+        found = super().document()
+        own = {"units": self.units, "include_self": self.include_self, "mean": self.mean}
+        return {**found.pop("encoder"), **found, **own}
 
 
 def measure_units(
@@ -116,25 +109,24 @@ def _weights_of(layer: MultiUnitEncoderLayer) -> tuple[Any, ...]:
 
 def as_text(report: UnitReport) -> str:
     """Return a table of the diversities of Table 6, the weights of Figure 3, and the order if there is one."""
-    found, sequential = report.measured, report.rows[0].order is not None
+    sequential = report.layers[0].order is not None
     pairs = "pairs of different units"
     if report.include_self:
         pairs = "all pairs of units, with themselves too, of feed-forward outputs with the residual"
-    names = ["attention positions", "attention outputs", "feed-forward outputs"]
-    lines = [["layer", *names, *(["weights of places"] if sequential else []), "weights of units"]]
-    lines[0] += ["order", "distance", "penalty"] if sequential else []
-    for row in report.rows:
-        cells = [str(row.layer), *_numbers(getattr(row, name) for name in OUTPUTS), " ".join(_numbers(row.weights))]
-        if sequential:
-            cells += [" ".join(_numbers(row.coefficients)), " ".join(map(str, row.order or ()))]
-            cells += _numbers([row.distance, row.penalty])
-        lines.append(cells)
-    lines.append(["mean", *_numbers(report.mean.values())])
-    return (
-        f"{found.checkpoint}: {found.architecture}, {report.units} units in each layer\n"
-        f"{found.subset}: {found.sentences:,} sentences, {found.tokens['encoder']:,} tokens; diversity over {pairs}\n"
-        f"{aligned(lines)}"
-    )
+
+    def of_side(rows: Sequence[UnitRow]) -> list[list[str]]:
+        names = ["attention positions", "attention outputs", "feed-forward outputs"]
+        lines = [["layer", *names, *(["weights of places"] if sequential else []), "weights of units"]]
+        lines[0] += ["order", "distance", "penalty"] if sequential else []
+        for row in rows:
+            cells = [str(row.layer), *_numbers(getattr(row, name) for name in OUTPUTS), " ".join(_numbers(row.weights))]
+            if sequential:
+                cells += [" ".join(_numbers(row.coefficients)), " ".join(map(str, row.order or ()))]
+                cells += _numbers([row.distance, row.penalty])
+            lines.append(cells)
+        return [*lines, ["mean", *_numbers(report.mean.values())]]
+
+    return report.table(f"{report.units} units in each layer; diversity over {pairs}\n", of_side)
 
 
 def _numbers(values: Iterable[float | None]) -> list[str]:
@@ -146,7 +138,7 @@ def _numbers(values: Iterable[float | None]) -> list[str]:
 
 def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport]) -> None:
     """Draw a heat map of units and layers for each model, side by side with one color scale (Figure 3)."""
-    weights = [[row.weights for row in report.rows] for report in reports]
+    weights = [[row.weights for row in report.layers] for report in reports]
 
     def draw(figure: Figure) -> None:
         values = [weight for layers in weights for layer in layers for weight in layer]
@@ -157,7 +149,7 @@ def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport
             image = axes.imshow(shown, vmin=low, vmax=high, cmap="Blues", aspect="auto")
             axes.set_title(title, parse_math=False)
             axes.set_xlabel("layer")
-            axes.set_ylabel("unit" if report.rows[0].order is None else "place")
+            axes.set_ylabel("unit" if report.layers[0].order is None else "place")
             axes.set_xticks(range(len(layers)), [str(layer + 1) for layer in range(len(layers))])
             axes.set_yticks(range(len(shown)), [str(unit + 1) for unit in range(len(shown))])
             for unit, of_layers in enumerate(shown):
@@ -229,7 +221,8 @@ def _measure(options: argparse.Namespace, path: str) -> UnitReport:
     loaded = load_model(path, options.data, family="mute_transformer")
     measure = partial(measure_units, loaded.model.encoder, include_self=options.include_self)
     attention = _attention(options, loaded) if options.attention_output else None
-    return UnitReport(report_on(loaded, options, ("encoder",), measure), options.include_self, attention)
+    found = report_on(loaded, options, ("encoder",), measure)
+    return UnitReport(**vars(found), include_self=options.include_self, attention=attention)
 
 
 def _attention(options: argparse.Namespace, loaded: LoadedModel) -> tuple[int, list[str], Tensor]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tqdm import tqdm
@@ -16,7 +16,7 @@ from fairseq_depthwise.commands.parsers import add_parser, positive_int
 from fairseq_depthwise.commands.score import add_metric_options, chosen_metric, read_system, score_system
 from fairseq_depthwise.evaluation import languages
 from fairseq_depthwise.evaluation.scores import Score
-from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, SeedScores, paired_test, spread
+from fairseq_depthwise.evaluation.significance import DEFAULT_SAMPLES, TESTS, paired_test, spread
 from fairseq_depthwise.evaluation.translations import Translations, read_reference
 from fairseq_depthwise.tables import aligned
 
@@ -69,7 +69,7 @@ class _System:
     name: str
     files: list[Translations]
     scores: list[Score]
-    seeds: SeedScores
+    seeds: dict[str, Any]
     p_values: list[float] = field(default_factory=list)
     why_untested: str | None = None
 
@@ -128,29 +128,23 @@ def _rows(base: _System, others: Sequence[_System]) -> list[list[str]]:
     rows = [["system", base.scores[0].name, *columns, "difference", "p"]]
     for system in (base, *others):
         seeds = system.seeds
-        row = [system.name, f"{seeds.mean:.2f}"]
+        row = [system.name, _number(seeds["mean"])]
         if several:
-            row += [str(len(system.files)), _number(seeds.deviation), f"{seeds.lowest:.2f}", f"{seeds.highest:.2f}"]
+            row += [
+                str(len(system.files)),
+                *(_number(seeds[name]) for name in ("standard_deviation", "lowest", "highest")),
+            ]
         if system is not base:
             p_values = ", ".join(f"{p_value:.4f}" for p_value in system.p_values)
-            row += [f"{seeds.mean - base.seeds.mean:+.2f}", p_values or "-"]
+            row += [f"{seeds['mean'] - base.seeds['mean']:+.2f}", p_values or "-"]
         rows.append(row)
     return rows
 
 
 def _as_json(system: _System, base: _System) -> dict[str, Any]:
-    seeds = system.seeds
-    document: dict[str, Any] = {
-        "name": system.name,
-        "files": [file.path for file in system.files],
-        "scores": seeds.scores,
-        "mean": seeds.mean,
-        "standard_deviation": seeds.deviation,
-        "lowest": seeds.lowest,
-        "highest": seeds.highest,
-    }
+    document = {"name": system.name, "files": [file.path for file in system.files], **system.seeds}
     if system is not base:
-        document["difference"] = seeds.mean - base.seeds.mean
+        document["difference"] = system.seeds["mean"] - base.seeds["mean"]
         document["p_values"] = system.p_values
         document["why_untested"] = system.why_untested
     return document
@@ -165,13 +159,13 @@ def _compare_languages(options: argparse.Namespace) -> None:
     summaries = [
         languages.summarize(scores, None if number == 0 else base) for number, (_, scores) in enumerate(systems)
     ]
-    reasons = {"bleu94": languages.why_no_bleu94(base), "bleu4": languages.why_no_bleu4(base)}
+    reasons = languages.why_missing(base)
 
     if options.json:
         documents = [
             {
                 "folder": folder,
-                **asdict(summary),
+                **summary,
                 "scores": {language: score.score for language, score in scores.items()},
             }
             for (folder, scores), summary in zip(systems, summaries, strict=True)
@@ -183,10 +177,10 @@ def _compare_languages(options: argparse.Namespace) -> None:
         return
     rows = [["language", *folders]]
     rows += [[language, *(f"{scores[language].score:.2f}" for _, scores in systems)] for language in base]
-    rows.append([f"mean over {len(base)}", *(f"{summary.mean:.2f}" for summary in summaries)])
-    rows.append(["BLEU94", *(_number(summary.bleu94) for summary in summaries)])
-    rows.append(["BLEU4", *(_number(summary.bleu4) for summary in summaries)])
-    rows.append(["WR, %", *(_number(summary.win_ratio, 1) for summary in summaries)])
+    shown = {"mean": f"mean over {len(base)}", "bleu94": "BLEU94", "bleu4": "BLEU4", "win_ratio": "WR, %"}
+    for name, title in shown.items():
+        digits = 1 if name == "win_ratio" else 2
+        rows.append([title, *(_number(summary[name], digits) for summary in summaries)])
     print(aligned(rows), end="")
     if notes := [f"no {name.upper()}: {reason}" for name, reason in reasons.items() if reason]:
         print("\n" + "\n".join(notes))

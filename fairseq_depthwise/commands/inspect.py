@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from dataclasses import asdict
 from typing import Any
 
 from fairseq_depthwise.commands.parsers import add_json, add_parser
@@ -30,7 +29,7 @@ def run(options: argparse.Namespace) -> None:
 
     path = options.checkpoint
     summary = summarize(checkpoints.load_checkpoint(path, mapped=True), path)
-    found = {"file": path, "bytes": os.path.getsize(path), **asdict(summary)}
+    found = {"file": path, "bytes": os.path.getsize(path), **summary}
     if options.json:
         print(json.dumps(found, indent=2, default=str))
         return

@@ -8,42 +8,17 @@ import importlib.util
 import signal
 import socket
 import sys
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
-from fairseq_depthwise.options import add_options, between, option, options_of
-from fairseq_depthwise.serving.options import TranslatorOptions
+from fairseq_depthwise.options import add_options, options_of
+from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
 
 if TYPE_CHECKING:
     from fairseq_depthwise.serving.http.app import Service
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """Where the server listens, and its limits."""
-
-    TITLE: ClassVar[str] = "server"
-
-    host: str | None = option(
-        None,
-        "listen there, and answer whatever the Host header is (default: 127.0.0.1, and Host must be it or localhost)",
-        metavar="ADDRESS",
-    )
-    port: int = option(8000, "0 picks a free one", type=between(0, 65535, int))
-    wait_ms: float = option(
-        5.0, "wait so long for more lines before a search of few", type=between(0, 10_000), metavar="MS"
-    )  # fmt: skip
-    batch_lines: int = option(
-        256, "lines of all requests that are searched together; --max-tokens and --batch-size divide them further"
-    )
-    queue_lines: int = option(4000, "answer 503 where more lines would wait")
-    timeout: float = option(60.0, "answer 504 after so many seconds", type=between(0.01, 86_400), metavar="S")
-    max_body: int = option(1 << 20, "bytes of a request")
-    max_lines: int = option(1000, "lines of a request")
-    max_chars: int = option(10_000, "characters of a line")
 
 
 def add_to(subcommands: Any) -> None:
@@ -99,30 +74,16 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _service(options: argparse.Namespace, chosen: TranslatorOptions) -> Service:
     from fairseq_depthwise import __version__
-    from fairseq_depthwise.analysis.explained_sentence import explain, reason_against
-    from fairseq_depthwise.serving.http.app import LOCAL_HOSTS, Service
-    from fairseq_depthwise.serving.http.messages import DETAILS, Limits
+    from fairseq_depthwise.analysis.explained_sentence import explain
+    from fairseq_depthwise.serving.http.app import Service
 
     # A request may ask for as many translations as the search keeps.
     translator = load_translator(options, replace(chosen, nbest=options.beam))
-    limits = Limits(
-        max_body=options.max_body,
-        max_lines=options.max_lines,
-        max_chars=options.max_chars,
-        queue_lines=options.queue_lines,
-        timeout=options.timeout,
-        nbest=options.nbest,
-        most_nbest=options.beam,
-        details=frozenset(name for name in DETAILS if getattr(translator.options, name, False)),
-    )
     return Service(
         translator,
-        limits,
-        few=translator.with_nbest(options.nbest),
-        batch_lines=options.batch_lines,
-        wait=options.wait_ms / 1000,
-        explain=reason_against(translator) or functools.partial(explain, translator),
-        hosts=("*",) if options.host else LOCAL_HOSTS,
+        options_of(ServerOptions, options),
+        nbest=options.nbest,
+        explain=functools.partial(explain, translator) if translator.models else None,
         version=__version__,
     )
 

@@ -6,7 +6,6 @@ Nothing is computed from the parameters, so with a checkpoint whose tensors stay
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
@@ -17,50 +16,14 @@ from fairseq_depthwise.growth.resuming import last_epoch, stages_in
 from fairseq_depthwise.growth.stages import parse_stages
 
 
-@dataclass(frozen=True)
-class CheckpointSummary:
-    """A checkpoint in words and numbers; None stands for what it does not say, or for what its model has not got.
+def summarize(state: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a checkpoint in words and numbers: None for what it does not say, or for what its model has not got.
 
+    ``state`` is what :func:`fairseq_compat.checkpoints.load_checkpoint` returns, called ``name`` in errors.
     ``ties_known`` is False where parameters that are tied in the model may have been counted several times;
     ``unused_copies`` are parameters that stock fairseq saves beside these and never reads; ``stage``, from 1, is the
     one of a growing training that has the model's depth.
     """
-
-    architecture: str | None
-    family: str | None
-    encoder_layers: int | None
-    encoder_embed_dim: int | None
-    encoder_attention_heads: int | None
-    decoder_layers: int | None
-    decoder_embed_dim: int | None
-    decoder_attention_heads: int | None
-    parameters: int
-    ties_known: bool
-    unused_copies: int
-    dtype: str
-    updates: int | None
-    epoch: int | None
-    mid_epoch: bool
-    lr_scheduler: str | None
-    peak_lr: float | None
-    restarts: tuple[int, ...]
-    stage: int | None
-    stages: int | None
-    growth_stages: str | None
-    growth_side: str | None
-    growth_strategy: str | None
-    optimizer_state: bool
-    moving_average: bool
-    metric: str | None
-    val_score: float | None
-    best_score: float | None
-    averaged_from: tuple[str, ...]
-    grown_from: str | None
-    versions: dict[str, str] | None
-
-
-def summarize(state: Mapping[str, Any], name: str) -> CheckpointSummary:
-    """Summarize what :func:`fairseq_compat.checkpoints.load_checkpoint` returns, called ``name`` in errors."""
     options = checkpoints.options_in(state)
     if not options:
         raise UserError(f"{name} is not a fairseq checkpoint: it has no options of a model")
@@ -70,27 +33,26 @@ def summarize(state: Mapping[str, Any], name: str) -> CheckpointSummary:
     depths = depths_in(values)
     counted = count_parameters(values, options)
     iterator = extra.get("train_iterator")
-    return CheckpointSummary(
-        architecture=architecture,
-        family=ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture if architecture in MODEL_REGISTRY else None),
+    floating = (value.dtype for value in values.values() if value.is_floating_point())
+    return {
+        "architecture": architecture,
+        "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture if architecture in MODEL_REGISTRY else None),
         **_sizes("encoder", depths, options),
         **_sizes("decoder", depths, options),
         **counted._asdict(),
-        dtype=", ".join(
-            sorted({str(value.dtype).removeprefix("torch.") for value in values.values() if value.is_floating_point()})
-        ),
-        updates=checkpoints.updates_in(state) if state.get("optimizer_history") else None,
-        epoch=last_epoch(state) if iterator else None,
-        mid_epoch=bool(iterator and iterator.get("iterations_in_epoch")),
+        "dtype": ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in floating})),
+        "updates": checkpoints.updates_in(state) if state.get("optimizer_history") else None,
+        "epoch": last_epoch(state) if iterator else None,
+        "mid_epoch": bool(iterator and iterator.get("iterations_in_epoch")),
         **_schedule(state),
         **_stage(state, depths, options),
-        optimizer_state=_has_moments(state.get("last_optimizer_state")),
-        moving_average=bool(extra.get("ema")),
+        "optimizer_state": _has_moments(state.get("last_optimizer_state")),
+        "moving_average": bool(extra.get("ema")),
         **_validation(state, extra),
-        averaged_from=tuple(extra.get("averaged_from") or ()),
-        grown_from=extra.get("grown_from"),
-        versions=extra.get("versions"),
-    )
+        "averaged_from": tuple(extra.get("averaged_from") or ()),
+        "grown_from": extra.get("grown_from"),
+        "versions": extra.get("versions"),
+    }
 
 
 def _sizes(side: str, depths: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
@@ -19,8 +18,8 @@ _CODES = """
 """
 TESTED = tuple(_CODES.split())
 
-#: The four typologically different languages that BLEU4 is the mean of.
-FOUR = ("de", "zh", "br", "te")
+#: Name of a mean -> its languages; the four are typologically different.
+MEANS = {"bleu94": TESTED, "bleu4": ("de", "zh", "br", "te")}
 
 #: Suffixes of results, and of references.
 RESULT_ENDINGS = (".hyp", ".txt", ".json")
@@ -33,19 +32,6 @@ class LanguageScore(NamedTuple):
     score: float
     metric: str
     signature: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A system's scores in many languages: means over all, OPUS-100's 94 and :data:`FOUR`; wins in per cent.
-
-    None stands where :func:`why_no_bleu94` or :func:`why_no_bleu4` has a reason; ``win_ratio`` of the base is None.
-    """
-
-    mean: float
-    bleu94: float | None
-    bleu4: float | None
-    win_ratio: float | None
 
 
 def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
@@ -86,42 +72,35 @@ def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]
         raise UserError(f"{base} has scores of several metrics, {' and '.join(sorted(metrics))}; use one for all")
 
 
-def why_no_bleu94(scores: Mapping[str, LanguageScore]) -> str | None:
-    """Return why the mean over some languages is not BLEU94; None if it is."""
-    if reason := _other_bleu(scores):
-        return reason
-    if missing := [language for language in TESTED if language not in scores]:
-        return f"{len(missing)} of the 94 languages are missing: {_some(missing)}"
-    others = sorted(scores.keys() - set(TESTED))
-    return f"other languages are there: {_some(others)}" if others else None
-
-
-def why_no_bleu4(scores: Mapping[str, LanguageScore]) -> str | None:
-    """Return why there is no BLEU4; None if there is."""
-    missing = [language for language in FOUR if language not in scores]
-    return _other_bleu(scores) or (f"{', '.join(missing)} missing" if missing else None)
-
-
-def summarize(scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None) -> Summary:
-    """Return the summary of a system's scores by language; ``base`` has those that it is compared with, if any."""
-    mean = fmean(score.score for score in scores.values())
-    wins = None
-    if base is not None:
-        wins = 100 * fmean(score.score > base[language].score for language, score in scores.items())
-    return Summary(
-        mean=mean,
-        bleu94=None if why_no_bleu94(scores) else mean,
-        bleu4=None if why_no_bleu4(scores) else fmean(scores[language].score for language in FOUR),
-        win_ratio=wins,
-    )
-
-
-def _other_bleu(scores: Mapping[str, LanguageScore]) -> str | None:
-    """Return why there is neither mean, if a score is not sacreBLEU's with its default tokenizer."""
+def why_missing(scores: Mapping[str, LanguageScore]) -> dict[str, str | None]:
+    """Return why scores give no BLEU94 and no BLEU4, of sacreBLEU with its default tokenizer; None where they do."""
     for language, score in scores.items():
         if score.metric != "sacrebleu" or "tok:13a" not in score.signature.split("|"):
-            return f"{language} is not scored with sacreBLEU's default, but {score.metric} {score.signature}"
-    return None
+            reason = f"{language} is not scored with sacreBLEU's default, but {score.metric} {score.signature}"
+            return dict.fromkeys(MEANS, reason)
+    missing = {name: [one for one in languages if one not in scores] for name, languages in MEANS.items()}
+    return {
+        name: f"{len(some)} of the {len(MEANS[name])} languages are missing: {_some(some)}" if some else None
+        for name, some in missing.items()
+    }
+
+
+def summarize(
+    scores: Mapping[str, LanguageScore], base: Mapping[str, LanguageScore] | None = None
+) -> dict[str, float | None]:
+    """Return a system's ``mean`` over all languages, :data:`MEANS`, and ``win_ratio`` over the base in per cent.
+
+    None stands for a mean that :func:`why_missing` has a reason against, and for the win ratio without a base.
+    """
+    wins = [score.score > base[language].score for language, score in scores.items()] if base else None
+    return {
+        "mean": fmean(score.score for score in scores.values()),
+        **{
+            name: None if reason else fmean(scores[language].score for language in MEANS[name])
+            for name, reason in why_missing(scores).items()
+        },
+        "win_ratio": 100 * fmean(wins) if wins else None,
+    }
 
 
 def _some(languages: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from sacrebleu.significance import PairedTest, Result
 
@@ -18,21 +18,15 @@ TESTS = {"bootstrap": "bs", "approximate-randomization": "ar"}
 DEFAULT_SAMPLES = {"bootstrap": 1000, "approximate-randomization": 10000}
 
 
-@dataclass(frozen=True)
-class SeedScores:
-    """Scores of a system that was trained with several seeds; the deviation (n - 1) of one score is None."""
-
-    scores: tuple[float, ...]
-    mean: float
-    deviation: float | None
-    lowest: float
-    highest: float
-
-
-def spread(scores: Sequence[float]) -> SeedScores:
-    """Return the scores of a system's files with their mean and variation."""
-    deviation = statistics.stdev(scores) if len(scores) > 1 else None
-    return SeedScores(tuple(scores), statistics.fmean(scores), deviation, min(scores), max(scores))
+def spread(scores: Sequence[float]) -> dict[str, Any]:
+    """Return a system's scores of several seeds and their variation; the deviation (n - 1) of one score is None."""
+    return {
+        "scores": scores,
+        "mean": statistics.fmean(scores),
+        "standard_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
+        "lowest": min(scores),
+        "highest": max(scores),
+    }
 
 
 def paired_test(

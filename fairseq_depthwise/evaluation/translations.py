@@ -37,8 +37,8 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
     """Read a system's output, plain text or output of fairseq; raise UserError where sentences are missing or repeated.
 
     ``H-`` lines have the model's tokens after ``--post-process``; ``D-`` lines the same, decoded with ``--bpe`` and
-    ``--tokenizer``. ``D-`` lines are used, or ``H-`` lines if there are no others; with ``tokenized`` ``H-`` lines,
-    unless they are subwords of the words of the ``D-`` lines.
+    ``--tokenizer``. ``D-`` lines are used, or ``H-`` lines if there are no others; with ``tokenized`` ``H-`` lines, and
+    words in place of their subwords if the ``D-`` lines have none.
     """
     lines = read_lines(path)
     if not any(map(_HYPOTHESIS.match, lines)):
@@ -49,9 +49,12 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
     for kind in filter(numbered.get, "THD"):
         _require_all(path, kind, numbered[kind], order)
         text[kind] = [numbered[kind][number] for number in order]
-    kind = _kind(path, text, tokenized=tokenized)
-    same_form = text.get("D", text[kind]) == text[kind]
-    return Translations(path, text[kind], f"{kind}-", text.get("T") if same_form else None)
+    kind = "D" if "D" in text and not (tokenized and "H" in text) else "H"
+    sentences, decoded = text[kind], text.get("D", text[kind])
+    if (subwords := subwords_in(sentences)) and sentences != decoded:
+        sentences = [_words(line, subwords) for line in sentences]
+    same_form = list(map(str.split, sentences)) == list(map(str.split, decoded))
+    return Translations(path, sentences, f"{kind}-", text.get("T") if same_form else None)
 
 
 def read_reference(path: str) -> list[str]:
@@ -105,22 +108,8 @@ def _require_all(path: str, kind: str, sentences: Mapping[int, str], order: rang
         )
 
 
-def _kind(path: str, text: Mapping[str, Sequence[str]], *, tokenized: bool) -> str:
-    """Return which lines to use."""
-    if not tokenized or "H" not in text:
-        return "D" if "D" in text else "H"
-    kind = subwords_in(text["H"])
-    if kind is None or text.get("D", text["H"]) == text["H"]:
-        return "H"
-    if all(_words(line, kind) == other.split() for line, other in zip(text["H"], text["D"], strict=True)):
-        return "D"
-    raise UserError(
-        f"{path} has no tokens: its H- lines are in subwords and its D- lines detokenized; "
-        f"add --post-process {kind} to fairseq-generate, or choose --metric sacrebleu"
-    )
-
-
-def _words(line: str, kind: str) -> list[str]:
+def _words(line: str, kind: str) -> str:
+    """Return a line with words in place of subwords."""
     if kind == "sentencepiece":
-        return line.replace(" ", "").replace("\u2581", " ").split()
-    return _SUBWORDS[kind].sub("", line).split()
+        return line.replace(" ", "").replace("\u2581", " ").strip()
+    return _SUBWORDS[kind].sub("", line)

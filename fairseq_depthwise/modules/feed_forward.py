@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_depthwise.modules.activations import ACTIVATIONS
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.prepacked import prepack
-
-#: Functions of :mod:`torch.nn.functional`.
-ACTIVATIONS = ("relu", "gelu")
 
 
 class FeedForward(nn.Module):
@@ -26,7 +23,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.first = nn.Linear(embed_dim, hidden_dim)
-        self.second = nn.Linear(hidden_dim, embed_dim)
+        self.second = nn.Linear(ACTIVATIONS[activation].width(hidden_dim), embed_dim)
         self.activation = activation
         self.activation_dropout = Dropout(activation_dropout)
         for linear in (self.first, self.second):
@@ -35,7 +32,7 @@ class FeedForward(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute T x B x d from T x B x d."""
-        activated = getattr(F, self.activation)(self.first(values))
+        activated = ACTIVATIONS[self.activation].function(self.first(values))
         output: Tensor = self.second(self.activation_dropout(activated))
         return output
 

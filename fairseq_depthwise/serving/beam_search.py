@@ -11,10 +11,8 @@ from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
-from fairseq_cli.generate import get_symbols_to_strip_from_output
 from torch import Tensor
 
-from fairseq_compat import UserError
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits
 from fairseq_depthwise.serving.directions import target_start
 from fairseq_depthwise.serving.options import BeamOptions as BeamOptions
@@ -22,11 +20,17 @@ from fairseq_depthwise.serving.search.alignment import cross_attention
 from fairseq_depthwise.serving.search.constraints import ConstrainedSearch
 
 
-class _Search:
-    """What is done with hypotheses: ``hidden`` are tokens that are no text, ends and those that name a language."""
+class Search:
+    """A beam search over graphs.
 
-    def __init__(self, dictionary: Dictionary, hidden: set[int]) -> None:
-        self.dictionary, self.hidden = dictionary, hidden
+    ``hidden`` are tokens that are no text: ends, and those that name a language. ``longest`` is how many tokens a
+    hypothesis has at most, its end not counted.
+    """
+
+    def __init__(self, dictionary: Dictionary, limits: SearchLimits, graphs: Graphs | None) -> None:
+        self.dictionary, self.longest = dictionary, limits.max_length
+        self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
+        self._graphs, self._limits = graphs, limits
 
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
         """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
@@ -36,35 +40,40 @@ class _Search:
         text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
         return text
 
-
-class BeamSearch(_Search):
-    """One model or several whose probabilities are averaged, made ready for search; they can be trained no more."""
-
-    def __init__(
-        self, task: FairseqTask, models: Sequence[BaseFairseqModel], options: BeamOptions, device: torch.device
-    ) -> None:
-        cfg = options.cfg()
-        for model in models:
-            model.prepare_for_inference_(cfg)  # does nothing the second time
-        self.task = task
-        self.models = list(models)
-        self.device = device
-        self._options = options
-        self._generator: Any = task.build_generator(self.models, cfg.generation)
-        dictionary = task.target_dictionary
-        stripped = get_symbols_to_strip_from_output(self._generator)
-        super().__init__(dictionary, {dictionary.bos(), dictionary.eos(), *stripped})
-
-    @property
-    def longest(self) -> int:
-        """Target tokens of a hypothesis at most, its end not counted: of the options, or of the models."""
-        return int(min(self._generator.max_len_b, self._generator.max_len - 1))
-
     def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """Return fairseq's hypotheses of each sentence of a batch, the best first: ``tokens``, ``score`` and so on.
+        """Return the hypotheses of each sentence of a batch as fairseq does, the best first: ``tokens``, ``score`` ...
 
         The batch is what a data set's ``collater`` made: ``net_input`` with ``src_tokens`` (B x T).
         """
+        assert self._graphs is not None
+        search = GraphSearch(self._graphs, eos=self.dictionary.eos(), vocabulary=len(self.dictionary))
+        return search(batch["net_input"]["src_tokens"], self._limits)
+
+
+class BeamSearch(Search):
+    """fairseq's search with one model or several whose probabilities are averaged; they can be trained no more.
+
+    With ``graphs`` of them these are searched with, unless constraints or attention are asked for.
+    """
+
+    def __init__(
+        self, task: FairseqTask, models: Sequence[BaseFairseqModel], options: BeamOptions, device: torch.device,
+        graphs: Graphs | None = None,
+    ) -> None:  # fmt: skip
+        cfg = options.cfg()
+        for model in models:
+            model.prepare_for_inference_(cfg)  # does nothing the second time
+        self.task, self.models, self.device, self._options = task, list(models), device, options
+        self._generator: Any = task.build_generator(self.models, cfg.generation)
+        longest = int(min(self._generator.max_len_b, self._generator.max_len - 1))
+        start, prefix = target_start(task)
+        limits = SearchLimits(options.beam, options.length_penalty, longest, start, tuple(prefix))
+        super().__init__(task.target_dictionary, limits, graphs)
+
+    def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        """Return what :meth:`Search.hypotheses` does."""
+        if self._graphs is not None:
+            return super().hypotheses(batch)
         found: list[list[dict[str, Any]]] = self.task.inference_step(self._generator, self.models, self._moved(batch))
         return found
 
@@ -77,7 +86,7 @@ class BeamSearch(_Search):
         Each sentence has at least one constraint, some tokens; the beam may be too large (UserError).
         """
         # fairseq's task of many languages refuses constraints, or leaves them out.
-        start, prefix = target_start(self.task)
+        prefix = self._limits.prefix
         # The search keeps a state for each hypothesis, so a generator is for one batch.
         generator: Any = self.task.build_generator(self.models, self._options.cfg().generation)
         order = self._options.constraints or "ordered"
@@ -91,56 +100,14 @@ class BeamSearch(_Search):
             moved,
             prefix_tokens=source.new_tensor([prefix]).expand(len(source), -1) if prefix else None,
             constraints=pack_constraints(constraints),
-            bos_token=start,
+            bos_token=self._limits.start,
         )
         return found
 
     def attention(self, batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """Return what :func:`cross_attention` does of the tokens of a batch's hypotheses."""
-        start, _ = target_start(self.task)
-        return cross_attention(self.models, self._moved(batch), hypotheses, start)
+        return cross_attention(self.models, self._moved(batch), hypotheses, self._limits.start)
 
     def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
         moved: dict[str, Any] = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
         return moved
-
-
-class GraphBeamSearch(_Search):
-    """The same over graphs; ``models`` search where constraints or attention are asked for, None where there are graphs
-    alone.
-    """
-
-    def __init__(
-        self, graphs: Graphs, dictionary: Dictionary, limits: SearchLimits, models: BeamSearch | None = None
-    ) -> None:
-        self.longest = limits.max_length
-        super().__init__(dictionary, {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix})
-        self._limits, self._models = limits, models
-        self._search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
-
-    def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """Return what :meth:`BeamSearch.hypotheses` does."""
-        return [
-            [
-                {
-                    "tokens": torch.tensor(hypothesis.tokens),
-                    "score": hypothesis.score,
-                    "positional_scores": torch.tensor(hypothesis.token_scores),
-                }
-                for hypothesis in sentence
-            ]
-            for sentence in self._search(batch["net_input"]["src_tokens"], self._limits)
-        ]
-
-    def constrained_hypotheses(self, *given: Any) -> list[list[dict[str, Any]]]:
-        """Return what :meth:`BeamSearch.constrained_hypotheses` does."""
-        return self._with_models().constrained_hypotheses(*given)
-
-    def attention(self, *given: Any) -> list[list[Tensor]]:
-        """Return what :meth:`BeamSearch.attention` does."""
-        return self._with_models().attention(*given)
-
-    def _with_models(self) -> BeamSearch:
-        if self._models is None:
-            raise UserError("constraints and alignments are for checkpoints, and the model was exported")
-        return self._models

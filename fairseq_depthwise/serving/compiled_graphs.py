@@ -58,11 +58,11 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
             raise UserError(f"{path} cannot be compiled: {named(error)}") from error
         require_equal(_loaded(folder, aoti_load_package), models, path)
 
-    with kept_folder("compiled", models, settings, make, say) as folder:
-        try:
-            return _loaded(folder, aoti_load_package)
-        except (OSError, RuntimeError) as error:
-            raise UserError(f"{os.readlink(folder)} is damaged ({named(error)}); delete it") from error
+    folder = kept_folder("compiled", models, settings, make, say)
+    try:
+        return _loaded(folder, aoti_load_package)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"{folder} is damaged ({named(error)}); delete it") from error
 
 
 def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:

@@ -16,7 +16,7 @@ from fairseq_compat import UserError, belonging
 from fairseq_compat.belonging import file_digest
 from fairseq_compat.plain_values import require_plain
 from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
-from fairseq_depthwise.serving.beam_search import GraphBeamSearch
+from fairseq_depthwise.serving.beam_search import Search
 from fairseq_depthwise.serving.directions import languages_of, task_for
 from fairseq_depthwise.serving.export_folder import CONFIG, FORMAT, SUBWORDS
 from fairseq_depthwise.serving.formats import FORMATS
@@ -65,12 +65,12 @@ class ExportedModel:
         self.around = (config["source"]["prefix"], config["source"]["suffix"])
         self._graphs = FORMATS[config["kind"]].imported().load(_graph_files(model, config))
 
-    def search(self, task: FairseqTask) -> GraphBeamSearch:
+    def search(self, task: FairseqTask) -> Search:
         """Return the search of the one direction."""
         target, beam = self._config["target"], self._options.beam
         longest = min(beam.max_length, target["longest"] - 1)
         limits = SearchLimits(beam.beam, beam.length_penalty, longest, target["start"], tuple(target["prefix"]))
-        return GraphBeamSearch(self._graphs, task.target_dictionary, limits)
+        return Search(task.target_dictionary, limits, self._graphs)
 
     def longest(self, task: FairseqTask) -> int:
         """Return how many source tokens the model takes, the end of the sentence among them."""

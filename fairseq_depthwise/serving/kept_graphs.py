@@ -1,14 +1,12 @@
 """A folder of the user's own in which graphs that take long to make are kept for the next time.
 
 Some of them are libraries that are loaded and run, so nobody else may be able to write to the folder or to one above
-it, no link may lead to it, and it is never beside a checkpoint, which may be a stranger's. It is opened once, looked
-at, and loaded from as it was opened. Graphs belong to a model's weights and options, PyTorch, the CPU and the number of
-threads.
+it, and it is never beside a checkpoint, which may be a stranger's. Graphs belong to a model's weights and options,
+PyTorch, the CPU and the number of threads.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import inspect
 import os
@@ -30,71 +28,57 @@ VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"
 FORMAT = 1
 
 
-@contextmanager
 def kept_folder(
     kind: str, models: Sequence[StackModel], about: object, make: Callable[[Path], None], say: Callable[[str], None]
-) -> Iterator[Path]:
-    """Open the folder with the graphs of models, written by ``make`` now unless they have been before.
-
-    What is yielded is the folder that was opened, whatever has its name by now; one that somebody else could write to
-    is refused.
-    """
+) -> Path:
+    """Return the folder with the graphs of models, written by ``make`` now unless they have been before."""
     folder = cache_folder(kind) / _key(models, about)
     if not folder.exists():
-        before = os.umask(0o077)
         try:
-            with folder_written_whole(str(folder), kind) as aside:
+            with _for_this_user_only(), folder_written_whole(str(folder), kind) as aside:
                 make(Path(aside))
         except (UserError, OSError):
             if not folder.exists():  # otherwise another process was faster, and its result is the same
                 raise
-        finally:
-            os.umask(before)
         say(f"kept in {folder}")
-    descriptor = _opened(folder)
-    try:
-        if os.fstat(descriptor).st_mode & 0o077:  # nobody else comes to the files in it, whatever their modes are
-            raise _refusal(folder, "can be opened by others")
-        yield Path(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    _require_own(folder)
+    if folder.stat().st_mode & 0o077:  # nobody else comes to the files in it, whatever their modes are
+        raise _refusal(folder, "can be opened by others")
+    return folder
 
 
 def cache_folder(kind: str) -> Path:
     """Return the folder of one kind of graphs, made if it is missing; one that others could write to is refused."""
     given = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(os.path.abspath(given), "fairseq-depthwise", kind)
-    for path in (*reversed(folder.parents), folder):
-        if path.is_symlink() and not path.lstat().st_uid == 0 != os.getuid():  # a system's own, such as /home, may be
-            raise _refusal(path, "is a link")
-    folder = folder.resolve()
-    os.close(_opened(folder))
+    folder = Path(given, "fairseq-depthwise", kind).resolve()
+    try:
+        with _for_this_user_only():
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be made: {error.strerror}; set {VARIABLE} to another folder") from error
+    _require_own(folder)
     return folder
 
 
-def _opened(folder: Path) -> int:
-    """Open a folder by way of each folder above it, made where it is missing; all of them are checked."""
-    descriptor = os.open("/", os.O_PATH)
+@contextmanager
+def _for_this_user_only() -> Iterator[None]:
+    before = os.umask(0o077)
     try:
-        for path in (*list(reversed(folder.parents))[1:], folder):
-            if not path.exists():
-                os.mkdir(path.name, 0o700, dir_fd=descriptor)
-            inner = os.open(path.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
-            about = os.fstat(descriptor)
-            # In a folder as /tmp nobody renames another's.
-            shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
-            if shared or about.st_uid not in (0, os.getuid()):
-                raise _refusal(path, "can be written to by others")
-    except (OSError, UserError) as error:
-        os.close(descriptor)
-        if isinstance(error, UserError):
-            raise
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise _refusal(path, "is a link, or no folder") from error
-        raise UserError(f"{path} cannot be made: {error.strerror}; set {VARIABLE} to another folder") from error
-    return descriptor
+        yield
+    finally:
+        os.umask(before)
+
+
+def _require_own(folder: Path) -> None:
+    """Refuse a folder that somebody else could write to or exchange; what passes nobody can exchange later."""
+    for path in (folder, *folder.parents):
+        about = path.lstat()
+        if not stat.S_ISDIR(about.st_mode):
+            raise _refusal(path, "is a link, or no folder")
+        # In a folder as /tmp nobody renames another's.
+        shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
+        if shared or about.st_uid not in (0, os.getuid()):
+            raise _refusal(path, "can be written to by others")
 
 
 def _refusal(path: Path, why: str) -> UserError:

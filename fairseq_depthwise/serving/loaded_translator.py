@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -85,12 +83,6 @@ class LoadedTranslator:
             found["subwords"] = file_digest(path)
         return {**found, **belonging.of_dictionaries(self._loaded.task)}
 
-    def with_nbest(self, nbest: int) -> LoadedTranslator:
-        """Return a translator with the same models that makes text of so many hypotheses, which takes time."""
-        other = copy.copy(self)
-        other.options, other._directions = replace(self.options, nbest=nbest), {}
-        return other
-
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
     ) -> list[str]:
@@ -107,11 +99,12 @@ class LoadedTranslator:
         source_lang: str | None = None,
         target_lang: str | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
+        nbest: int | None = None,
     ) -> list[Translation]:
         """Return what :meth:`translate` does with scores and what else is known.
 
         ``constraints`` has for each line raw text that its translation must have; ``unmet_constraints`` says what is
-        missing.
+        missing. ``nbest`` is how many of each there are at most, if not as the options say.
         """
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
@@ -122,7 +115,7 @@ class LoadedTranslator:
         read = [direction.read(line, texts) for line, texts in zip(lines, wanted, strict=True)]
         pieces = [piece for line in read for piece in line.pieces]
         self._count_unknown(torch.cat([piece.tokens[:-1] for piece in pieces]) if pieces else torch.empty(0))
-        direction.search_all(pieces)
+        direction.search_all(pieces, nbest or self.options.nbest)
         return list(map(direction.translation, read))
 
     def _count_unknown(self, tokens: Tensor) -> None:

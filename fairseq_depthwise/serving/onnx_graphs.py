@@ -20,7 +20,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import kept_folder
-from fairseq_depthwise.serving.safe_onnx import require_plain_operators
+from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
 from fairseq_depthwise.serving.traced_graphs import GRAPHS, TracedGraphs, graph_files, require_equal, trace
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
@@ -44,8 +44,8 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
         say(f"quantizing {path}; this takes half a minute or more, and is kept")
         write(trace(models, in_place=False), models, path, str(folder), int8=True)
 
-    with kept_folder("int8", models, metadata.version("onnxruntime"), make, say) as folder:
-        return load([str(folder / f"{name}{ENDING}") for name in GRAPHS])
+    folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
+    return load([str(folder / f"{name}{ENDING}") for name in GRAPHS])
 
 
 def write(

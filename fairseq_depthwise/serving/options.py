@@ -143,3 +143,28 @@ class ExportOptions:
     int8: bool = option(False, "compute matrix products in int8, with --format onnx")
     dtype: str = option("float32", "of parameters and computation", choices=("float32", "bfloat16"))
     force: bool = option(False, "replace OUT if it is an export")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where the server listens, and its limits."""
+
+    TITLE: ClassVar[str] = "server"
+
+    host: str | None = option(
+        None,
+        "listen there, and answer whatever the Host header is (default: 127.0.0.1, and Host must be it or localhost)",
+        metavar="ADDRESS",
+    )
+    port: int = option(8000, "0 picks a free one", type=between(0, 65535, int))
+    wait_ms: float = option(
+        5.0, "wait so long for more lines before a search of few", type=between(0, 10_000), metavar="MS"
+    )  # fmt: skip
+    batch_lines: int = option(
+        256, "lines of all requests that are searched together; --max-tokens and --batch-size divide them further"
+    )
+    queue_lines: int = option(4000, "answer 503 where more lines would wait")
+    timeout: float = option(60.0, "answer 504 after so many seconds", type=between(0.01, 86_400), metavar="S")
+    max_body: int = option(1 << 20, "bytes of a request")
+    max_lines: int = option(1000, "lines of a request")
+    max_chars: int = option(10_000, "characters of a line")

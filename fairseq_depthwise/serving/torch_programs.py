@@ -12,7 +12,7 @@ from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write, raising_later
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
-from fairseq_depthwise.serving.safe_program import ProgramError, load_program
+from fairseq_depthwise.serving.standalone.safe_program import ProgramError, load_program
 from fairseq_depthwise.serving.traced_graphs import CallableGraphs, TracedGraphs, graph_files, require_equal
 
 #: What the names of its files end in.

@@ -12,10 +12,10 @@ from fairseq.tasks import FairseqTask
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
-from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchLimits
-from fairseq_depthwise.serving.beam_search import BeamSearch, GraphBeamSearch
+from fairseq_depthwise.modules.decoding.graph_search import Graphs
+from fairseq_depthwise.serving.beam_search import BeamSearch
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
-from fairseq_depthwise.serving.directions import has_language_token, recorded_task, target_start
+from fairseq_depthwise.serving.directions import has_language_token, recorded_task
 from fairseq_depthwise.serving.onnx_graphs import int8_graphs
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.text_codec import TextSettings, settings_for
@@ -71,15 +71,9 @@ class TrainedModels:
             say(f"not compiled, and slower: {error}")
             return None
 
-    def search(self, task: FairseqTask) -> BeamSearch | GraphBeamSearch:
+    def search(self, task: FairseqTask) -> BeamSearch:
         """Return the search of a direction."""
-        beam = self._options.beam
-        search = BeamSearch(task, self.models, beam, self.device)
-        if self._graphs is None:
-            return search
-        start, prefix = target_start(task)
-        limits = SearchLimits(beam.beam, beam.length_penalty, search.longest, start, tuple(prefix))
-        return GraphBeamSearch(self._graphs, task.target_dictionary, limits, search)
+        return BeamSearch(task, self.models, self._options.beam, self.device, self._graphs)
 
     def longest(self, task: FairseqTask) -> int:
         """Return how many source tokens all models take, the end of the sentence among them."""

@@ -14,7 +14,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import NamedTuple
 
 from pair_tokens import Pair, tokenized
 from recipe_step import run_step, say
@@ -24,36 +23,29 @@ from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 
 
-class Limits(NamedTuple):
-    """Which pairs are left out: too long, too unequal, copied or the same; 0 leaves none out.
+def fault(
+    source: str, target: str, *, longest: int = 0, ratio: float = 0.0, copied: float = 0.0, unequal: bool = False
+) -> str | None:
+    """Return why a tokenized pair is left out, or None; limits of 0 leave none out.
 
-    Attributes:
+    Args:
+        source, target: the pair.
         longest: tokens of a side.
         ratio: tokens of the longer side for each of the shorter.
         copied: the share of the longer side's words that the other side has, too (Ott et al., 2018).
         unequal: whether sides that are the same are left out.
     """
-
-    longest: int = 0
-    ratio: float = 0.0
-    copied: float = 0.0
-    unequal: bool = False
-
-    def fault(self, source: str, target: str) -> str | None:
-        """Return why a tokenized pair is left out, or None."""
-        lengths = (len(source.split()), len(target.split()))
-        if min(lengths) == 0:
-            return "one side is empty"
-        if self.longest and max(lengths) > self.longest:
-            return f"more than {self.longest} tokens"
-        if self.ratio and max(lengths) > self.ratio * min(lengths):
-            return f"one side is more than {self.ratio:g} times as long as the other"
-        words = [Counter(side.casefold().split()) for side in (source, target)] if self.copied else []
-        if words and (words[0] & words[1]).total() >= self.copied * max(side.total() for side in words):
-            return "copied"
-        if self.unequal and source == target:
-            return "both sides are the same"
-        return None
+    lengths = (len(source.split()), len(target.split()))
+    if min(lengths) == 0:
+        return "one side is empty"
+    if longest and max(lengths) > longest:
+        return f"more than {longest} tokens"
+    if ratio and max(lengths) > ratio * min(lengths):
+        return f"one side is more than {ratio:g} times as long as the other"
+    words = [Counter(side.casefold().split()) for side in (source, target)] if copied else []
+    if words and (words[0] & words[1]).total() >= copied * max(side.total() for side in words):
+        return "copied"
+    return "both sides are the same" if unequal and source == target else None
 
 
 def main() -> None:
@@ -78,7 +70,7 @@ def clean_corpus(options: argparse.Namespace) -> None:
     Raises:
         UserError: two sides have different numbers of lines, or none is left; then no file is written.
     """
-    limits = Limits(options.longest, options.ratio, options.copied, unequal=not options.keep_equal)
+    limits = {name: getattr(options, name) for name in ("longest", "ratio", "copied")}
     left_out: Counter[str] = Counter()
     read = 0
     endings = [*options.languages, *(f"raw.{language}" for language in options.languages if options.raw)]
@@ -86,11 +78,13 @@ def clean_corpus(options: argparse.Namespace) -> None:
         files = [stack.enter_context(atomic_write(f"{options.output}.{ending}")) for ending in endings]
         pairs = (pair for names in options.pair for pair in paired(*names))
         for chunk in tokenized(pairs, options.tokenize, options.languages, options.jobs):
-            faults = [limits.fault(*line[:2]) if options.clean else None for line in chunk]
+            faults: list[str | None] = [None] * len(chunk)
+            if options.clean:
+                faults = [fault(*line[:2], **limits, unequal=not options.keep_equal) for line in chunk]
             left_out.update(filter(None, faults))
             read += len(chunk)
             for side, file in enumerate(files):
-                chosen = (line[side] for line, fault in zip(chunk, faults, strict=True) if fault is None)
+                chosen = (line[side] for line, why in zip(chunk, faults, strict=True) if why is None)
                 file.write("".join(f"{text}\n" for text in chosen).encode())
         if read == left_out.total():
             raise UserError(f"no pair of {', '.join(map(' and '.join, options.pair))} is left for {options.output}")

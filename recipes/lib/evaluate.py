@@ -20,8 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recipe_step import run_step, say, whole_number
-from run_folder import languages_of, run_folder, seeds_of
+from recipe_step import languages_of, run_folder, run_step, say, seeds_of, whole_number
 from systems import System, Training
 
 from fairseq_compat import UserError, checkpoints
@@ -30,7 +29,7 @@ from fairseq_depthwise import tables
 from fairseq_depthwise.checkpoints.averaging import saved_checkpoints
 from fairseq_depthwise.checkpoints.sizes import depths_in
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize
-from fairseq_depthwise.evaluation.significance import paired_test, spread
+from fairseq_depthwise.evaluation.significance import paired_test
 from fairseq_depthwise.evaluation.translations import read_lines, read_translations
 from recipes import RECIPES, Recipe, system_of
 
@@ -201,10 +200,8 @@ def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
             chance = f"{run['p']:.3f}" if "p" in run else "-"
             rows.append([name, run["seed"], f"{run['score']:.2f}", numbers or "-", base, chance, run["signature"]])
         if len(runs) > 1:
-            all_of_them = spread([run["score"] for run in runs])
-            rows.append(
-                [name, "mean", f"{all_of_them.mean:.2f} +- {all_of_them.deviation:.2f}", numbers or "-"] + ["-"] * 3
-            )
+            mean = tables.spread([run["score"] for run in runs], 2)
+            rows.append([name, "mean", mean, numbers or "-"] + ["-"] * 3)
     # Columns that say nothing here: no paper has a number, or there is no baseline.
     columns = [column for column in zip(*rows, strict=True) if set(column[1:]) != {"-"}]
     rows = [list(row) for row in zip(*columns, strict=True)]

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import queue
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,14 +23,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evaluate import checkpoint_of, results_of, with_average
-from recipe_step import run_step, say, whole_number
-from run_folder import run_folder
+from recipe_step import run_folder, run_step, say, whole_number
 from systems import Published
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
-from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_no_bleu4, why_no_bleu94
+from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_missing
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
 from recipes import RECIPES, system_of
@@ -141,31 +139,32 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     processes = gpus or whole_number(os.environ, "PROCESSES", 1)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))
-    devices: queue.Queue[str] = queue.Queue()
-    for device in visible.split(",") if gpus else map(str, range(processes)):
-        devices.put(device)
+    visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))).split(",")
     # More threads than cores would wait for each other.
     threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
     options = ["--data", data, "--beam", str(BEAM), "--lenpen", str(LENGTH_PENALTY), "--force"]
     options += ["--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 8192))]
     options += [] if gpus else ["--cpu", "--threads", str(threads)]
 
-    def translate(direction: Direction) -> None:
-        source, target = direction.source, direction.target
-        say(f"translating {source}-{target}")
-        command = [sys.executable, "-m", "fairseq_depthwise", "translate", checkpoint, f"{direction.prefix}.{source}"]
-        command += ["--output", str(direction.translations(folder)), "-s", source, "-t", target, *options]
-        device = devices.get()
-        try:
-            environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": device} if gpus else {})}
+    def translate(place: int) -> None:
+        environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": visible[place]} if gpus else {})}
+        for direction in directions[place::processes]:
+            source, target = direction.source, direction.target
+            say(f"translating {source}-{target}")
+            command = [
+                sys.executable,
+                "-m",
+                "fairseq_depthwise",
+                "translate",
+                checkpoint,
+                f"{direction.prefix}.{source}",
+            ]
+            command += ["--output", str(direction.translations(folder)), "-s", source, "-t", target, *options]
             if status := subprocess.run(command, env=environment).returncode:
                 raise UserError(f"translate ended with status {status}; what it printed above says why")
-        finally:
-            devices.put(device)
 
     with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(translate, directions))
+        list(pool.map(translate, range(processes)))
 
 
 def _baseline(name: str | None, directions: Sequence[Direction]) -> Scores | None:
@@ -199,18 +198,16 @@ def report(scores: Scores, base: Scores | None, baseline: str | None, published:
             continue
         rows += [[f"{group} {name}", f"{score.score:.2f}", "-"] for name, score in by_name.items()]
         summary = summarize(by_name, base[group] if base else None)
-        rows.append([f"{group} mean over {len(by_name)}", f"{summary.mean:.2f}", "-"])
-        if group == "zero-shot":
-            continue
-        wins = summarize(by_name, published_scores(PUBLISHED_BASE)[group]).win_ratio
-        for name, value in (("bleu94", summary.bleu94), ("bleu4", summary.bleu4), ("win_ratio", wins)):
+        means = {f"mean over {len(by_name)}": summary["mean"]}
+        if group != "zero-shot":
+            wins = summarize(by_name, published_scores(PUBLISHED_BASE)[group])["win_ratio"]
+            means |= {"bleu94": summary["bleu94"], "bleu4": summary["bleu4"], "win_ratio": wins}
+            if base:
+                means[f"win_ratio over {baseline}"] = summary["win_ratio"]
+            notes += [f"no {group} {name}: {reason}" for name, reason in why_missing(by_name).items() if reason]
+        for name, value in means.items():
             label = f"{group} {name}"
             rows.append([label, "-" if value is None else f"{value:.2f}", numbers.get(label, "-")])
-        if summary.win_ratio is not None:
-            rows.append([f"{group} win_ratio over {baseline}", f"{summary.win_ratio:.2f}", "-"])
-        for name, reason in (("bleu94", why_no_bleu94(by_name)), ("bleu4", why_no_bleu4(by_name))):
-            if reason:
-                notes.append(f"no {group} {name}: {reason}")
     notes.append("win_ratio: against the published scores of LALN + LALT (Zhang et al., 2020)")
     signature = next(score.signature for by_name in scores.values() for score in by_name.values())
     return tables.aligned(rows) + "\n" + "".join(f"{line}\n" for line in (*notes, signature))

@@ -1,7 +1,8 @@
-"""What every step of a recipe has in common: its errors are one sentence, and Ctrl-C ends it quietly."""
+"""What steps of a recipe have in common: errors of one sentence, settings of the environment, places of files."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from fairseq_compat.commands.run import run_command
 
 def run_step(step: Callable[[], object]) -> None:
     """Run ``step`` and exit as every command does: 0, or 1 after one sentence, or 130 for Ctrl-C."""
-    sys.exit(run_command(Path(sys.argv[0]).stem, step, prints_results=False))
+    sys.exit(run_command(Path(sys.argv[0]).stem, step))
 
 
 def whole_number(environment: Mapping[str, str], name: str, default: int, lowest: int = 1) -> int:
@@ -30,3 +31,37 @@ def whole_number(environment: Mapping[str, str], name: str, default: int, lowest
 def say(sentence: str) -> None:
     """Print progress to stderr; stdout is for results."""
     print(sentence, file=sys.stderr, flush=True)
+
+
+def run_folder(environment: Mapping[str, str], system: str, seed: str | None = None) -> Path:
+    """Return ``WORK/systems/SYSTEM``, with ``-seedN`` for other seeds than 1.
+
+    Raises:
+        UserError: ``SEED`` is no number.
+    """
+    seed = seed or environment.get("SEED") or "1"
+    if not seed.isdecimal():
+        raise UserError(f"SEED={seed} is not a whole number")
+    name = system if int(seed) == 1 else f"{system}-seed{int(seed)}"
+    return Path(environment["WORK"]) / "systems" / name
+
+
+def seeds_of(work: Path, system: str) -> list[str]:
+    """Return the seeds that a system was trained with, in order."""
+    folder = work / "systems"
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    matches = [re.fullmatch(re.escape(system) + r"(?:-seed(\d+))?", name) for name in names]
+    return sorted((match[1] or "1" for match in matches if match), key=int)
+
+
+def languages_of(data: Path) -> tuple[str, str]:
+    """Return source and target language of binarized data.
+
+    Raises:
+        UserError: the folder has no training data of one pair.
+    """
+    pairs = {path.name.split(".")[1] for path in data.glob("train.*-*.*.idx")}
+    if len(pairs) != 1:
+        raise UserError(f"{data} has training data of {len(pairs)} language pairs; one is needed: prepare it again")
+    source, _, target = pairs.pop().partition("-")
+    return source, target

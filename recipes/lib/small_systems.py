@@ -89,69 +89,67 @@ def systems(size: Size) -> dict[str, System]:
     training, wide = _training(size), (*inner, *same)
     narrow = _training(size, dropout=size.dropout / 3)
     forget = "depth-wise LSTM, forget gates start with a bias of"
+
+    def row(name: str, arch: str, about: str, baseline: str | None, *model: str, **more: Any) -> tuple[str, System]:
+        return name, System(arch, about=about, options=model, baseline=baseline, **{"training": training, **more})
+
     rows = [
-        _row("transformer", "transformer", "fairseq's Transformer, pre-norm", None, *inner, *PRE_NORM, *same),
-        _row("transformer_post_norm", "transformer", "fairseq's Transformer, post-norm", "transformer", *wide),
-        _row(
+        row("transformer", "transformer", "fairseq's Transformer, pre-norm", None, *inner, *PRE_NORM, *same),
+        row("transformer_post_norm", "transformer", "fairseq's Transformer, post-norm", "transformer", *wide),
+        row(
             "transformer_relative", _SDT, "pre-norm, relative positions", "transformer", *wide, *unconnected,
             *_RELATIVE, differs={"positions": "relative positions are what it adds"},
         ),
-        _row("depthwise_lstm", _LSTM, "layers connected by a depth-wise LSTM", "transformer", *cell),
-        _row("depthwise_lstm_forget1", _LSTM, f"{forget} 1", "depthwise_lstm", *cell, "--depthwise-forget-bias", "1"),
-        _row("depthwise_lstm_forget2", _LSTM, f"{forget} 2", "depthwise_lstm", *cell, "--depthwise-forget-bias", "2"),
-        _row(
+        row("depthwise_lstm", _LSTM, "layers connected by a depth-wise LSTM", "transformer", *cell),
+        row("depthwise_lstm_forget1", _LSTM, f"{forget} 1", "depthwise_lstm", *cell, "--depthwise-forget-bias", "1"),
+        row("depthwise_lstm_forget2", _LSTM, f"{forget} 2", "depthwise_lstm", *cell, "--depthwise-forget-bias", "2"),
+        row(
             "depthwise_lstm_open", f"{_LSTM}_open",
             "depth-wise LSTM with open, quiet gates and a direct way from attention to the state; not the paper's",
             "transformer", *cell,
         ),
         # Under the same dropout the outputs of the depth-wise model are several times as noisy (docs/results.md).
-        _row(
+        row(
             "transformer_less_dropout", "transformer", "fairseq's Transformer, pre-norm, a third of the dropout",
             "transformer", *inner, *PRE_NORM, *same, training=narrow, differs=_LESS,
         ),
-        _row(
+        row(
             "depthwise_lstm_less_dropout", _LSTM, "depth-wise LSTM, a third of the dropout", "depthwise_lstm", *cell,
             training=narrow, differs=_LESS,
         ),
-        _row("mute", _MUTE, "4 units, relative positions", "transformer_relative", *wide, *_RELATIVE),
-        _row(
+        row("mute", _MUTE, "4 units, relative positions", "transformer_relative", *wide, *_RELATIVE),
+        row(
             "mute_sequential", f"{_MUTE}_sequential",
             "4 units, biased inputs, learned order, relative positions", "mute", *wide, *_RELATIVE,
         ),
-        _row(
+        row(
             "deep", _SDT, f"encoder of {size.deep} layers from the start, relative positions", "transformer_relative",
             *deep_model,
         ),
-        _row(
+        row(
             "deep_blocks", _SDT,
             f"encoder of {size.deep} layers in connected blocks of {size.layers}, relative positions", "deep", *inner,
             *deep, *blocks, *_RELATIVE,
         ),
-        _row(
+        row(
             "sdt", _SDT,
             f"encoder in blocks of {size.layers}, grown from {size.layers} to {size.deep} layers, relative positions",
             "deep_blocks", *growing, stages=stages(size, size.updates),
             training=_training(size, scheduler="inverse_sqrt_restart"),
         ),
-        _row(
+        row(
             "sdt_no_restart", _SDT, "the same without restarts of the learning rate", "sdt", *growing,
             stages=stages(size, size.updates),
         ),
         *(
-            _row(
+            row(
                 f"deep_{name}", _SDT, f"encoder of {size.deep} layers: {about}, relative positions", "deep",
                 *deep_model, "--encoder-connection", connection, "--decoder-connection", connection, *more,
             )
             for name, (about, (connection, *more)) in CONNECTIONS.items()
         ),
     ]  # fmt: skip
-    return {name: System(arch, **{"training": training, **fields}) for name, arch, fields in rows}
-
-
-def _row(
-    name: str, arch: str, about: str, baseline: str | None, *options: str, **more: Any
-) -> tuple[str, str, dict[str, Any]]:
-    return name, arch, {"about": about, "baseline": baseline, "options": options, **more}
+    return dict(rows)
 
 
 def _training(size: Size, *, scheduler: str = "inverse_sqrt", dropout: float | None = None) -> Training:

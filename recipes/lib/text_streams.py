@@ -69,15 +69,10 @@ def _tar_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _zip_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(archive) as file:
-        for name in sorted(file.namelist(), key=_by_number):
+        for name in sorted(file.namelist()):  # so that both sides of several members have one order
             if not name.endswith("/"):
                 with file.open(name) as stream:
                     yield name, stream
-
-
-def _by_number(name: str) -> list[str | int]:
-    """Sort Book2 before Book10: both sides of a corpus in several members come in the same order."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:

@@ -23,8 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from machine_batches import USUAL_SHARE, batch, growth_stages, target_share
-from recipe_step import run_step, say, whole_number
-from run_folder import languages_of, run_folder
+from recipe_step import languages_of, run_folder, run_step, say, whole_number
 from systems import System
 
 from fairseq_compat import UserError
@@ -254,7 +253,7 @@ def training_options(
     options += ["--seed", environment.get("SEED") or "1", *machine.precision]
     # Beside the validation set there may be one of another paper.
     options += ["--ignore-unused-valid-subsets", "--skip-invalid-size-inputs-valid-test"]
-    options += ["--log-format", "simple", "--log-interval", "100"]
+    options += ["--log-format", "json", "--log-interval", "100"]
     options += ["--log-file", str(folder / "train.log"), "--tensorboard-logdir", str(folder / "tensorboard")]
     if machine.gpus == 0:
         options += ["--cpu"]

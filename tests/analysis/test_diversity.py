@@ -11,17 +11,10 @@ import torch
 from torch import Tensor
 from unit_checkpoints import SENTENCES, unit_model
 
-from fairseq_depthwise.analysis.diversity import (
-    DiversitySum,
-    LayerDiversitySums,
-    UnitOutputs,
-    attention_maps,
-    measure_diversity,
-)
+from fairseq_depthwise.analysis.diversity import attention_maps, mean_cosines, measure_diversity
 from fairseq_depthwise.analysis.stacks import StackBatch
 
-UNITS, LENGTH, BATCH, WIDTH = 3, 5, 2, 4
-PADDING = torch.tensor([[True, True, False, False, False], [False] * 5])
+UNITS, WIDTH = 3, 4
 
 
 def diversity_by_loops(outputs: Tensor, include_self: bool) -> float:
@@ -39,54 +32,25 @@ def diversity_by_loops(outputs: Tensor, include_self: bool) -> float:
     return math.exp(-sum(of_tokens) / len(of_tokens))
 
 
-def summed(outputs: Tensor, **options: bool) -> float | None:
-    diversity = DiversitySum(**options)
-    diversity.add(outputs)
-    return diversity.value()
-
-
-def outputs_of_a_layer() -> UnitOutputs:
-    torch.manual_seed(1)
-    return UnitOutputs(
-        torch.rand(UNITS, BATCH, LENGTH, LENGTH), *(torch.randn(UNITS, LENGTH, BATCH, WIDTH) for _ in range(3))
-    )
+def diversity(outputs: Tensor, *, include_self: bool = False) -> float:
+    return math.exp(-mean_cosines(outputs, include_self=include_self).mean())
 
 
 @pytest.mark.parametrize("include_self", [False, True])
 def test_equals_loops_over_tokens_and_pairs(include_self: bool) -> None:
     torch.manual_seed(1)
     outputs = torch.randn(UNITS, 7, WIDTH) + 0.5
-    assert summed(outputs, include_self=include_self) == pytest.approx(
+    assert diversity(outputs, include_self=include_self) == pytest.approx(
         diversity_by_loops(outputs, include_self), rel=1e-6
     )
 
 
 def test_values_that_are_known() -> None:
     one, other = torch.eye(2)[:, None]
-    assert summed(torch.stack([one, 3 * one])) == pytest.approx(math.exp(-1))
-    assert summed(torch.stack([one, other])) == pytest.approx(1)
-    assert summed(torch.stack([one, -one])) == pytest.approx(math.e)
-    assert summed(torch.stack([one, 0 * one])) == pytest.approx(1)
-
-
-def test_padding_is_left_out_and_batches_add_up() -> None:
-    outputs = outputs_of_a_layer()
-    whole, parts = LayerDiversitySums(), LayerDiversitySums()
-    whole.add(outputs, PADDING)
-    for sentence in range(BATCH):
-        only = slice(sentence, sentence + 1)
-        part = UnitOutputs(
-            outputs.attention_weights[:, only], outputs.attention_outputs[:, :, only],
-            outputs.feed_forward_outputs[:, :, only], outputs.unit_outputs[:, :, only],
-        )  # fmt: skip
-        parts.add(part, PADDING[only])
-    assert [diversity.tokens for diversity in whole.sums] == [8, 8, 8]
-    assert whole.value() == pytest.approx(parts.value(), rel=1e-12)
-
-    real = torch.cat([outputs.attention_outputs[:, 2:, 0], outputs.attention_outputs[:, :, 1]], dim=1)
-    assert whole.value()[1] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
-    real = torch.cat([outputs.attention_weights[:, 0, 2:], outputs.attention_weights[:, 1]], dim=1)
-    assert whole.value()[0] == pytest.approx(diversity_by_loops(real, False), rel=1e-6)
+    assert diversity(torch.stack([one, 3 * one])) == pytest.approx(math.exp(-1))
+    assert diversity(torch.stack([one, other])) == pytest.approx(1)
+    assert diversity(torch.stack([one, -one])) == pytest.approx(math.e)
+    assert diversity(torch.stack([one, 0 * one])) == pytest.approx(1)
 
 
 def batches_of(model: Any, size: int) -> list[StackBatch]:
@@ -124,10 +88,8 @@ def second_reading(model: Any, include_self: bool) -> list[tuple[float | None, .
             stream = torch.tensordot(layer.coefficients(), units + nets, dims=1)
     result = []
     for columns in vectors:
-        sums = [DiversitySum(include_self=include_self) for _ in columns]
-        for one, of_sentences in zip(sums, columns, strict=True):
-            one.add(torch.cat(of_sentences, dim=1))
-        result.append(tuple(one.value() for one in sums))
+        whole = (torch.cat(of_sentences, dim=1) for of_sentences in columns)
+        result.append(tuple(diversity(one, include_self=include_self) if len(one) > 1 else None for one in whole))
     return result
 
 

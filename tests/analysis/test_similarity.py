@@ -6,6 +6,7 @@ import math
 from argparse import Namespace
 from dataclasses import astuple
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from probe_checkpoints import checkpoint_of
 from torch import Tensor
 
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.similarity import LayerSimilarity, LayerSimilaritySums, measure_similarity
+from fairseq_depthwise.analysis.similarity import LayerSimilarity, measure_similarity
 from fairseq_depthwise.analysis.stacks import SIDES, report_on
 
 #: Families, and fairseq's transformer.
@@ -43,8 +44,7 @@ def test_golden_numbers() -> None:
     embedding = torch.tensor([[[1.0, 0.0], [nan, nan]], [[0.0, 2.0], [3.0, 0.0]]])
     layer = torch.tensor([[[1.0, 0.0], [nan, nan]], [[3.0, 4.0], [0.0, 1.0]]])
     top = torch.tensor([[[-5.0, 0.0], [nan, nan]], [[6.0, 8.0], [2.0, 2.0]]])
-    sums = LayerSimilaritySums()
-    sums.add([embedding, layer, top], padding)
+    batch: Any = SimpleNamespace(run=lambda: {"encoder": [embedding, layer, top]}, padding={"encoder": padding})
     half = math.sqrt(0.5)
     # Of the first sentence, the embedding sums up to (1, 2), the layer to (4, 4), and the top to (1, 8).
     expected = [
@@ -52,8 +52,7 @@ def test_golden_numbers() -> None:
         LayerSimilarity(1, (1 + 0.8 + 0) / 3, (1 + 0.8 + 0) / 3, (half + 1.4 * half + 1) / 3),
         LayerSimilarity(2, (-1 + 0.8 + half) / 3, (-1 + 1 + half) / 3, (-1 / 65**0.5 + 7 / 65**0.5 + 1) / 3),
     ]
-    assert sums.positions == 3
-    for found, one in zip(sums.value(), expected, strict=True):
+    for found, one in zip(measure_similarity([batch])["encoder"], expected, strict=True):
         assert astuple(found) == pytest.approx(astuple(one), rel=1e-12)
 
 

@@ -121,6 +121,14 @@ def test_opus100_by_hand(printed: Callable[..., str], document: Callable[..., An
     assert table[-1] == ["WR, %", "-", "50.0"]
 
 
+def test_other_metrics_are_not_called_bleu94(document: Callable[..., Any]) -> None:
+    score_files("base", **dict.fromkeys(languages.TESTED, 1.0))
+    score_files("base", DEFAULT.replace("13a", "intl"), te=1.0)
+    found = document("compare", "--languages", "base", "base")
+    assert all("tok:intl" in found["missing"][name] for name in ("bleu94", "bleu4"))
+    assert [found["systems"][0][name] for name in ("mean", "bleu94", "bleu4")] == [1, None, None]
+
+
 def test_translations_are_scored(printed: Callable[..., str], document: Callable[..., Any]) -> None:
     """Plain text, fairseq's output, and what ``score`` had printed before."""
     for language in ("de", "fr"):

@@ -14,10 +14,10 @@ from tiny_checkpoints import tiny_checkpoint
 from tiny_models import task_of
 from torch import Tensor
 
-from fairseq_depthwise.evaluation.checkpoint_summary import CheckpointSummary, summarize
+from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 
 
-def summary_of(name: str = "sdt_transformer", **given: Any) -> CheckpointSummary:
+def summary_of(name: str = "sdt_transformer", **given: Any) -> dict[str, Any]:
     return summarize(tiny_checkpoint(name, **given)[0], "checkpoint.pt")
 
 
@@ -46,10 +46,12 @@ def test_parameters_are_those_of_the_model_however_they_are_saved(
     state, model = tiny_checkpoint(name, **options)
     state["model"] = saved(state["model"])
     summary = summarize(state, "checkpoint.pt")
-    assert summary.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert (summary.ties_known, summary.unused_copies) == (True, 0)
-    assert (summary.encoder_layers, summary.decoder_layers) == (len(model.encoder.layers), len(model.decoder.layers))
-    assert (summary.architecture, summary.family, summary.dtype) == (name, name, "float32")
+    expected = {
+        "architecture": name, "family": name, "dtype": "float32", "ties_known": True, "unused_copies": 0,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "encoder_layers": len(model.encoder.layers), "decoder_layers": len(model.decoder.layers),
+    }  # fmt: skip
+    assert expected.items() <= summary.items()
 
 
 STOCK = {
@@ -69,9 +71,9 @@ def test_copies_of_a_stock_transformer_are_counted_apart(
     state |= {"args": Namespace(**STOCK)} if style == "args" else {"args": None, "cfg": {"model": Namespace(**STOCK)}}
     summary = summarize(state, "checkpoint.pt")
     copies = 3 * (4 * 16 * 16 + 4 * 16 + 2 * 16 * 24 + 16 + 24)  # attention and feed-forward net of each layer
-    assert summary.unused_copies == copies
-    assert summary.parameters == sum(parameter.numel() for parameter in model.parameters()) - copies
-    assert (summary.encoder_layers, summary.decoder_layers, summary.encoder_embed_dim) == (3, 2, 16)
+    assert summary["unused_copies"] == copies
+    assert summary["parameters"] == sum(parameter.numel() for parameter in model.parameters()) - copies
+    assert (summary["encoder_layers"], summary["decoder_layers"], summary["encoder_embed_dim"]) == (3, 2, 16)
 
 
 @pytest.mark.parametrize("arch", ["of_another_plugin", "lstm", None])
@@ -79,9 +81,9 @@ def test_of_other_architectures_the_file_says_what_is_tied(arch: str | None) -> 
     table = torch.ones(4, 2)
     values = {"decoder.embed": table, "decoder.out": table, "decoder.layers.0.w": torch.ones(3).half()}
     summary = summarize({"cfg": {"model": {"arch": arch, "x": 1}}, "model": values}, "checkpoint.pt")
-    assert (summary.parameters, summary.ties_known, summary.dtype) == (11, False, "float16, float32")
-    assert (summary.encoder_layers, summary.decoder_layers, summary.decoder_embed_dim) == (None, 1, None)
-    assert (summary.updates, summary.epoch, summary.peak_lr, summary.val_score, summary.stage) == (None,) * 5
+    expected = {"parameters": 11, "ties_known": False, "dtype": "float16, float32", "decoder_layers": 1}
+    unknown = ("encoder_layers", "decoder_embed_dim", "updates", "epoch", "peak_lr", "val_score", "stage")
+    assert (expected | dict.fromkeys(unknown)).items() <= summary.items()
 
 
 GROWTH = {"growth_stages": "2:1,4:1,6:", "growth_strategy": "top-most"}
@@ -108,4 +110,4 @@ GROWTH = {"growth_stages": "2:1,4:1,6:", "growth_strategy": "top-most"}
 )
 def test_the_training(given: dict[str, Any], expected: dict[str, Any]) -> None:
     summary = summary_of(**given)
-    assert {name: getattr(summary, name) for name in expected} == expected
+    assert {name: summary[name] for name in expected} == expected

@@ -9,12 +9,7 @@ import subprocess
 import pytest
 import sacrebleu
 
-from fairseq_depthwise.evaluation.scores import (
-    METRICS,
-    TranslationMetric,
-    detokenize,
-    looks_tokenized,
-)
+from fairseq_depthwise.evaluation.scores import METRICS, TranslationMetric, looks_tokenized
 
 HYPOTHESES = [
     "der Öffner lag in der Küche , nicht im Keller-Regal .",
@@ -142,8 +137,3 @@ def test_tokenized_text_is_noticed() -> None:
     assert not looks_tokenized(tokenized, tokenized)
     assert not looks_tokenized(written, written)
     assert not looks_tokenized([*tokenized[1:], "ein Baum"], written)
-
-
-def test_detokenization() -> None:
-    assert detokenize(["Hello , world ! I don 't know .", ""], "en") == ["Hello, world! I don't know.", ""]
-    assert detokenize(["L' homme &amp; lui"], "fr") == ["L'homme & lui"]

@@ -93,30 +93,20 @@ def test_short_run_through_all_commands(
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("options", "words"),
     [
-        (lambda folder: (folder / "valid.de").unlink(), "valid.de"),
-        (lambda folder: (folder / "test.de").write_text("eins\n"), "test.de"),
+        (["--corpus", "{corpus}", "--output", "{new}"], "test.de"),
+        (["--corpus", "{corpus}", "--output", "{corpus}"], "--output"),
+        (["--corpus", "{corpus}", "--output", "{new}", "--source", "fr"], "--source fr"),
     ],
 )
-def test_unusable_corpora_are_explained(
-    run_demo: RunDemo, small_corpus: Path, tmp_path: Path, spoil: Callable[[Path], object], words: str
-) -> None:
-    spoil(small_corpus)
-    status, _, errors = run_demo("--corpus", small_corpus, "--output", tmp_path / "run")
+def test_refused(run_demo: RunDemo, small_corpus: Path, tmp_path: Path, options: list[str], words: str) -> None:
+    """A corpus whose sides differ in length, a folder of somebody else, and a language that is not there."""
+    (small_corpus / "test.de").write_text("eins\n")
+    given = [option.format(corpus=small_corpus, new=tmp_path / "run") for option in options]
+    status, _, errors = run_demo(*given)
     assert status == 1
     assert words in errors
-
-
-def test_a_used_folder_and_an_unknown_language_are_refused(
-    run_demo: RunDemo, small_corpus: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "precious").write_text("x")
-    for option, value in (("--output", tmp_path / "used"), ("--source", "fr")):
-        status, _, errors = run_demo("--output", tmp_path / "new", "--corpus", small_corpus, option, value)
-        assert status == 1
-        assert f"{option} {value}" in errors
 
 
 def test_sigterm_ends_the_command_that_runs(small_corpus: Path, tmp_path: Path) -> None:

@@ -107,17 +107,6 @@ def test_a_damaged_checkpoint_is_refused_however_it_is_read(damage: str, whole: 
             load(str(path))
 
 
-@pytest.mark.parametrize(("value", "skipped"), [("1", True), ("0", False)])
-def test_checksums_can_be_left_alone(value: str, skipped: bool, whole: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(checkpoints.SKIP_CHECKSUMS, value)
-    damaged = flipped(whole, whole.index(b"PK\x01\x02") * 8 - 40_000)
-    if skipped:
-        assert set(checkpoints.load(damaged)) == {"model", "cfg"}
-    else:
-        with pytest.raises(UserError, match="damaged"):
-            checkpoints.load(damaged)
-
-
 def test_a_file_without_checksums_is_loaded_with_a_word(
     state: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -105,7 +105,6 @@ HOSTILE: dict[str, Any] = {
     "bytes of another encoding": Reduced(_codecs.encode, ("a", "rot13")),
     "a list in itself": cycle(),
     "a billion values": nested(30, 2),
-    "options without end": {"cfg": {"model": [[0] * 1000] * 17}},
     "values within values": nested(100, 1),
     "an environment variable": {"option": "${oc.env:HOME}"},
     "an environment variable in another": {"option": "${a.${oc.env:HOME}}"},
@@ -147,16 +146,14 @@ def test_a_storage_has_one_type(tmp_path: Path) -> None:
         checkpoints.load(tmp_path / "file.zip")
 
 
-def test_members_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_lie_apart(tmp_path: Path) -> None:
     """Otherwise a file of megabytes takes the memory of thousands of them."""
     torch.save(torch.ones(10_000), tmp_path / "file.pt")
     with zipfile.ZipFile(tmp_path / "file.pt", "a") as archive:
         archive.filelist *= 100
         archive.writestr("more", "")
-    for skipped in "01":
-        monkeypatch.setenv(checkpoints.SKIP_CHECKSUMS, skipped)
-        with pytest.raises(UserError, match="is refused"):
-            checkpoints.load(tmp_path / "file.pt")
+    with pytest.raises(UserError, match="is refused"):
+        checkpoints.load(tmp_path / "file.pt")
 
 
 @FORMATS

@@ -56,9 +56,6 @@ def test_every_patch_says_which_fault_it_mends_and_is_for_modules_that_there_are
         assert bool(patch.modules) != bool(patch.mentioned), patch.name
 
 
-# What patches are made with.
-
-
 # What an interpreter that only starts pays for.
 
 

@@ -118,20 +118,6 @@ def test_every_module_of_fairseq_that_evaluates_is_patched() -> None:
     assert len(patched) > 30
 
 
-def test_patched_modules_read_literals_and_others_are_left_alone() -> None:
-    from fairseq import checkpoint_utils, utils
-    from fairseq.data import dictionary
-    from fairseq.models import fconv
-
-    assert utils.eval is evaluate
-    assert fconv.eval is evaluate
-    assert checkpoint_utils.ast.literal_eval is evaluate
-    assert checkpoint_utils.ast.parse is ast.parse
-    assert not hasattr(dictionary, "eval")
-    assert eval("1 if True else 2") == 1
-    assert ast.literal_eval is not evaluate
-
-
 # fairseq's own examples, as a folder of the user's.
 
 

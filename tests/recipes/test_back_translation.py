@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from corpus_mirror import OwnTexts
+from corpus_mirror import own_pairs
 from recipe_runs import Work, files_of, lines, small, times_of
 
 pytestmark = pytest.mark.xdist_group("recipes")
@@ -25,7 +25,7 @@ def reverse(prepared: Callable[[str], Work]) -> tuple[Work, Path]:
 
 def german(tmp_path: Path) -> list[str]:
     """Two texts with 30 sentences, an empty line and one of too many words."""
-    sentences = [target for _, target in OwnTexts().pairs("en", "de", 700, 30)]
+    sentences = [target for _, target in own_pairs("en", "de", 700, 30)]
     (tmp_path / "first.de").write_text("".join(f"{line}\n" for line in [*sentences[:20], "", "Hund " * 41]))
     (tmp_path / "second.de.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in sentences[20:]).encode()))
     return [str(tmp_path / "first.de"), str(tmp_path / "second.de.gz")]

@@ -37,7 +37,8 @@ def test_product(tokens: int) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training set of 3,000 pairs of 2 to 60 tokens, whose targets are shorter on the average."""
-    folder, chance = tmp_path_factory.mktemp("data-bin"), random.Random(3)
+    folder, chance = tmp_path_factory.mktemp("work") / "data-bin", random.Random(3)
+    folder.mkdir()
     lengths = [
         (length, max(2, int(length * chance.uniform(0.5, 1.2)))) for length in chance.choices(range(2, 60), k=3000)
     ]
@@ -64,16 +65,7 @@ def test_share(data: Path, max_tokens: int) -> None:
 
 def test_the_batch_has_the_papers_target_tokens(data: Path) -> None:
     environment = {"WORK": str(data.parent), "GPUS": "1", "MAX_TOKENS": "4096"}
-    data.rename(data.parent / "data-bin")
-    try:
-        words = printed_command(
-            RECIPES["wmt14_en_de"],
-            "depthwise_lstm_base",
-            system_of("wmt14_en_de", "depthwise_lstm_base"),
-            environment,
-        )
-        share = target_share(data.parent / "data-bin", "en", "de", 4096)
-    finally:
-        (data.parent / "data-bin").rename(data)
+    recipe, name = "wmt14_en_de", "depthwise_lstm_base"
+    words = printed_command(RECIPES[recipe], name, system_of(recipe, name), environment)
     max_tokens, update_freq = (int(words[words.index(option) + 1]) for option in ("--max-tokens", "--update-freq"))
-    assert max_tokens * update_freq * share == pytest.approx(25_000, rel=0.001)
+    assert max_tokens * update_freq * target_share(data, "en", "de", 4096) == pytest.approx(25_000, rel=0.001)

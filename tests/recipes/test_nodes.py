@@ -103,20 +103,6 @@ def test_two_nodes_that_are_killed_and_go_on_are_one(prepared: Callable[[str], W
     assert (folders[1] / "commands.sh").read_text().count("--nnodes 2 --node_rank 1") == 2
 
 
-def test_a_recipe_trains_with_processes_that_would_start_again(prepared: Callable[[str], Work], tmp_path: Path) -> None:
-    whole = prepared("multi30k")
-    work = Work("multi30k", tmp_path / "work", whole.environment)
-    work.folder.mkdir()
-    (work.folder / "data-bin").symlink_to(whole.folder / "data-bin")
-    work.train("sdt", *small(), "--growth-stages=2:3u,4:3u", "--encoder-layers=2", "--encoder-block-size=1",
-               "--max-update=6", "--save-interval-updates=3", GPUS=0, PROCESSES=2, MAX_RESTARTS=1)  # fmt: skip
-    folder = work.folder / "systems" / "sdt"
-    assert "--elastic --processes 2 --max-restarts 1" in (folder / "commands.sh").read_text()
-    state = checkpoints.load_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
-    assert checkpoints.updates_in(state) == 6
-    assert checkpoints.options_in(state)["encoder_layers"] == 4
-
-
 def test_slurm_says_which_node_this_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """train.sh asks scontrol for the first node; number and rank of this one come from SLURM's variables."""
     scripts = {

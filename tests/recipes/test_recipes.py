@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import evaluate
 import pytest
-from corpus_mirror import DIRT, NIST_TESTS, OPUS_LANGUAGES, OwnTexts
+from corpus_mirror import DIRT, NIST_TESTS, OPUS_LANGUAGES, own_pairs
 from recipe_runs import Work, lines, small, times_of
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
@@ -55,7 +55,7 @@ def test_prepared_data(prepared: Prepared, recipe: str) -> None:
     for language in (expected.source, expected.target):
         assert len(lines(work.folder / "text" / f"train.{language}")) == remaining
         assert len(lines(work.folder / "text" / f"bpe.train.{language}")) == remaining
-    pairs = OwnTexts().pairs(expected.source, expected.target, expected.test_start, 12)
+    pairs = own_pairs(expected.source, expected.target, expected.test_start, 12)
     assert_test_set(work.folder, expected.test, (expected.source, expected.target), pairs)
     data = work.folder / "data-bin"
     assert lines(data / "tests.txt") == [expected.test, *expected.others]
@@ -85,7 +85,7 @@ def test_talks_are_prepared_as_in_fairseqs_example(prepared: Prepared) -> None:
     for language in ("de", "en"):
         assert (data / f"test.de-en.{language}.idx").exists()
         assert all(line == line.lower() for part in parts for line in lines(text / f"{part}.{language}"))
-    raw = [pair for number in range(5) for pair in OwnTexts().pairs("de", "en", 1000 + 12 * number, 12)[:3]]
+    raw = [pair for number in range(5) for pair in own_pairs("de", "en", 1000 + 12 * number, 12)[:3]]
     assert_test_set(work.folder, "ted", ("de", "en"), raw)
     # Each language has a dictionary of its own.
     assert (data / "dict.de.txt").read_bytes() != (data / "dict.en.txt").read_bytes()
@@ -153,7 +153,7 @@ def test_opus_has_every_language(prepared: Prepared) -> None:
         assert (text / f"train.en-{language}.report.txt").read_text().startswith("67 pairs read")
         # `yo` is one of five languages of the corpus without dev and test sets.
         assert (data / f"valid.en-{language}.en.idx").exists() == (language != "yo")
-    assert lines(text / "zero-shot" / "de-fr.fr") == [pair[1] for pair in OwnTexts().pairs("de", "fr", 1024, 4)]
+    assert lines(text / "zero-shot" / "de-fr.fr") == [pair[1] for pair in own_pairs("de", "fr", 1024, 4)]
 
 
 def test_mixed_text_is_that_of_three_places(prepared: Prepared) -> None:
@@ -163,7 +163,7 @@ def test_mixed_text_is_that_of_three_places(prepared: Prepared) -> None:
         part: list(zip(*(lines(text / f"{part}.{language}") for language in ("de", "en")), strict=True))
         for part in ("split/train", "split/valid", "split/test", "valid.raw", "test.mixed.raw")
     }
-    held_out = [OwnTexts().pairs("de", "en", 1000 + 12 * number, 12) for number in range(14)]
+    held_out = [own_pairs("de", "en", 1000 + 12 * number, 12) for number in range(14)]
     assert pairs["valid.raw"] == pairs["split/valid"] + held_out[0] + held_out[8]
     assert pairs["test.mixed.raw"] == pairs["split/test"] + held_out[1] + held_out[9]
     trained = [*held_out[2:8], *held_out[10:]]

@@ -65,21 +65,18 @@ def test_train_before_prepare(new_work: Callable[..., Work]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "words"),
+    ("recipe", "system", "environment", "words"),
     [
-        (["transformr"], {}, "did you mean transformer or "),
-        (["transformer"], {"GPUS": "400"}, "GPUS=400"),
-        (["transformer"], {"BATCH_TOKENS": "500", "PROCESSES": "4"}, "at most 1 processes"),
+        ("multi30k", "transformr", {}, "did you mean transformer or "),
+        ("multi30k", "transformer", {"GPUS": "400"}, "GPUS=400"),
+        ("multi30k", "transformer", {"BATCH_TOKENS": "500", "PROCESSES": "4"}, "at most 1 processes"),
+        ("wmt14_en_de", "depthwise_lstm_base", {"CUDA_VISIBLE_DEVICES": ""}, "CPU=1"),
     ],
 )
-def test_train(prepared: Callable[[str], Work], arguments: list[str], environment: dict[str, str], words: str) -> None:
-    work = prepared("multi30k")
-    assert words in refusal(work, "train", *arguments, **environment)
-
-
-def test_no_gpu_for_a_large_system(prepared: Callable[[str], Work]) -> None:
-    """Without a GPU visible even where there is one."""
-    assert "CPU=1" in refusal(prepared("wmt14_en_de"), "train", "depthwise_lstm_base", CUDA_VISIBLE_DEVICES="")
+def test_train(
+    prepared: Callable[[str], Work], recipe: str, system: str, environment: dict[str, str], words: str
+) -> None:
+    assert words in refusal(prepared(recipe), "train", system, **environment)
 
 
 def test_print_needs_nothing_and_leaves_nothing(new_work: Callable[..., Work], tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from recipe_runs import Work, lines, small
 
+from fairseq_depthwise.reports.training_log import read_run
+
 pytestmark = pytest.mark.xdist_group("recipes")
 
 #: Enough for translations that differ from each other.
@@ -45,7 +47,13 @@ def test_baseline_and_seeds_in_one_table(trained: Work) -> None:
         # A table for each test set, that of TEST first.
         row, *_ = [line.split() for line in printed.split("\n") if line.split()[:2] == [metric, "mean"]]
         assert row[2] == f"{mean:.2f}"
-        assert row[3] == "+-"
+        assert row[3] == "±"
+
+
+def test_the_log_can_be_reported(trained: Work) -> None:
+    run = read_run(str(trained.folder / "systems" / "transformer"))
+    assert run.updates > 0
+    assert run.of("loss", validation=True)["values"]
 
 
 def test_raw_text_without_options(trained: Work, forked_python: object) -> None:

@@ -23,12 +23,11 @@ from served import PATIENCE, Client, FakeTranslator, damaged_body, served
 from fairseq_depthwise.analysis.explained_sentence import explain
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.http import connections
-from fairseq_depthwise.serving.http.messages import Limits
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 
 pytestmark = pytest.mark.slow
 
-LIMITS = Limits(max_body=2000, max_lines=5, max_chars=40, queue_lines=6, most_nbest=3)
+LIMITS = {"max_body": 2000, "max_lines": 5, "max_chars": 40, "queue_lines": 6}
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -36,7 +35,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """A server that only fast requests are sent to."""
-    with served(FakeTranslator(), LIMITS) as made:
+    with served(FakeTranslator(), **LIMITS) as made:
         yield made
 
 
@@ -95,7 +94,7 @@ def test_health_metrics_and_description(client: Client) -> None:
     assert (after[0] - before[0], after[1] - before[1]) == (3, 1)
     _, document, _ = client.send(method="GET", path="/openapi.json")
     request = document["components"]["schemas"]["TranslateRequest"]
-    assert request["properties"]["lines"]["maxItems"] == LIMITS.max_lines
+    assert request["properties"]["lines"]["maxItems"] == LIMITS["max_lines"]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
@@ -231,7 +230,7 @@ def test_what_waits_is_searched_together_and_a_short_request_before_the_rest_of_
 
 def test_lines_wait_for_others_and_one_that_fails_fails_its_own_request_only() -> None:
     translator = FakeTranslator()
-    with served(translator, batch_lines=3, wait=PATIENCE) as client, ThreadPoolExecutor(3) as pool:
+    with served(translator, batch_lines=3, wait_ms=1000 * PATIENCE) as client, ThreadPoolExecutor(3) as pool:
         good = submitted(client, pool, 1, "ab")
         bad = submitted(client, pool, 2, "poison")
         last = pool.submit(client.translate, "cd")
@@ -240,7 +239,7 @@ def test_lines_wait_for_others_and_one_that_fails_fails_its_own_request_only() -
 
 
 def test_a_full_queue_is_503_and_then_goes_on(slow: FakeTranslator) -> None:
-    with served(slow, LIMITS) as client, ThreadPoolExecutor(2) as pool:
+    with served(slow, **LIMITS) as client, ThreadPoolExecutor(2) as pool:
         first = pool.submit(client.translate, "a")
         assert slow.begun.acquire(timeout=PATIENCE)
         second = submitted(client, pool, 5, *"bcdef")
@@ -254,7 +253,7 @@ def test_a_full_queue_is_503_and_then_goes_on(slow: FakeTranslator) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_lines_of_a_client_that_left_are_not_searched(stream: bool, slow: FakeTranslator) -> None:
-    with served(slow, LIMITS) as client, ThreadPoolExecutor(1) as pool:
+    with served(slow, **LIMITS) as client, ThreadPoolExecutor(1) as pool:
         first = pool.submit(client.translate, "a")
         assert slow.begun.acquire(timeout=PATIENCE)
         connection = client.connect()
@@ -273,7 +272,7 @@ def test_lines_of_a_client_that_left_are_not_searched(stream: bool, slow: FakeTr
 def test_a_request_has_its_time_and_a_stream_for_each_part(slow: FakeTranslator) -> None:
     slow.pause = 0.25
     slow.go.set()
-    with served(slow, Limits(timeout=0.6), batch_lines=1) as client:
+    with served(slow, timeout=0.6, batch_lines=1) as client:
         status, document, _ = client.translate(*"abcd")
         assert (status, list(document)) == (504, ["error"])
         client.wait_for(lambda: client.metric("queue_lines") == 0)
@@ -287,8 +286,7 @@ def test_a_request_has_its_time_and_a_stream_for_each_part(slow: FakeTranslator)
 
 def test_a_stream_that_is_not_read_is_ended() -> None:
     """The answer is more than the buffers of a connection hold."""
-    limits = Limits(max_body=1 << 24, max_chars=100_000, timeout=2.0, most_nbest=3)
-    with served(FakeTranslator(), limits) as client:
+    with served(FakeTranslator(), max_body=1 << 24, max_chars=100_000, timeout=2.0) as client:
         connection = client.connect()
         body = json.dumps({"lines": ["x" * 100_000] * 100, "nbest": 3, "stream": True})
         connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
@@ -325,7 +323,7 @@ def test_many_clients_get_what_the_translator_gives(data: str, tmp_path: Path) -
         size = draw.choice([1, 2, 30])
         pieces.append(lines[:size])
         del lines[:size]
-    with served(translator, wait=0.005) as client, ThreadPoolExecutor(32) as pool:
+    with served(translator, wait_ms=5.0) as client, ThreadPoolExecutor(32) as pool:
         answers = list(pool.map(lambda piece: client.translate(*piece), pieces))
         batches = client.metric("batches_total")
     found = [one for _, document, _ in answers for one in document["translations"]]

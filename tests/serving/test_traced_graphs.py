@@ -12,7 +12,7 @@ from tiny_models import MUTE_VARIANTS, SDT_VARIANTS, VARIANTS, build_tiny
 
 from fairseq_compat import UserError
 from fairseq_depthwise.serving.beam_search import BeamOptions
-from fairseq_depthwise.serving.safe_program import OPERATORS
+from fairseq_depthwise.serving.standalone.safe_program import OPERATORS
 from fairseq_depthwise.serving.traced_graphs import CallableGraphs, require_equal, trace
 
 pytestmark = pytest.mark.slow

@@ -39,24 +39,18 @@ _LETTERS = {
 }
 
 
-class OwnTexts:
-    """The quick start's English and German; other languages are German in their letters."""
+def own_pairs(first: str, second: str, start: int, number: int) -> Pairs:
+    """Pairs of the quick start's English and German; other languages are German in their letters."""
+    return list(zip(*(_lines_of(language, start, number) for language in (first, second)), strict=True))
 
-    def __init__(self) -> None:
-        self._lines = {
-            language: (_CORPUS / f"train.{language}").read_text(encoding="utf-8").split("\n")
-            for language in ("en", "de")
-        }
 
-    def pairs(self, first: str, second: str, start: int, number: int) -> Pairs:
-        return list(zip(*(self._of(language, start, number) for language in (first, second)), strict=True))
-
-    def _of(self, language: str, start: int, number: int) -> list[str]:
-        lines = self._lines["en" if language == "en" else "de"][start : start + number]
-        assert len(lines) == number
-        if language == "zh":
-            return ["".join(map(_ideographs, line.rstrip(" .?!").split())) + "。" for line in lines]
-        return [line.lower().translate(_LETTERS[language]) if language in _LETTERS else line for line in lines]
+def _lines_of(language: str, start: int, number: int) -> list[str]:
+    path = _CORPUS / f"train.{'en' if language == 'en' else 'de'}"
+    lines = path.read_text(encoding="utf-8").split("\n")[start : start + number]
+    assert len(lines) == number
+    if language == "zh":
+        return ["".join(map(_ideographs, line.rstrip(" .?!").split())) + "。" for line in lines]
+    return [line.lower().translate(_LETTERS[language]) if language in _LETTERS else line for line in lines]
 
 
 def _ideographs(word: str) -> str:
@@ -87,7 +81,7 @@ class Corpus:
     """Texts in two languages, no two sets of which have the same, as files that hold them."""
 
     def __init__(self, first: str, second: str, train: int, held_out: int) -> None:
-        self.languages, self._sizes, self._texts = (first, second), (train, held_out), OwnTexts()
+        self.languages, self._sizes = (first, second), (train, held_out)
 
     def of(self, first: str, second: str) -> Corpus:
         """Other languages."""
@@ -96,12 +90,12 @@ class Corpus:
     def train(self, number: int = 0) -> Pairs:
         """The training corpus of that number; that of number 0 has all of ``DIRT`` in its middle."""
         size = self._sizes[0]
-        pairs, middle = self._texts.pairs(*self.languages, number * size, size), size // 2
+        pairs, middle = own_pairs(*self.languages, number * size, size), size // 2
         dirt = [(source, target) for source, target, _ in DIRT] if number == 0 else []
         return [*pairs[:middle], *dirt, *pairs[middle:]]
 
     def held_out(self, number: int = 0) -> Pairs:
-        return self._texts.pairs(*self.languages, 1000 + number * self._sizes[1], self._sizes[1])
+        return own_pairs(*self.languages, 1000 + number * self._sizes[1], self._sizes[1])
 
     def sides(self, prefix: str, pairs: Pairs, end: str = "") -> dict[str, bytes]:
         """``PREFIX.LANGUAGE`` of both languages."""

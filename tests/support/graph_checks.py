@@ -56,7 +56,9 @@ def assert_same_hypotheses(
     search = GraphSearch(graphs, eos=dictionary.eos(), vocabulary=len(dictionary))
     ours = search(tokens, SearchLimits(beam, 0.6, longest, start=dictionary.eos(), **limits))
     for theirs, found in zip(expected, ours, strict=True):
-        assert [hypothesis["tokens"].tolist() for hypothesis in theirs] == [hypothesis.tokens for hypothesis in found]
+        assert [hypothesis["tokens"].tolist() for hypothesis in theirs] == [
+            hypothesis["tokens"].tolist() for hypothesis in found
+        ]
         for their, our in zip(theirs, found, strict=True):
-            assert our.score == pytest.approx(float(their["score"]), abs=1e-4)
-            assert our.token_scores == pytest.approx(their["positional_scores"].tolist(), abs=1e-4)
+            assert our["score"] == pytest.approx(float(their["score"]), abs=1e-4)
+            assert our["positional_scores"].tolist() == pytest.approx(their["positional_scores"].tolist(), abs=1e-4)

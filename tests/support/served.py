@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.http.app import LOCAL_HOSTS, Service
+from fairseq_depthwise.serving.http.app import Service
 from fairseq_depthwise.serving.http.connections import server_of
-from fairseq_depthwise.serving.http.messages import Limits
+from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
 
 #: Seconds after which a test fails rather than waits.
 PATIENCE = 30.0
@@ -52,6 +52,7 @@ class FakeTranslator:
     """
 
     languages = ("src", "tgt")
+    options = TranslatorOptions(nbest=3)
     free = 0
     pause = 0.0
 
@@ -62,7 +63,7 @@ class FakeTranslator:
         self.begun = threading.Semaphore(0)
 
     def translations(
-        self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
+        self, lines: Sequence[str], *, source_lang: str | None, target_lang: str | None, nbest: int | None
     ) -> list[Any]:
         if (source_lang, target_lang) not in (("src", "tgt"), ("src", "xx")):
             raise UserError(f"target_lang {target_lang} is none of the model's languages: tgt, xx")
@@ -124,16 +125,10 @@ class Client:
 
 
 @contextmanager
-def served(
-    translator: Any,
-    limits: Limits | None = None,
-    *,
-    hosts: Sequence[str] = LOCAL_HOSTS,
-    **others: Any,
-) -> Iterator[Client]:
+def served(translator: Any, *, explain: Any = None, **options: Any) -> Iterator[Client]:
     """Serve on a free port, until the end of the block."""
-    service = Service(translator, limits or Limits(most_nbest=3), hosts=hosts, **{"wait": 0.0, **others})
-    server = server_of(service, service.limits.timeout)
+    service = Service(translator, ServerOptions(**{"wait_ms": 0.0, **options}), explain=explain)
+    server = server_of(service, service.options.timeout)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

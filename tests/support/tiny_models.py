@@ -142,6 +142,7 @@ MUTE_VARIANTS: dict[str, dict[str, Any]] = {
         "mute, absolute": {"max_relative_positions": 0},
         "mute, relative keys": {"relative_position_terms": "key"},
         "mute, gelu, one table": {"activation_fn": "gelu", "share_all_embeddings": True},
+        "mute, glu": {"activation_fn": "glu"},
     }.items()
 }
 

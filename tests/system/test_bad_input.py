@@ -8,14 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 import torch
-from filelock import FileLock
 
 import fairseq_depthwise
 from fairseq_compat import checkpoints
-from fairseq_compat.patches.training import LOCK
 
 RunCommand = Callable[..., CompletedProcess[str]]
 
@@ -37,6 +36,7 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("fairseq-depthwise train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere"),
         ("fairseq-depthwise generate {data} --path {folder}/nowhere.pt", "{folder}/nowhere.pt"),
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
+        ("OURS --fp16", "--fp16 needs a GPU"),
     ],
 )
 def test_refused_before_training(
@@ -52,10 +52,28 @@ def test_refused_before_training(
 # Checkpoints.
 
 
-@pytest.mark.parametrize(("kind", "named"), [("truncated", ""), ("hostile", "getcwd")])
-@pytest.mark.parametrize("command", ["generate", "train"])
-def test_checkpoint_that_is_none_stays_as_it_is(
-    command: str, kind: str, named: str, trained: Callable[[str], Path], refusal: Callable[..., str],
+def altered(kind: str, state: dict[str, Any]) -> None:
+    """Change a checkpoint that its training is to go on from."""
+    history, values = state["optimizer_history"][-1], state["model"]
+    if kind == "hostile":
+        state["payload"] = os.getcwd
+    elif kind == "num_updates":
+        history["num_updates"] = -1
+    elif kind == "lr_scheduler_state":
+        history["lr_scheduler_state"] = ["lr"]
+    else:
+        state["extra_state"]["ema"] = {name: value.flatten()[:1].expand(value.shape) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("truncated", ""), ("hostile", "getcwd"), ("num_updates", "-1 updates"), ("lr_scheduler_state", "TypeError"),
+        ("moving averages", "ema"),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_is_refused_stays_as_it_is(
+    kind: str, named: str, trained: Callable[[str], Path], refusal: Callable[..., str],
     training: list[object], copy_reverse_data: Path, tmp_path: Path,
 ) -> None:  # fmt: skip
     path, whole = tmp_path / "run/checkpoint_last.pt", trained(ARCH)
@@ -63,25 +81,17 @@ def test_checkpoint_that_is_none_stays_as_it_is(
     if kind == "truncated":
         path.write_bytes(whole.read_bytes()[:-4000])
     else:
-        torch.save({**torch.load(whole, weights_only=False), "payload": os.getcwd}, path)
+        state = torch.load(whole, weights_only=False)
+        altered(kind, state)
+        torch.save(state, path)
     before = path.read_bytes()
-    commands = {
-        "generate": ["fairseq-depthwise", "generate", copy_reverse_data, "--path", path, "--cpu"],
-        "train": training,
-    }
-    sentence = refusal(*commands[command])
-    assert str(path) in sentence
-    assert named in sentence
+    generating = ["fairseq-depthwise", "generate", copy_reverse_data, "--path", path, "--cpu"]
+    for command in [training, *([generating] if kind in ("truncated", "hostile") else [])]:
+        sentence = refusal(*command)
+        assert named in sentence
+        assert str(path) in sentence or kind == "lr_scheduler_state"
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
-
-
-def test_folder_of_another_training(refusal: Callable[..., str], training: list[object], tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    with FileLock(tmp_path / "run" / LOCK):
-        sentence = refusal(*training)
-        assert os.listdir(tmp_path / "run") == [LOCK]
-    assert f"--save-dir {tmp_path}/run" in sentence
 
 
 def test_without_the_plugin(

@@ -25,7 +25,7 @@ TEXT = "--tokenizer space --bpe subword_nmt --bpe-codes {codes} --source-lang sr
 @pytest.fixture(scope="module")
 def place(
     run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: Callable[[str], list[str]],
-    tmp_path_factory: pytest.TempPathFactory,
+    trained: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory,
 ) -> SimpleNamespace:  # fmt: skip
     """Data, the same with a dictionary in another order, subword codes, and a training's options and checkpoints.
 
@@ -44,21 +44,17 @@ def place(
     found.update, found.text = UPDATE, TEXT.format(codes=found.codes)
     options = [*tiny_model_options(ARCH), "--share-all-embeddings"]
     found.train = " ".join(["fairseq-depthwise train", *options, UPDATE])
-    found.train_stock = " ".join(["fairseq-train", *tiny_model_options("transformer"), UPDATE])
     for name, words in {
         "model": f"{found.train} 2 {copy_reverse_data} {found.text}",
         "permuted": f"{found.train} 2 {permuted} {found.text}",
         "heads": f"{found.train} 2 {copy_reverse_data} --encoder-attention-heads 4",
-        "stock": f"{found.train_stock} 2 {copy_reverse_data}",
     }.items():
         run_command(*words.split(), "--save-dir", folder / name)
         setattr(found, name, folder / name / "checkpoint_last.pt")
-    found.older = folder / "older.pt"
+    found.stock, found.older = trained("transformer"), folder / "older.pt"
     state = checkpoints.load_checkpoint(found.model)
     del state["extra_state"][belonging.ENTRY]
     torch.save(state, found.older)
-    run_command("fairseq-depthwise", "export", found.model, folder / "exported", "--data", copy_reverse_data)
-    found.exported = folder / "exported"
     return found
 
 
@@ -133,11 +129,3 @@ def test_the_record_is_carried_on(run_command: RunCommand, place: SimpleNamespac
         run_command(*command(words, place, tmp_path))
         assert belonging.recorded_in(checkpoints.load_checkpoint(tmp_path / made)) == recorded
         (tmp_path / made).unlink()
-
-
-def test_an_exported_folder_with_a_file_of_another(
-    refusal: Callable[..., str], place: SimpleNamespace, tmp_path: Path
-) -> None:
-    exported = shutil.copytree(place.exported, tmp_path / "exported")
-    shutil.copy(place.permuted_bin / "dict.src.txt", exported)
-    assert "the source dictionary" in refusal("fairseq-depthwise", "translate", exported, place.raw)

@@ -224,15 +224,20 @@ def test_no_model_is_built_that_is_far_larger_than_its_checkpoint(
         assert "larger.pt" in stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("arch", "option"), [(STOCK, "encoder_attention_heads"), (OURS, "depthwise_sharing")])
+@pytest.mark.parametrize(
+    ("arch", "part", "option", "value"),
+    [
+        (STOCK, "model", "encoder_attention_heads", 1), (OURS, "model", "depthwise_sharing", "all"),
+        (OURS, "task", "max_source_positions", 3),
+    ],
+)  # fmt: skip
 def test_options_are_those_that_are_recorded(
-    arch: str, option: str, trained: Callable[[str], Path], fill: Callable[..., list[object]], run_here: RunHere,
-    tmp_path: Path,
+    arch: str, part: str, option: str, value: object, trained: Callable[[str], Path],
+    fill: Callable[..., list[object]], run_here: RunHere, tmp_path: Path,
 ) -> None:  # fmt: skip
     state = checkpoints.load(trained(arch))
-    model = state["cfg"]["model"]
-    options = vars(model) if isinstance(model, Namespace) else model
-    options[option] = 1 if option.endswith("heads") else "all"
+    options = state["cfg"][part]
+    (vars(options) if isinstance(options, Namespace) else options)[option] = value
     torch.save(state, tmp_path / "altered.pt")
     for command in ("generate", "translate", "average"):
         status, stderr = run_here(fill(COMMANDS[command][0], arch, tmp_path / "altered.pt"))

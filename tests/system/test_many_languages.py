@@ -82,8 +82,8 @@ def translations(
 # --- training --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_trains_goes_on_and_translates(
+@pytest.mark.parametrize("family", ["depthwise_lstm_transformer", "mute_transformer"])
+def test_a_model_trains_goes_on_and_translates(
     train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path, family: str
 ) -> None:
     """An epoch has eight updates, so the stop is within the first."""

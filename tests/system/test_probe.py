@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from training_states import assert_same_state, hypotheses, logged
+from training_states import hypotheses, logged
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 ModelOptions = Callable[[str], list[str]]
@@ -21,9 +21,6 @@ MAPS = [
     "--arch", "linearized_transformer", "--criterion", "linearization_probe", "--probe-layers", "encoder.1,decoder.1",
     "--lr-scheduler", "fixed", "--disable-validation",
 ]  # fmt: skip
-
-#: Short trainings of them.
-STEPS = ["--lr", "1e-3", "--batch-size", "100"]
 
 
 @pytest.fixture(scope="module")
@@ -95,19 +92,3 @@ def test_distill_comes_near_the_closed_form(train: Callable[..., str], probed: P
         error = updates[-1][f"mse_{row['layer']}"]
         assert row["error"] * 0.999 < error < row["error"] * 1.1
         assert error < 0.5 * updates[0][f"mse_{row['layer']}"]
-
-
-@pytest.fixture(scope="module")
-def whole(train: Callable[..., str], trained: Path) -> tuple[Path, str]:
-    """Folder and log of three updates of two batches each."""
-    folder = trained.parent / "whole"
-    return folder, train(folder, *STEPS, "--update-freq", 2, "--max-update", 3)
-
-
-def test_stopped_and_resumed_is_never_stopped(
-    whole: tuple[Path, str], train: Callable[..., str], tmp_path: Path
-) -> None:
-    for updates in (2, 3):
-        log = train(tmp_path, *STEPS, "--update-freq", 2, "--max-update", updates)
-    assert "Loaded checkpoint" in log
-    assert_same_state(*(folder / "checkpoint_last.pt" for folder in (whole[0], tmp_path)))

@@ -54,7 +54,7 @@ def stock_run(
 def test_generate_translates_every_sentence_and_interactive_every_line(
     run_command: RunCommand, copy_reverse_data: Path, stock_run: Path
 ) -> None:
-    options = [copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu", "--beam", 3]
+    options = [copy_reverse_data, "--path", stock_run / "checkpoint_best.pt", "--cpu", "--beam", 3, "--max-len-b", 9]
     generated = run_command("fairseq-generate", *options, "--max-tokens", 500)
     for kind in "STHDP":
         assert len(lines_of(generated, kind)) == 40

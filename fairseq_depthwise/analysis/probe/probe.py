@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,22 +24,20 @@ from fairseq_compat import UserError
 from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
-from fairseq_depthwise.analysis.analysis import Analysis
+from fairseq_depthwise.analysis.analysis import Analysis, add_data_options
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments
-from fairseq_depthwise.analysis.probe.record import NONE, Fits, ProbeRecord, ProbeRow
+from fairseq_depthwise.analysis.probe.record import NONE, ProbeRecord, ProbeRow
 from fairseq_depthwise.analysis.probe.report import ProbedModel, as_text, write_figure_of
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.figures import require_matplotlib, titles_of
 from fairseq_depthwise.models.linearized.model import (
     ARCHITECTURE,
-    SIDES,
     LinearizedTransformer,
     depths_of,
     layers_named,
     passes_pairs,
-    width_of,
 )
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.text_codec import post_process_for
@@ -61,7 +59,13 @@ class Probe:
         self.states = states if passes_pairs(loaded.model) else ("",)
         self.metric = TranslationMetric(options.metric, tokenize=options.tokenize)
         self.post_process = options.post_process or post_process_for(loaded.task.target_dictionary)
-        self.references = _references(loaded, options.subset, self.post_process)
+        targets: Any = loaded.sentences(options.subset)
+        dictionary = loaded.task.target_dictionary
+        #: Words; unknown ones are ``<<unk>>``, which no translation has.
+        self.references = [
+            dictionary.string(targets[index]["target"].int(), self.post_process, escape_unk=True)
+            for index in range(len(targets))
+        ]
         self.device = torch.device("cuda" if torch.cuda.is_available() and not options.cpu else "cpu")
         loaded.sentences(options.train_subset)
         settings = {
@@ -78,7 +82,6 @@ class Probe:
         """Probe the model, without repeating what an earlier call finished."""
         loaded, record, options = self.loaded, self.record, self.options
         print(f"reading {loaded.path}", file=sys.stderr)
-        record.write()
         model = LinearizedTransformer(loaded.model, self.layers).to(self.device)
         fits = record.fits()
         if not {layer for layer, _ in fits}.issuperset(self.layers):
@@ -86,8 +89,13 @@ class Probe:
                 options.train_subset, max_tokens_used=options.max_tokens_used, max_tokens=options.max_tokens
             )
             shown = tqdm(batches, f"fitting {len(self.layers)} layers", unit=" batches", disable=None)
-            widths = {side: width_of(loaded.model, side) for side in SIDES}
-            fits = fit_layers(model, shown, widths, self.device) | fits  # finished rows have the earlier fits
+            for layer, whole in collect_moments(model, shown, self.device).items():
+                parts = {"": whole}
+                if self.states != ("",):
+                    parts = {"pair": whole, "output": whole.of_first(whole.width // 2)}
+                for state, part in parts.items():
+                    if (layer, state) not in fits:  # finished rows have the earlier ones
+                        fits[layer, state] = part.fit()
             record.write_fits(fits)
         replaced = [(layer, state) for state in self.states for layer in self.layers]
         if not options.no_checkpoints:
@@ -108,22 +116,6 @@ class Probe:
             record.add(row, hypotheses)
             print(f"{layer}{f', {state}' if state else ''}: {score.name} {score.score:.2f}", file=sys.stderr)
         return ProbedModel(loaded.path, loaded.architecture, tuple(map(record.rows.__getitem__, keys)))
-
-
-def fit_layers(
-    model: LinearizedTransformer, batches: Iterable[dict[str, Any]], widths: Mapping[str, int], device: torch.device
-) -> Fits:
-    """Run the intact model over batches once, and return (layer, state) -> linear layer.
-
-    The states are "pair" and "output" for layers with two outputs, else "". ``widths`` has d of each side.
-    """
-    moments = collect_moments(model, batches, device)
-    fits: Fits = {}
-    for layer, whole in moments.items():
-        width = widths[layer.partition(".")[0]]
-        parts = {"": whole} if whole.width == width else {"pair": whole, "output": whole.of_first(width)}
-        fits |= {(layer, state): part.fit() for state, part in parts.items()}
-    return fits
 
 
 def collect_moments(
@@ -162,16 +154,6 @@ def translate_subset(
     return translations
 
 
-def _references(loaded: LoadedModel, subset: str, post_process: str | None) -> list[str]:
-    """Return the target side of a part of the data as words; unknown ones are ``<<unk>>``, which no translation has."""
-    dataset: Any = loaded.sentences(subset)
-    dictionary = loaded.task.target_dictionary
-    return [
-        dictionary.string(dataset[index]["target"].int(), post_process, escape_unk=True)
-        for index in range(len(dataset))
-    ]
-
-
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -179,7 +161,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a checkpoint of this plugin's families, or of fairseq's transformer"
     )
-    parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")
+    add_data_options(parser, subset="test", about="part of the data to translate")
     parser.add_argument(
         "--output", required=True, metavar="DIR",
         help="folder for table, figure, linear layers, translations and checkpoints; repeat the command to continue",
@@ -200,12 +182,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--train-subset", default="train", metavar="NAME", help="part of the data to fit on (default: train)"
     )
-    parser.add_argument(
-        "--subset", default="test", metavar="NAME", help="part of the data to translate (default: test)"
-    )
     parser.add_argument("--beam", type=int, default=4, metavar="N", help="beam size (default: 4)")
     parser.add_argument("--lenpen", type=float, default=0.6, metavar="X", help="length penalty (default: 0.6)")
-    parser.add_argument("--max-tokens", type=int, default=4096, metavar="N", help="tokens in a batch (default: 4096)")
     parser.add_argument(
         "--post-process", choices=("subword_nmt", "sentencepiece"),
         help="conversion of subwords to words (default: guessed from the dictionary)",

@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import glob
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -52,22 +51,24 @@ class ProbeRecord:
     """
 
     def __init__(self, folder: str, settings: Mapping[str, Any], *, force: bool = False) -> None:
-        self.folder = folder
+        self.folder = Path(folder)
         self.settings = settings
         #: Finished rows.
         self.rows: dict[tuple[str, str], ProbeRow] = {}
-        if os.path.exists(self._path("probe.json")):
-            if force:
-                self._remove()
-            else:
-                self._read()
-
-    def _path(self, *names: str) -> str:
-        return os.path.join(self.folder, *names)
+        for name in ("hypotheses", "checkpoints"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self._file, self._maps = self.folder / "probe.json", self.folder / "maps.pt"
+        if self._file.exists() and force:
+            # The record before what it lists; other files stay.
+            files = (path for pattern in ("none.txt", "*coder.[0-9]*") for path in self.folder.glob(f"*/{pattern}"))
+            for path in (self._file, self._maps, *files):
+                path.unlink(missing_ok=True)
+        elif self._file.exists():
+            self._read()
+        self._write()
 
     def _read(self) -> None:
-        with open(self._path("probe.json"), encoding="utf-8") as file:
-            record = json.load(file)
+        record = json.loads(self._file.read_text(encoding="utf-8"))
         for name, value in self.settings.items():
             if record["settings"].get(name) != value:
                 raise UserError(
@@ -77,52 +78,40 @@ class ProbeRecord:
                 )
         self.rows = {(row["layer"], row["state"]): ProbeRow(**row) for row in record["rows"]}
 
-    def _remove(self) -> None:
-        """Remove the results, the record before what it lists; other files stay."""
-        results = ("probe.json", "maps.pt", "hypotheses/none.txt", "hypotheses/*coder.[0-9]*.txt")
-        for pattern in (*results, "checkpoints/*coder.[0-9]*.pt"):
-            for name in sorted(glob.glob(pattern, root_dir=self.folder)):
-                os.remove(self._path(name))
-
-    def write(self) -> None:
-        """Write settings and finished rows."""
-        text = json.dumps({"settings": self.settings, "rows": list(map(asdict, self.rows.values()))}, indent=2)
-        for name in ("hypotheses", "checkpoints"):
-            os.makedirs(self._path(name), exist_ok=True)
-        with atomic_write(self._path("probe.json")) as file:
-            file.write(f"{text}\n".encode())
-
     def add(self, row: ProbeRow, hypotheses: list[str]) -> None:
         """Write a finished row and its translations."""
-        with atomic_write(self._path("hypotheses", _name(row.layer, row.state, "txt"))) as file:
+        with atomic_write(self._path("hypotheses", row.layer, row.state, "txt")) as file:
             file.write("".join(f"{sentence}\n" for sentence in hypotheses).encode())
         self.rows[row.layer, row.state] = row
-        self.write()
+        self._write()
+
+    def _write(self) -> None:
+        text = json.dumps({"settings": self.settings, "rows": list(map(asdict, self.rows.values()))}, indent=2)
+        with atomic_write(self._file) as file:
+            file.write(f"{text}\n".encode())
 
     def fits(self) -> Fits:
         """Read the linear layers that have been fitted so far."""
-        path = self._path("maps.pt")
-        if not os.path.exists(path):
+        if not self._maps.exists():
             return {}
-        return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(path).items()}
+        return {tuple(key.split(" ")): LinearFit(**values) for key, values in checkpoints.load(self._maps).items()}
 
     def write_fits(self, fits: Fits) -> None:
         """Write the linear layers."""
-        checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, self._path("maps.pt"))
+        checkpoints.save({" ".join(key): vars(fit) for key, fit in fits.items()}, self._maps)
 
     def write_checkpoints(self, trained: str, fits: Fits) -> None:
         """Write the checkpoints of rows that have none, for the checkpoint of a trained model."""
         for (layer, state), fit in fits.items():
-            path = self._path("checkpoints", _name(layer, state, "pt"))
-            if not os.path.exists(path):
+            path = self._path("checkpoints", layer, state, "pt")
+            if not path.exists():
                 write_linearized(trained, path, layer, state, fit)
 
+    def _path(self, kind: str, layer: str, state: str, suffix: str) -> Path:
+        return self.folder / kind / f"{layer}{'.output' if state == 'output' else ''}.{suffix}"
 
-def _name(layer: str, state: str, suffix: str) -> str:
-    return f"{layer}.output.{suffix}" if state == "output" else f"{layer}.{suffix}"
 
-
-def write_linearized(path: str, output: str, layer: str, state: str, fit: LinearFit) -> None:
+def write_linearized(path: str, output: str | Path, layer: str, state: str, fit: LinearFit) -> None:
     """Write the checkpoint of a ``linearized_transformer`` in which one layer is replaced, as after training it."""
     trained = checkpoints.load_checkpoint(path, mapped=True)
     values = trained["model"]

@@ -6,12 +6,14 @@ Tables 6 and 7: the score with each layer linear, and the change relative to the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
-from fairseq_depthwise.figures import COLORS, MARKERS, write_figure
+from fairseq_depthwise.analysis.stacks import draw_legend, draw_line, finish_panel
+from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.linearized.model import SIDES
 from fairseq_depthwise.tables import aligned
 
@@ -100,20 +102,13 @@ def write_figure_of(path: str, models: Sequence[ProbedModel], titles: Sequence[s
         panels = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
         for axes, side in zip(panels, sides, strict=True):
             axes.axhline(0, color="black", linewidth=0.8)
-            for number, (label, model, state) in enumerate(lines):
-                rows = model.of_side(state, side)
-                axes.plot(
-                    list(rows),
-                    [model.change(row) for row in rows.values()],
-                    label=label,
-                    color=COLORS[number % len(COLORS)],
-                    marker=MARKERS[number % len(MARKERS)],
-                )
-            axes.set_title(side)
-            axes.set_xlabel("layer made linear")
-            axes.grid(axis="y")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            drawn = []
+            for number, (_, model, state) in enumerate(lines):
+                changes = {layer: model.change(row) for layer, row in model.of_side(state, side).items()}
+                points = [(layer, math.nan if change is None else change) for layer, change in changes.items()]
+                drawn.append(draw_line(axes, points, number))
+            finish_panel(axes, side, "layer made linear", "")
         panels[0].set_ylabel(f"change of {models[0].rows[0].metric} (%)")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=1, frameon=False)
+        draw_legend(figure, drawn, [label for label, _, _ in lines], 1)
 
     write_figure(path, (len(sides) * min(3.2 + 0.12 * deepest, 8), 3.2 + 0.25 * len(lines)), draw)

@@ -6,8 +6,9 @@ from torch import nn
 
 from fairseq_depthwise.models.base.assembly import Stacks, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option
+from fairseq_depthwise.modules.activations import ACTIVATIONS, require_even
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.feed_forward import ACTIVATIONS, FeedForward
+from fairseq_depthwise.modules.feed_forward import FeedForward
 from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
 
 
@@ -17,7 +18,12 @@ class ResidualConfig(EncoderDecoderConfig):
 
     encoder_ffn_embed_dim: int = option(2048, "width inside the encoder's feed-forward nets", at_least=1, at_most=2**20)
     decoder_ffn_embed_dim: int = option(2048, "width inside the decoder's feed-forward nets", at_least=1, at_most=2**20)
-    activation_fn: str = option("relu", "activation of the feed-forward nets", one_of=ACTIVATIONS)
+    activation_fn: str = option("relu", "activation of the feed-forward nets", one_of=tuple(ACTIVATIONS))
+
+    def check(self) -> None:
+        super().check()
+        for side, width in (("encoder", self.encoder_ffn_embed_dim), ("decoder", self.decoder_ffn_embed_dim)):
+            require_even(self.activation_fn, f"--{side}-ffn-embed-dim", width)
 
 
 class ResidualStacks(Stacks):

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS
 from fairseq_depthwise.models.depthwise_lstm.kernels.choice import CellKind, use_triton
+from fairseq_depthwise.modules.activations import ACTIVATIONS
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, prepack
 
@@ -102,7 +102,7 @@ class HiddenNet(nn.Module):
         self.norm = nn.LayerNorm(width, eps=NORM_EPS)
         self.second: nn.Linear | None = None  # W_h2
         if hidden_dim is not None:
-            self.second = nn.Linear(HIDDEN_ACTIVATIONS[activation].width(width), embed_dim, bias=False)
+            self.second = nn.Linear(ACTIVATIONS[activation].width(width), embed_dim, bias=False)
         self.dropout = Dropout(dropout)
         self.activation_dropout = Dropout(activation_dropout)
 
@@ -116,7 +116,7 @@ class HiddenNet(nn.Module):
 
     def finish(self, projected: Tensor) -> Tensor:
         """Compute h from the first projection, T x B x H."""
-        activated = HIDDEN_ACTIVATIONS[self.activation].function(self.norm(projected))
+        activated = ACTIVATIONS[self.activation].function(self.norm(projected))
         if self.second is not None:
             activated = self.second(self.activation_dropout(activated))
         return self.dropout(activated)

@@ -19,7 +19,6 @@ from fairseq_compat import UserError
 from fairseq_depthwise.models.base.assembly import Stacks, assemble, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, register_presets
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS, WITHOUT_HALVING
 from fairseq_depthwise.models.depthwise_lstm.cell import (
     DepthwiseLSTMCell,
     DepthwiseRNNCell,
@@ -37,6 +36,7 @@ from fairseq_depthwise.models.depthwise_lstm.layers import (
     DepthwiseEncoderLayer,
 )
 from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS
+from fairseq_depthwise.modules.activations import ACTIVATIONS, WITHOUT_HALVING, require_even
 from fairseq_depthwise.modules.attention import MultiheadAttention
 
 #: Options that an RNN without gates does not have.
@@ -62,7 +62,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         2048, "width H of the hidden net's first of two layers, before the GLU halves it", at_least=2, at_most=2**20
     )
     depthwise_hidden_activation: str = option(
-        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=tuple(HIDDEN_ACTIVATIONS)
+        "glu", "activation of the hidden net; one layer has gelu where this says glu", one_of=tuple(ACTIVATIONS)
     )
     depthwise_sharing: str = option(
         "gates", "what the cells of a stack share: the gates, nothing, or all", one_of=("gates", "none", "all")
@@ -93,11 +93,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
 
     def check(self) -> None:
         super().check()
-        if HIDDEN_ACTIVATIONS[self.activation].halves and self.depthwise_hidden_dim % 2:
-            raise UserError(
-                f"--depthwise-hidden-dim {self.depthwise_hidden_dim} is odd; the {self.activation} halves it, so give "
-                "an even number"
-            )
+        require_even(self.activation, "--depthwise-hidden-dim", self.depthwise_hidden_dim)
         if self.depthwise_gate_scope == "model" and self.depthwise_sharing == "none":
             raise UserError("--depthwise-gate-scope model contradicts --depthwise-sharing none, which shares nothing")
         if self.depthwise_gate_scope == "model" and DECODER_MERGES[self.decoder_merge].width != 1:
@@ -113,7 +109,7 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         """The activation of the hidden net; one layer has no width to halve (Eq 5)."""
         chosen = self.depthwise_hidden_activation
         one_layer = self.depthwise_hidden_layers == 1
-        return WITHOUT_HALVING if one_layer and HIDDEN_ACTIVATIONS[chosen].halves else chosen
+        return WITHOUT_HALVING if one_layer and ACTIVATIONS[chosen].halves else chosen
 
 
 @register_model("depthwise_lstm_transformer", dataclass=DepthwiseLSTMTransformerConfig)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_depthwise.models.mute.attention import UnitAttention
 from fairseq_depthwise.models.mute.noise import UnitInputs
 from fairseq_depthwise.models.mute.order import UnitOrder, coefficients
+from fairseq_depthwise.modules.activations import ACTIVATIONS
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.batched import UnitLayerNorm, UnitLinear
 from fairseq_depthwise.modules.stack import EncoderLayer
@@ -23,7 +23,7 @@ from fairseq_depthwise.modules.stack import EncoderLayer
 class UnitFeedForward(nn.Module):
     """``W_2 activation(W_1 LN(x))`` of each unit, with biases: FFN_i of Equation 9 and the norm before it.
 
-    One of ``units`` nets for each, or 1 that all units share; ``activation``: a function of :mod:`torch.nn.functional`.
+    One of ``units`` nets for each, or 1 that all units share; ``activation``: of ``ACTIVATIONS``.
     """
 
     def __init__(
@@ -32,13 +32,14 @@ class UnitFeedForward(nn.Module):
         super().__init__()
         self.norm = UnitLayerNorm(units=units, embed_dim=embed_dim)
         self.first = UnitLinear(units=units, in_features=embed_dim, out_features=hidden_dim)
-        self.second = UnitLinear(units=units, in_features=hidden_dim, out_features=embed_dim)
+        inner_dim = ACTIVATIONS[activation].width(hidden_dim)
+        self.second = UnitLinear(units=units, in_features=inner_dim, out_features=embed_dim)
         self.activation = activation
         self.activation_dropout = Dropout(activation_dropout)
 
     def forward(self, values: Tensor) -> Tensor:
         """Compute U x T x B x d from U x T x B x d."""
-        activated = getattr(F, self.activation)(self.first(self.norm(values)))
+        activated = ACTIVATIONS[self.activation].function(self.first(self.norm(values)))
         output: Tensor = self.second(self.activation_dropout(activated))
         return output
 

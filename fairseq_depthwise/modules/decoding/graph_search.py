@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -62,20 +62,11 @@ class SearchLimits:
     min_length: int = 1
 
 
-@dataclass(frozen=True)
-class FoundHypothesis:
-    """Tokens with the end of the sentence, their log-probabilities, and the score: the sum by the length penalty."""
-
-    tokens: list[int]
-    score: float
-    token_scores: list[float]
-
-
 @dataclass
 class _Sentence:
     """A sentence while it is searched for: of each step the k beams' origins, tokens and totals."""
 
-    finished: list[FoundHypothesis] = field(default_factory=list)
+    finished: list[dict[str, Any]] = field(default_factory=list)
     history: list[tuple[list[int], list[int], list[float]]] = field(default_factory=list)
 
     def finish(self, origin: int, token: int, total: float, penalty: float) -> None:
@@ -87,7 +78,9 @@ class _Sentence:
         tokens.reverse()
         totals = [*reversed(totals), 0.0]  # the sum before the first token last, where index -1 looks
         scores = [totals[place] - totals[place - 1] for place in range(len(tokens))]
-        self.finished.append(FoundHypothesis(tokens, total / len(tokens) ** penalty, scores))
+        score = total / len(tokens) ** penalty
+        found = {"tokens": torch.tensor(tokens), "score": score, "positional_scores": torch.tensor(scores)}
+        self.finished.append(found)
 
 
 class GraphSearch:
@@ -97,8 +90,12 @@ class GraphSearch:
         self.graphs, self.eos, self.vocabulary = graphs, eos, vocabulary
 
     @torch.inference_mode()
-    def __call__(self, source_tokens: Tensor, limits: SearchLimits) -> list[list[FoundHypothesis]]:
-        """Return the hypotheses of each sentence of ``source_tokens`` (B x S), the best first; UserError for NaN."""
+    def __call__(self, source_tokens: Tensor, limits: SearchLimits) -> list[list[dict[str, Any]]]:
+        """Return the hypotheses of each sentence of ``source_tokens`` (B x S), the best first; UserError for NaN.
+
+        As fairseq's they have ``tokens`` with the end of the sentence, ``positional_scores``, their log-probabilities,
+        and ``score``, the sum by the length penalty.
+        """
         beams = limits.beam
         sentences = [_Sentence() for _ in range(source_tokens.size(0))]
         padding, *cross = self.graphs.encode(source_tokens)
@@ -129,7 +126,7 @@ class GraphSearch:
             if len(left) <= _DENSE * len(places):
                 state.select(torch.tensor(left))
                 places, chosen = [places[place] for place in left], [chosen[place] for place in left]
-        return [sorted(sentence.finished, key=lambda found: -found.score) for sentence in sentences]
+        return [sorted(sentence.finished, key=lambda found: -found["score"]) for sentence in sentences]
 
     def _sort_out(
         self, sentence: _Sentence, scores: list[float], candidates: list[int], limits: SearchLimits

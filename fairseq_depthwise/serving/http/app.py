@@ -26,41 +26,36 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fairseq_compat import UserError
 from fairseq_depthwise.serving.http.batching import Batcher
-from fairseq_depthwise.serving.http.messages import DETAILS, Error, Limits, Translation, Translations, request_models
+from fairseq_depthwise.serving.http.messages import DETAILS, Error, Translation, Translations, request_models
+from fairseq_depthwise.serving.options import ServerOptions
 
 log = logging.getLogger(__name__)
 
 #: Host headers of a server that only this machine can reach; others are of a page that rebinds its name to us.
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+LOCAL_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 
 #: Upper bounds of the histogram of seconds.
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Service:
-    """What answers requests, for an ASGI server.
+    """What answers requests, for an ASGI server; those that do not say how many want ``nbest`` translations of a line.
 
-    ``few`` is the translator with no more than ``limits.nbest`` translations of a line, for requests that want no more;
-    ``explain(line, rank, source_lang, target_lang)`` may be a sentence that says why nothing can be explained.
+    ``explain(line, rank, source_lang, target_lang)`` is None where nothing can be explained.
     """
 
     def __init__(
         self,
         translator: Any,
-        limits: Limits,
+        options: ServerOptions,
         *,
-        few: Any = None,
-        batch_lines: int = 256,
-        wait: float = 0.005,
-        explain: Callable[[str, int, str, str], dict[str, Any]] | str = "this server does not explain",
-        hosts: Sequence[str] = LOCAL_HOSTS,
+        nbest: int = 1,
+        explain: Callable[[str, int, str, str], dict[str, Any]] | None = None,
         version: str = "0",
     ) -> None:
-        self._translators = {"few": few or translator, "all": translator}
-        self._explain = explain
-        self._languages: tuple[str, str] = translator.languages
-        self.limits = limits
-        self._batcher = Batcher(self._search, queue_lines=limits.queue_lines, batch_lines=batch_lines, wait=wait)
+        self.options, self._nbest = options, nbest
+        self._translator, self._explain = translator, explain
+        self._batcher = Batcher(self._search, options)
         self._registry = CollectorRegistry()
         names: dict[str, Any] = {"namespace": "fairseq_depthwise", "registry": self._registry}
         self._lines = Counter("lines", "Lines searched.", **names)
@@ -70,25 +65,27 @@ class Service:
         text = "Seconds from a request to /translate to the end of its answer."
         self._request_seconds = Histogram("request_seconds", text, buckets=_BUCKETS, **names)
         Gauge("queue_lines", "Lines that wait for a search.", **names).set_function(lambda: self._batcher.waiting)
-        Gauge("queue_lines_limit", "Lines that may wait.", **names).set(limits.queue_lines)
+        Gauge("queue_lines_limit", "Lines that may wait.", **names).set(options.queue_lines)
         self._fastapi = fastapi = FastAPI(
             title="fairseq-depthwise serve", version=version, lifespan=self._lifespan, docs_url=None, redoc_url=None,
             redirect_slashes=False, responses={"4XX": {"model": Error}, "5XX": {"model": Error}},
         )  # fmt: skip
-        fastapi.add_middleware(RequestBodyLimitMiddleware, max_body_size=limits.max_body)
-        fastapi.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+        fastapi.add_middleware(RequestBodyLimitMiddleware, max_body_size=options.max_body)
+        fastapi.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if options.host else LOCAL_HOSTS)
         for kind in (HTTPException, RequestValidationError, UserError, Exception):
             fastapi.add_exception_handler(kind, _refuse)
         self._add_routes(fastapi)
 
     def _add_routes(self, fastapi: FastAPI) -> None:
-        translate_request, explain_request = request_models(self.limits)
+        translate_request, explain_request = request_models(self.options, self._nbest, self._translator.options)
         page, policy = _page()
         answer = {"model": Translations, "content": {"application/x-ndjson": {}}}
 
         @fastapi.post("/translate", responses={200: answer})
         async def translate(asked: translate_request, request: Request) -> Response:
-            parts = self._results("few" if asked.nbest <= self.limits.nbest else "all", asked, asked.lines, request)
+            # To make text of more hypotheses takes time.
+            nbest = self._nbest if asked.nbest <= self._nbest else self._translator.options.nbest
+            parts = self._results(nbest, asked, asked.lines, request)
             if asked.stream:
                 first = await anext(parts)  # what fails before it has a status of its own
                 return StreamingResponse(_streamed(first, parts, asked), media_type="application/x-ndjson")
@@ -97,20 +94,21 @@ class Service:
 
         @fastapi.post("/explain")
         async def explain(asked: explain_request, request: Request) -> dict[str, Any]:
-            if isinstance(self._explain, str):
-                raise HTTPException(501, self._explain)
-            (explanation,) = await anext(self._results("explain", asked, [(asked.line, asked.rank)], request))
+            if self._explain is None:
+                raise HTTPException(501, "there are no layers to look into; load a checkpoint, no exported folder")
+            (explanation,) = await anext(self._results(None, asked, [(asked.line, asked.rank)], request))
             return explanation
 
         @fastapi.get("/health")
         async def health(response: Response) -> dict[str, Any]:
             response.status_code = 503 if self._searching.done() else 200
+            source, target = self._translator.languages
             return {
                 "status": "failed" if self._searching.done() else "ok",
-                "source_lang": self._languages[0],
-                "target_lang": self._languages[1],
-                "nbest": self.limits.nbest,
-                "most_nbest": self.limits.most_nbest,
+                "source_lang": source,
+                "target_lang": target,
+                "nbest": self._nbest,
+                "most_nbest": self._translator.options.nbest,
                 "waiting_lines": self._batcher.waiting,
             }
 
@@ -128,19 +126,23 @@ class Service:
         yield
         self._searching.cancel()
 
-    def _results(self, kind: str, asked: Any, lines: Sequence[Any], request: Request) -> AsyncIterator[Sequence[Any]]:
-        source, target = self._languages
-        key = (kind, asked.source_lang or source, asked.target_lang or target)
+    def _results(
+        self, nbest: int | None, asked: Any, lines: Sequence[Any], request: Request
+    ) -> AsyncIterator[Sequence[Any]]:
+        """Yield translations of lines, so many of each; None for explanations of lines and ranks."""
+        source, target = self._translator.languages
+        key = (nbest, asked.source_lang or source, asked.target_lang or target)
         return self._batcher.results(key, lines, request.is_disconnected)
 
-    def _search(self, key: tuple[str, str, str], lines: Sequence[Any]) -> Sequence[Any]:
-        kind, source, target = key
+    def _search(self, key: tuple[int | None, str, str], lines: Sequence[Any]) -> Sequence[Any]:
+        nbest, source, target = key
         started = monotonic()
         try:
-            if kind == "explain":
-                assert callable(self._explain)
+            if nbest is None and self._explain is not None:
                 return [self._explain(line, rank, source, target) for line, rank in lines]
-            found: Sequence[Any] = self._translators[kind].translations(lines, source_lang=source, target_lang=target)
+            found: Sequence[Any] = self._translator.translations(
+                lines, source_lang=source, target_lang=target, nbest=nbest
+            )
             return found
         finally:
             self._batches.inc()
@@ -161,14 +163,14 @@ class Service:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            limit.deadline = anyio.current_time() + self.limits.timeout
+            limit.deadline = anyio.current_time() + self.options.timeout
             await send(message)
 
         try:
-            with anyio.move_on_after(self.limits.timeout) as limit:
+            with anyio.move_on_after(self.options.timeout) as limit:
                 await self._fastapi(scope, receive, answer)
             if limit.cancelled_caught and not status:
-                sentence = f"the request took longer than {self.limits.timeout:g} s; send fewer lines at a time"
+                sentence = f"the request took longer than {self.options.timeout:g} s; send fewer lines at a time"
                 await JSONResponse({"error": sentence}, 504)(scope, receive, answer)
         finally:
             self._requests.labels(status or 499).inc()

@@ -12,6 +12,8 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from fairseq_depthwise.serving.options import ServerOptions
+
 #: Part of the duration of a search for which the next one waits for more lines.
 _AFTER = 0.05
 
@@ -37,20 +39,12 @@ class _Job:
 class Batcher:
     """The queue: ``search(key, lines)`` is called with up to ``batch_lines`` lines of jobs of equal keys.
 
-    An incomplete batch waits ``wait`` seconds for more lines, from the arrival of its oldest; after a search also for
+    An incomplete batch waits ``wait_ms`` for more lines, from the arrival of its oldest; after a search also for
     those who were answered and may send their next lines: as long, or a twentieth of that search if this is longer.
     """
 
-    def __init__(
-        self,
-        search: Callable[[Any, Sequence[Any]], Sequence[Any]],
-        *,
-        queue_lines: int,
-        batch_lines: int,
-        wait: float = 0.0,
-    ) -> None:
-        self.queue_lines, self.batch_lines, self.wait = queue_lines, batch_lines, wait
-        self._search = search
+    def __init__(self, search: Callable[[Any, Sequence[Any]], Sequence[Any]], options: ServerOptions) -> None:
+        self._search, self._options, self._wait = search, options, options.wait_ms / 1000
         self._jobs: list[_Job] = []
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "translator")
@@ -67,8 +61,8 @@ class Batcher:
 
         More lines than may wait are an HTTPException; what waits when nobody asks for the next part is dropped.
         """
-        if (waiting := self.waiting) + len(lines) > self.queue_lines:
-            sentence = f"{waiting:,} lines wait, of at most {self.queue_lines:,}; try again later"
+        if (waiting := self.waiting) + len(lines) > self._options.queue_lines:
+            sentence = f"{waiting:,} lines wait, of at most {self._options.queue_lines:,}; try again later"
             raise HTTPException(503, sentence, {"Retry-After": "2"})
         job = _Job(key, lines)
         self._jobs.append(job)
@@ -96,19 +90,19 @@ class Batcher:
             self._changed.clear()
             self._jobs = [job for job in self._jobs if job.waiting]
             alike = [job for job in self._jobs if job.key == self._jobs[0].key]
-            left = max(alike[0].arrived + self.wait, begins) - monotonic() if alike else None
-            if left is None or (left > 0 and sum(job.waiting for job in alike) < self.batch_lines):
+            left = max(alike[0].arrived + self._wait, begins) - monotonic() if alike else None
+            if left is None or (left > 0 and sum(job.waiting for job in alike) < self._options.batch_lines):
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), left)
                 continue
-            batch, room = {}, self.batch_lines
+            batch, room = {}, self._options.batch_lines
             for job in alike:
                 batch[job] = job.lines[job.taken : job.taken + room]
                 job.taken += len(batch[job])
                 room -= len(batch[job])
             started = monotonic()
             await self._search_all(batch)
-            begins = monotonic() + (max(self.wait, _AFTER * (monotonic() - started)) if self.wait else 0)
+            begins = monotonic() + (max(self._wait, _AFTER * (monotonic() - started)) if self._wait else 0)
             # A short request that came meanwhile, or one of another key, does not wait for the rest of a long one.
             self._jobs.sort(key=batch.__contains__)
 

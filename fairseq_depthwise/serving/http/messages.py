@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
 
 #: What a hypothesis has besides if a request says so and the translator was loaded so: fields of ``Hypothesis``.
 DETAILS = {
@@ -14,38 +15,24 @@ DETAILS = {
 }
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What requests may ask for."""
-
-    max_body: int = 1 << 20  # bytes of a request
-    max_lines: int = 1000  # of a request
-    max_chars: int = 10_000  # of a line
-    queue_lines: int = 4000  # that may wait, of all requests
-    timeout: float = 60.0  # seconds of a request, or of each part of a stream
-    nbest: int = 1  # translations of a line unless the request says how many
-    most_nbest: int = 1  # and at most
-    details: frozenset[str] = frozenset()  # which of DETAILS there are
-
-
-def request_models(limits: Limits) -> tuple[Any, Any]:
-    """Return what may be asked of /translate and of /explain."""
+def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions) -> tuple[Any, Any]:
+    """Return what may be asked of /translate, ``nbest`` translations unless it says how many, and of /explain."""
     config = ConfigDict(extra="forbid", strict=True)
     languages: dict[str, Any] = dict.fromkeys(("source_lang", "target_lang"), (str | None, None))
-    details: dict[str, Any] = {name: (bool if name in limits.details else Literal[False], False) for name in DETAILS}
+    details: dict[str, Any] = {name: (bool if getattr(loaded, name) else Literal[False], False) for name in DETAILS}
     line = Annotated[str, Field(max_length=limits.max_chars, pattern=r"^[^\r\n]*$")]
     lines: Any = Annotated[list[line], Field(min_length=1, max_length=limits.max_lines)]
     translate = create_model(
         "TranslateRequest",
         __config__=config,
         lines=(lines, ...),
-        nbest=(int, Field(limits.nbest, ge=1, le=limits.most_nbest)),
+        nbest=(int, Field(nbest, ge=1, le=loaded.nbest)),
         stream=(bool, Field(False, description="answer line by line")),
         **languages,
         **details,
     )
     sentence = Annotated[line, Field(pattern=r"\S")]
-    rank = (int, Field(0, ge=0, lt=limits.most_nbest))
+    rank = (int, Field(0, ge=0, lt=loaded.nbest))
     explain = create_model("ExplainRequest", __config__=config, line=(sentence, ...), rank=rank, **languages)
     return translate, explain
 

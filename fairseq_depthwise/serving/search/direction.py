@@ -14,7 +14,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_depthwise.serving import long_lines
-from fairseq_depthwise.serving.beam_search import BeamSearch, GraphBeamSearch
+from fairseq_depthwise.serving.beam_search import BeamSearch, Search
 from fairseq_depthwise.serving.directions import languages_of, target_start
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
@@ -118,7 +118,7 @@ class Direction:
     """
 
     task: FairseqTask
-    search: BeamSearch | GraphBeamSearch
+    search: Search
     codec: TextCodec
     settings: TextSettings
     options: TranslatorOptions
@@ -189,17 +189,20 @@ class Direction:
             if wanted is not None:
                 line.constraints[constraint] = (wanted, reason)
 
-    def search_all(self, pieces: Sequence[Piece]) -> None:
-        """Find every piece's hypotheses; pieces of like length are in one batch."""
+    def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
+        """Find so many hypotheses of every piece; pieces of like length are in one batch."""
         for batch, members in self._batches([piece for piece in pieces if piece.constraints]):
+            assert isinstance(self.search, BeamSearch)  # exported graphs are searched without constraints
             constraints = [piece.constraints for piece in members]
-            self._take(batch, members, self.search.constrained_hypotheses(batch, constraints))
+            self._take(batch, members, self.search.constrained_hypotheses(batch, constraints), nbest)
         for batch, members in self._batches([piece for piece in pieces if not piece.hypotheses]):
-            self._take(batch, members, self.search.hypotheses(batch))
+            self._take(batch, members, self.search.hypotheses(batch), nbest)
 
-    def _take(self, batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]]) -> None:
+    def _take(
+        self, batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]], nbest: int
+    ) -> None:
         for piece, hypotheses in zip(members, found, strict=True):
-            piece.hypotheses = hypotheses[: self.options.nbest]
+            piece.hypotheses = hypotheses[:nbest]
         if self.options.alignment:
             self._add_attention(batch, members)
 
@@ -226,6 +229,7 @@ class Direction:
 
     def _add_attention(self, batch: dict[str, Any], members: Sequence[Piece]) -> None:
         """Add to each hypothesis how much its tokens attend to each token of the piece."""
+        assert isinstance(self.search, BeamSearch)  # exported graphs give no attention
         hypotheses = [[hypothesis["tokens"] for hypothesis in piece.hypotheses] for piece in members]
         width = batch["net_input"]["src_tokens"].size(1)
         for piece, attention in zip(members, self.search.attention(batch, hypotheses), strict=True):

@@ -32,28 +32,16 @@ RunPython = Callable[..., CompletedProcess[str]]
 # One training per folder.
 
 
-def train_in(folder: Path, patched: Patched, *, rank: int = 0, no_save: bool = False) -> Any:
-    """What is in the folder while a training of one process of several runs."""
-    seen = []
-    utils = SimpleNamespace(is_master=lambda cfg: cfg.distributed_rank == 0)
+def train_in(folder: Path, patched: Patched) -> Any:
+    """What is in the folder while it is trained in."""
+    seen: list[Any] = []
+    utils = SimpleNamespace(is_master=lambda cfg: True)
     module = patched(
-        training.one_training_per_folder, distributed_utils=utils,
-        main=lambda cfg: seen.append(os.listdir(folder) if folder.exists() else None),
-    )  # fmt: skip
-    options = {"checkpoint": {"save_dir": str(folder), "no_save": no_save}}
-    module.main(OmegaConf.create({**options, "distributed_training": {"distributed_rank": rank}}))
+        training.one_training_per_folder, distributed_utils=utils, main=lambda cfg: seen.append(os.listdir(folder))
+    )
+    options = {"checkpoint": {"save_dir": str(folder), "no_save": False}, "distributed_training": {}}
+    module.main(OmegaConf.create(options))
     return seen[0]
-
-
-@pytest.mark.parametrize(
-    ("rank", "no_save", "locked"), [(0, False, [training.LOCK]), (1, False, None), (0, True, None)]
-)
-def test_the_first_process_locks_the_folder(
-    rank: int, no_save: bool, locked: Any, patched: Patched, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run"
-    assert train_in(folder, patched, rank=rank, no_save=no_save) == locked
-    assert not folder.exists() or os.listdir(folder) == []
 
 
 HOLDER = """
@@ -83,30 +71,7 @@ def test_a_second_training_is_refused_until_the_first_is_killed(
         holder.kill()
         monkeypatch.undo()
         assert train_in(tmp_path, patched) == [training.LOCK]
-
-
-# Before training.
-
-OPTIONS = ("fp16", "cpu", "tpu", "memory_efficient_fp16", "fp16_no_flatten_grads")
-
-
-@pytest.mark.parametrize(
-    ("given", "trained"),
-    [
-        ({}, True), ({"fp16": True, "cpu": True, "gpu": True}, False), ({"fp16": True}, False),
-        ({"fp16": True, "memory_efficient_fp16": True}, True), ({"fp16": True, "gpu": True}, True),
-    ],
-)  # fmt: skip
-def test_fp16_needs_a_gpu(given: dict[str, bool], trained: bool, patched: Patched) -> None:
-    cuda = SimpleNamespace(is_available=lambda: given.get("gpu", False))
-    module = patched(training.lost_trainings, torch=SimpleNamespace(cuda=cuda), main=lambda cfg: "trained")
-    common = SimpleNamespace(**{**dict.fromkeys(OPTIONS, False), **given})
-    cfg = SimpleNamespace(common=common, checkpoint=SimpleNamespace(no_save=True))
-    if trained:
-        assert module.main(cfg) == "trained"
-    else:
-        with pytest.raises(UserError, match="--fp16 needs a GPU"):
-            module.main(cfg)
+        assert os.listdir(tmp_path) == []
 
 
 # When it ends.

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_compat.errors import named
-from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS
+from fairseq_depthwise.modules.activations import ACTIVATIONS
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def _difference(device: torch.device, kind: CellKind) -> str | None:
     gate_norm = [normal(3, width, dtype=kind.norms, mean=0.5), normal(3, width, dtype=kind.norms)]
     values = [normal(rows, width, dtype=dtype) for dtype in (kind.dtype, kind.state, kind.dtype)]
     options = {"scale": 1.25, "eps": 1e-6}
-    inside = {"keep": mask(HIDDEN_ACTIVATIONS[kind.activation].width(hidden)), "activation": kind.activation}
+    inside = {"keep": mask(ACTIVATIONS[kind.activation].width(hidden)), "activation": kind.activation}
     update = {"keep": mask(width), "joint": kind.joint}
     for name, fused, readable, tensors, others in (
         ("hidden net", norm_activation, _norm_activation, [normal(rows, hidden, dtype=kind.dtype), *norm], inside),
@@ -132,7 +132,7 @@ def _norm_activation(
 ) -> Tensor:
     """Compute what ``triton_norm_activation.norm_activation`` does."""
     normalized = F.layer_norm(projected.to(weight.dtype), (projected.size(-1),), weight, bias, eps)
-    activated = HIDDEN_ACTIVATIONS[activation].function(normalized).to(projected.dtype)
+    activated = ACTIVATIONS[activation].function(normalized).to(projected.dtype)
     return activated if keep is None else activated * keep * scale
 
 

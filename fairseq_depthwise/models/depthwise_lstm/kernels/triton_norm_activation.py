@@ -17,7 +17,6 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_depthwise.models.depthwise_lstm.activations import HIDDEN_ACTIVATIONS
 from fairseq_depthwise.models.depthwise_lstm.kernels.triton_rows import (
     as_bytes,
     as_rows,
@@ -26,6 +25,7 @@ from fairseq_depthwise.models.depthwise_lstm.kernels.triton_rows import (
     program_limit,
     start_programs,
 )
+from fairseq_depthwise.modules.activations import ACTIVATIONS
 
 
 @triton.jit
@@ -185,7 +185,7 @@ class _NormActivation(torch.autograd.Function):
         *tensors, numbers, activation = given
         projected, weight, bias, keep = tensors
         rows, width = projected.shape
-        known = HIDDEN_ACTIVATIONS[activation]
+        known = ACTIVATIONS[activation]
         block = triton.next_power_of_2((width + 1) // 2)
         ctx.constants = {"width": width, "block": block, "columns": 2 * block}
         ctx.constants |= {"activation": activation, "halves": known.halves}

@@ -1,1 +1,0 @@
-../../fairseq_depthwise/serving/safe_onnx.py

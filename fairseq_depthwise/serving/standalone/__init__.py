@@ -1,0 +1,1 @@
+"""What looks through exported files before they are loaded; its modules import nothing of this package, nor fairseq."""
