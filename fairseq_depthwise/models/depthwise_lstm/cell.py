@@ -157,7 +157,7 @@ class DepthwiseLSTMCell(nn.Module):
         net = self.hidden_net
         if self._joined is not None and not torch.is_grad_enabled():
             widths = [3 * self.gates.embed_dim, net.first.out_features]
-            for_gates, for_hidden = self._joined(joined).split(widths, dim=-1)
+            for_gates, for_hidden = self._joined(joined).split_with_sizes(widths, dim=-1)
         else:
             for_gates, for_hidden = self.gates.projection(joined), net.first(joined)
         gates: GateValues | None = None

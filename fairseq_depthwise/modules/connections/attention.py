@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
+from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection, source_names, weighted_sum
 from fairseq_depthwise.modules.stack import OfLayers
 
 
@@ -31,7 +31,7 @@ class AttentionState(NamedTuple):
     queries: Tensor
 
 
-class AttentionConnection(ShapedConnection):
+class AttentionConnection(StreamConnection):
     """Attention residuals: layer l reads ``h_l = sum_i softmax_i(q_l . RMSNorm(s_i)) s_i``.
 
     Source: "Attention Residuals" (arXiv 2603.15031). s_0 is the embedding, and s_i what layer i adds to what it reads:
@@ -57,9 +57,6 @@ class AttentionConnection(ShapedConnection):
         queries = torch.stack(list(self.rows))
         return AttentionState(embedded, (embedded,), (_scores(embedded, queries),), None, queries)
 
-    def layer_input(self, state: AttentionState, index: int) -> Tensor:
-        return state.stream
-
     def update(self, state: AttentionState, index: int, output: Tensor) -> AttentionState:
         added = output - state.stream
         block = added if state.block is None else state.block + added
@@ -70,9 +67,6 @@ class AttentionConnection(ShapedConnection):
         if (index + 1) % self.block_size == 0:
             return AttentionState(stream, sources, all_scores, None, state.queries)
         return AttentionState(stream, state.sources, state.scores, block, state.queries)
-
-    def representation(self, state: AttentionState) -> Tensor:
-        return state.stream
 
     def source_weights(self, states: Sequence[AttentionState]) -> dict[str, Tensor]:
         """Return the softmax of q_l, l the layers below: T x B each of what the embedding, layers or blocks added."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
+from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection, source_names, weighted_sum
 from fairseq_depthwise.modules.stack import OfLayers
 
 
@@ -19,7 +19,7 @@ class AverageState(NamedTuple):
     outputs: tuple[Tensor, ...]
 
 
-class AverageConnection(ShapedConnection):
+class AverageConnection(StreamConnection):
     """Depth-weighted averages: after layer i the stream is ``sum_{j=0..i} a_ij X_j``.
 
     Source: "DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted Averaging" (Pagliardini et al.
@@ -37,15 +37,9 @@ class AverageConnection(ShapedConnection):
     def initial_state(self, embedded: Tensor) -> AverageState:
         return AverageState(embedded, (embedded,))
 
-    def layer_input(self, state: AverageState, index: int) -> Tensor:
-        return state.stream
-
     def update(self, state: AverageState, index: int, output: Tensor) -> AverageState:
         outputs = (*state.outputs, output)
         return AverageState(weighted_sum(outputs, self.rows[index].unbind()), outputs)
-
-    def representation(self, state: AverageState) -> Tensor:
-        return state.stream
 
     def source_weights(self, states: Sequence[AverageState]) -> dict[str, Tensor]:
         """Return row i of a, above layer i: the weights of X_0 to X_i."""

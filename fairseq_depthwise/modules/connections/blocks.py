@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names, weighted_sum
+from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection, source_names, weighted_sum
 from fairseq_depthwise.modules.stack import OfLayers
 
 
@@ -19,7 +19,7 @@ class BlockState(NamedTuple):
     outputs: tuple[Tensor, ...]
 
 
-class BlockConnection(ShapedConnection):
+class BlockConnection(StreamConnection):
     """Sparse connections between blocks of ``block_size`` layers.
 
     Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.2. With y_0 the embedding and
@@ -57,9 +57,6 @@ class BlockConnection(ShapedConnection):
         if place < self.block_size - 1:
             return BlockState(output, state.outputs)
         return BlockState(output, (*state.outputs, self.norms[block](output)))
-
-    def representation(self, state: BlockState) -> Tensor:
-        return state.stream
 
     def output(self, state: BlockState) -> Tensor:
         output: Tensor = self.final_norm(self._sum(state.outputs))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names
+from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection, source_names
 from fairseq_depthwise.modules.stack import OfLayers
 
 
@@ -24,7 +24,7 @@ class HyperState(NamedTuple):
     mixed: Tensor
 
 
-class HyperConnection(ShapedConnection):
+class HyperConnection(StreamConnection):
     """Hyper-connections: of n streams X, layer F makes ``H_res X + H_post F(H_pre X)``.
 
     Source: "Hyper-Connections" (Zhu et al. 2024, arXiv 2409.19606), Equations 2 to 13, with dynamic weights; with
@@ -42,9 +42,6 @@ class HyperConnection(ShapedConnection):
 
     def initial_state(self, embedded: Tensor) -> HyperState:
         return self._read(embedded.unsqueeze(-2).expand(*embedded.shape[:-1], self.streams, -1), 0)
-
-    def layer_input(self, state: HyperState, index: int) -> Tensor:
-        return state.stream
 
     def update(self, state: HyperState, index: int, output: Tensor) -> HyperState:
         added = (output - state.stream).unsqueeze(-2)

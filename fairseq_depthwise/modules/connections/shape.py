@@ -55,6 +55,17 @@ class ShapedConnection(Connection):
         return {}
 
 
+class StreamConnection(ShapedConnection):
+    """A connection whose state has what runs up the stack as its ``stream``, T x B x d, beside other things."""
+
+    def layer_input(self, state: Any, index: int) -> Any:
+        return state.stream
+
+    def representation(self, state: Any) -> Tensor:
+        stream: Tensor = state.stream
+        return stream
+
+
 class ResidualConnection(ShapedConnection):
     """Each layer reads the output of the one before: with residual layers the pre-norm Transformer."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape
+from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection
 from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
 from fairseq_depthwise.modules.stack import OfLayers
 
@@ -56,7 +56,7 @@ class ValueResidualDecoderLayer(ResidualDecoderLayer):
         return _with_values(read, self.self_attention, self.self_attention_norm)
 
 
-class ValueResidualConnection(ShapedConnection):
+class ValueResidualConnection(StreamConnection):
     """Value residuals: the values of layer n's self-attention are ``l_1 V_1 + l_2 V_n``.
 
     Source: "Value Residual Learning" (Zhou et al. 2024, arXiv 2410.17897), ResFormer with learned weights: two scalars
@@ -78,9 +78,6 @@ class ValueResidualConnection(ShapedConnection):
 
     def layer_input(self, state: ValueStream, index: int) -> ValueStream:
         return state if state.first is None else ValueStream(state.stream, state.first, self.rows[index - 1])
-
-    def representation(self, state: ValueStream) -> Tensor:
-        return state.stream
 
     def source_weights(self, states: Sequence[ValueStream]) -> dict[str, Tensor]:
         """Return l_1 and l_2, which the layer that reads the last state mixes its values with."""

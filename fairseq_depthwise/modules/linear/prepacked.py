@@ -106,7 +106,7 @@ def _identities(*linears: nn.Linear) -> list[object]:
     return [
         (tensor.data_ptr(), tensor.dtype, tensor.device, 0 if tensor.is_inference() else tensor._version)
         for linear in linears
-        for tensor in (linear.weight, linear.bias)
+        for tensor in linear._parameters.values()  # attributes take PyTorch longer, in every step of a search
         if tensor is not None
     ]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections import CONNECTIONS
 from fairseq_depthwise.modules.connections.hyper import doubly_stochastic
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape
+from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names
 
 WIDTH, LAYERS = 4, 5
 
@@ -75,23 +75,16 @@ def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
     for parameter in connection.parameters():
         nn.init.normal_(parameter, std=0.7)
     embedded = torch.randn(2, 3, WIDTH, dtype=torch.float64)
-    states, read, outputs = [connection.initial_state(embedded)], [], []
-    chosen = []
+    states, read, outputs, chosen = [connection.initial_state(embedded)], [], [], []
     for index, layer in enumerate([*branches()[:4], None]):
         weights = connection.source_weights(states)
         chosen.append(len(weights))
-        if layer is None:
-            found = connection.output(states[-1])
-        else:
-            found = connection.layer_input(states[-1], index)
+        found = connection.layer_input(states[-1], index) if layer else connection.output(states[-1])
         if weights:
             sources = sources_of(form, embedded, read, outputs, getattr(connection, "norms", ()))
-            assert list(weights)[:2] == ["embedding", *sources_names(form)[: len(sources) - 1][:1]]
-            terms = [
-                weight.expand(2, 3).unsqueeze(-1) * source
-                for weight, source in zip(weights.values(), sources, strict=True)
-            ]
-            expected = torch.stack(terms).sum(dim=0)
+            assert list(weights) == source_names(len(sources), "block" if form[-1] in "2s" else "layer")
+            pairs = zip(weights.values(), sources, strict=True)
+            expected = sum(weight.expand(2, 3).unsqueeze(-1) * source for weight, source in pairs)
             torch.testing.assert_close(found, expected if layer else connection.final_norm(expected))
         if layer is not None:
             read.append(found)
@@ -100,10 +93,6 @@ def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
     assert chosen == {"residual": [0] * 5, "blocks": [1, 0, 2, 0, 3], "attention by 2": [0, 2, 2, 3, 3]}.get(
         form, [1 if form.startswith("hyper") else 0, 2, 3, 4, 5]
     )
-
-
-def sources_names(form: str) -> list[str]:
-    return ["block 1"] if form in ("blocks", "attention by 2") else ["layer 1"]
 
 
 def test_weights_of_value_residuals() -> None:

@@ -33,10 +33,8 @@ def highway(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_decodes_step_by_step_and_as_graphs() -> None:
     model = build_tiny("sdt_transformer", **OPTIONS)
     with torch.no_grad():
-        encoded = model.encoder(SOURCE)
-        whole = model.decoder(TARGET[1:2], model.encoder(SOURCE[1:2]))[0]
-        state: dict[str, object] = {}
-        encoded = model.encoder(SOURCE[1:2])
+        encoded, state = model.encoder(SOURCE[1:2]), {}
+        whole = model.decoder(TARGET[1:2], encoded)[0]
         steps = [
             model.decoder(TARGET[1:2, : end + 1], encoded, incremental_state=state)[0] for end in range(TARGET.size(1))
         ]

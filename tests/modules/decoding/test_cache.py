@@ -69,19 +69,6 @@ def test_beams_are_exchanged_and_finished_sentences_leave(relative: str) -> None
             search.reorder(1, 0, 3, 3)
 
 
-def test_nothing_is_copied_while_beams_are_exchanged() -> None:
-    search = Search(beams=2)
-    with torch.no_grad():
-        search.step(3)
-        before = {name: pair.keys.data_ptr() for name, pair in search.cache._own.items()}
-        encoder = {name: pair.keys for name, pair in search.cache._encoder.items()}
-        search.reorder(1, 1, 3, 2, 4, 4)
-        search.step(4)
-    assert before == {name: pair.keys.data_ptr() for name, pair in search.cache._own.items()}
-    assert all(pair.keys is encoder[name] for name, pair in search.cache._encoder.items())
-    assert next(iter(encoder.values())).size(0) == 3  # once per sentence, not per beam
-
-
 def test_rows_that_are_no_beams_get_copies_of_their_own() -> None:
     cache = DecodingCache(randn(3, 3, WIDTH, seed=2), SOURCE_PADDING, torch.tensor([2, 0, 0]))
     assert (cache.sentences, cache.beams) == (3, 1)
