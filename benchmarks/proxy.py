@@ -61,6 +61,7 @@ RUNS += [f"long:{name}:{seed}" for seed in (2, 3) for name in ("stock", "open")]
 RUNS += [f"short:{name}:1" for name in SYSTEMS if not name.startswith("open-")]
 RUNS += [f"short:{name}:2" for name in ("stock", "paper", "bias-gain")]
 RUNS += [f"long:{name}:1" for name in SYSTEMS if name.startswith("open-")]
+RUNS += [f"long:open-bias1-gain0.1:{seed}" for seed in (2, 3)]  # the best of the search
 
 
 def prepare(work: Path) -> None:
