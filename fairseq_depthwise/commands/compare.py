@@ -130,10 +130,8 @@ def _rows(base: _System, others: Sequence[_System]) -> list[list[str]]:
         seeds = system.seeds
         row = [system.name, _number(seeds["mean"])]
         if several:
-            row += [
-                str(len(system.files)),
-                *(_number(seeds[name]) for name in ("standard_deviation", "lowest", "highest")),
-            ]
+            row.append(str(len(system.files)))
+            row += [_number(seeds[name]) for name in ("standard_deviation", "lowest", "highest")]
         if system is not base:
             p_values = ", ".join(f"{p_value:.4f}" for p_value in system.p_values)
             row += [f"{seeds['mean'] - base.seeds['mean']:+.2f}", p_values or "-"]

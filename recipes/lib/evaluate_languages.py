@@ -151,15 +151,9 @@ def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence
         for direction in directions[place::processes]:
             source, target = direction.source, direction.target
             say(f"translating {source}-{target}")
-            command = [
-                sys.executable,
-                "-m",
-                "fairseq_depthwise",
-                "translate",
-                checkpoint,
-                f"{direction.prefix}.{source}",
-            ]
-            command += ["--output", str(direction.translations(folder)), "-s", source, "-t", target, *options]
+            command = [sys.executable, "-m", "fairseq_depthwise", "translate", checkpoint]
+            command += [f"{direction.prefix}.{source}", "--output", str(direction.translations(folder))]
+            command += ["-s", source, "-t", target, *options]
             if status := subprocess.run(command, env=environment).returncode:
                 raise UserError(f"translate ended with status {status}; what it printed above says why")
 

@@ -20,7 +20,7 @@ from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import checkpoint_of
 from tiny_checkpoints import TASK
 
-from fairseq_compat import checkpoints
+from fairseq_compat import UserError, checkpoints
 from fairseq_compat.outputs import MARKER
 from fairseq_depthwise import cli
 from fairseq_depthwise.serving.beam_search import BeamOptions
@@ -277,6 +277,11 @@ def test_weights_in_int8_are_a_quarter_as_large(in_onnx: Path) -> None:
 @pytest.mark.parametrize("options", ["--data data-bin", "--int8"])
 def test_options_of_checkpoints_are_refused(options: str, in_onnx: Path, refusal: Callable[..., str]) -> None:
     assert options.split()[0] in refusal("translate", in_onnx / "onnx", *options.split(), "--cpu")
+
+
+def test_constraints_are_for_checkpoints(in_onnx: Path) -> None:
+    with pytest.raises(UserError, match="constraints"):
+        loaded(str(in_onnx / "onnx"), 2).translations(["w1"], constraints=[["w2"]])
 
 
 def test_a_full_disk_is_one_sentence(data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:

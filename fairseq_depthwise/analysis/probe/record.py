@@ -60,7 +60,8 @@ class ProbeRecord:
         self._file, self._maps = self.folder / "probe.json", self.folder / "maps.pt"
         if self._file.exists() and force:
             # The record before what it lists; other files stay.
-            files = (path for pattern in ("none.txt", "*coder.[0-9]*") for path in self.folder.glob(f"*/{pattern}"))
+            patterns = ("hypotheses/none.txt", "hypotheses/*coder.[0-9]*.txt", "checkpoints/*coder.[0-9]*.pt")
+            files = (path for pattern in patterns for path in self.folder.glob(pattern))
             for path in (self._file, self._maps, *files):
                 path.unlink(missing_ok=True)
         elif self._file.exists():

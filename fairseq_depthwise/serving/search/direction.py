@@ -13,6 +13,7 @@ import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from fairseq_compat import UserError
 from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.beam_search import BeamSearch, Search
 from fairseq_depthwise.serving.directions import languages_of, target_start
@@ -186,11 +187,15 @@ class Direction:
     def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
         """Find so many hypotheses of every piece; pieces of like length are in one batch."""
         for batch, members in self._batches([piece for piece in pieces if piece.constraints]):
-            assert isinstance(self.search, BeamSearch)  # exported graphs are searched without constraints
             constraints = [piece.constraints for piece in members]
-            self._take(batch, members, self.search.constrained_hypotheses(batch, constraints), nbest)
+            self._take(batch, members, self._model_search().constrained_hypotheses(batch, constraints), nbest)
         for batch, members in self._batches([piece for piece in pieces if not piece.hypotheses]):
             self._take(batch, members, self.search.hypotheses(batch), nbest)
+
+    def _model_search(self) -> BeamSearch:
+        if not isinstance(self.search, BeamSearch):
+            raise UserError("constraints and alignments are for checkpoints, and the model was exported")
+        return self.search
 
     def _take(
         self, batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]], nbest: int
@@ -223,10 +228,9 @@ class Direction:
 
     def _add_attention(self, batch: dict[str, Any], members: Sequence[Piece]) -> None:
         """Add to each hypothesis how much its tokens attend to each token of the piece."""
-        assert isinstance(self.search, BeamSearch)  # exported graphs give no attention
         hypotheses = [[hypothesis["tokens"] for hypothesis in piece.hypotheses] for piece in members]
         width = batch["net_input"]["src_tokens"].size(1)
-        for piece, attention in zip(members, self.search.attention(batch, hypotheses), strict=True):
+        for piece, attention in zip(members, self._model_search().attention(batch, hypotheses), strict=True):
             # Padding and the token of a language come before a piece, and its end is last.
             columns = slice(width - len(piece.tokens), width - 1)
             for hypothesis, weights in zip(piece.hypotheses, attention, strict=True):
@@ -269,7 +273,8 @@ class Direction:
 
     def _aligned(self, line: Line, outputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the words of a hypothesis and their alignment with those of the line."""
-        source, words = self._words(line.symbols), list[str]()
+        source = self._words(line.symbols)
+        words: list[str] = []
         found: list[tuple[Any, ...]] = []
         for piece, output in zip(line.pieces, outputs, strict=True):
             tokens = output["tokens"].tolist()

@@ -108,7 +108,10 @@ def test_other_settings_are_refused_and_force(
     path, folder = trained(tmp_path, "transformer"), tmp_path / "probe"
     command = [*quick(path, data, folder), "--layers"]
     document(*command, "encoder.1,encoder.2")
-    (folder / "hypotheses/mine.txt").write_text("kept")
+    mine = [folder / name for name in ("hypotheses/mine.txt", "hypotheses/encoder.1.md", "notes/encoder.1.txt")]
+    (folder / "notes").mkdir()
+    for path_of_mine in mine:
+        path_of_mine.write_text("kept")
     assert "another beam" in refusal(*command, "encoder.1", "--beam", 50)
     linearized = folder / "checkpoints/encoder.1.pt"
     assert f"{linearized} holds a linearized model" in refusal(*quick(str(linearized), data, tmp_path / "again"))
@@ -117,5 +120,8 @@ def test_other_settings_are_refused_and_force(
     assert "another checksum" in refusal(*command, "encoder.1")
     (model,) = document(*command, "encoder.1", "--force")["models"]
     assert len(model["rows"]) == 2
-    assert sorted(path.name for path in folder.glob("*/*")) == ["encoder.1.pt", "encoder.1.txt", "mine.txt", "none.txt"]
+    results = {
+        folder / name for name in ("checkpoints/encoder.1.pt", "hypotheses/encoder.1.txt", "hypotheses/none.txt")
+    }
+    assert {*folder.glob("*/*")} == {*mine, *results}
     assert load_model(str(linearized), data).model.encoder.layers[0].intact.fc1.out_features == 28
