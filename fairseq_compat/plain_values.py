@@ -109,6 +109,8 @@ def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
             inside = [pair for key, held in items for pair in ((str(key), key), (str(key), held))]
         elif isinstance(value, (list, tuple)):
             inside = [(option, held) for held in value]
+        elif callable(value):
+            raise RefusedError("it names a function or a class as a value")
         else:
             continue
         seen += len(inside)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +23,17 @@ BATCHES = "batches_in_epoch"
 def damaged_data(module: Any) -> None:
     """A damaged data file is read beyond its end, or has tokens that the model has no embedding of.
 
-    Here the places of all sentences must lie within the file, and the tokens in the dictionary; fairseq reads both
-    files once before it uses them, so this takes little.
+    Here the sentences must lie one after the other from the beginning of the file to its end, and the tokens in the
+    dictionary; fairseq reads both files once before it uses them, so this takes little.
     """
     import numpy
+
+    for kind in (module.MMapIndexedDataset, module.MMapIndexedDataset.Index):
+
+        @replaces(kind, "__del__")
+        def close(original: Any, self: Any) -> None:
+            with suppress(AttributeError):  # of one whose file could not be opened; Python prints a traceback of it
+                original(self)
 
     @replaces(module, "make_dataset")
     def make_dataset(original: Any, path: str, impl: Any, *args: Any, **kwargs: Any) -> Any:
@@ -35,11 +42,10 @@ def damaged_data(module: Any) -> None:
             return dataset
         index, data, dictionary = dataset._index, dataset._bin_buffer, kwargs.get("dictionary")
         starts, lengths, width = index._pointers, index._sizes, index._dtype_size
-        inside = not len(index) or (
-            starts.min() >= 0 <= lengths.min() and (starts + lengths * width).max() <= data.nbytes
-        )
-        if not inside:
-            raise UserError(f"{path}.idx is damaged: it has places outside of {path}.bin; make the data anew")
+        ends = numpy.cumsum(lengths, dtype=numpy.int64) * width
+        follow = numpy.array_equal(starts, ends - lengths * width) and ends[-1:].sum() == data.nbytes
+        if not follow or (lengths < 0).any():
+            raise UserError(f"{path}.idx is damaged: its sentences are not those of {path}.bin; make the data anew")
         tokens = numpy.frombuffer(data, dtype=index.dtype, count=data.nbytes // width)
         if dictionary is not None and len(tokens) and not 0 <= tokens.min() <= tokens.max() < len(dictionary):
             raise UserError(

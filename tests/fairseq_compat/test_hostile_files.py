@@ -66,6 +66,7 @@ f8, core = np.dtype("f8"), np.ones(1).__reduce__()[0]
 HOSTILE: dict[str, Any] = {
     "a function": Reduced(os.getcwd, ()),
     "a function, named only": os.getcwd,
+    "a function that tensors are made by, named only": torch._utils._rebuild_tensor_v2,
     "an object of omegaconf": OmegaConf.create({"a": 1}),
     "a subclass of options": OfNamespace(a=1),
     "options that say how they are copied": Namespace(__deepcopy__=1),

@@ -41,6 +41,17 @@ def test_data_that_is_cut_off_or_of_another_dictionary(prefix: str) -> None:
         load_indexed_dataset(prefix, dictionary_of(12))
 
 
+@pytest.mark.parametrize(("place", "byte"), [(17, 1), (18, 1), (26, 0)], ids=["type", "count", "length"])
+def test_an_index_of_other_sentences(prefix: str, place: int, byte: int) -> None:
+    path = Path(f"{prefix}.idx")
+    index = bytearray(path.read_bytes())
+    assert index[place] != byte
+    index[place] = byte
+    path.write_bytes(index)
+    with pytest.raises(UserError, match=r"valid\.src-tgt\.src\.idx is damaged"):
+        load_indexed_dataset(prefix, dictionary_of(12))
+
+
 def test_fasta_files_reach_no_shell(tmp_path: Path) -> None:
     from fairseq.data.fasta_dataset import FastaDataset
 
