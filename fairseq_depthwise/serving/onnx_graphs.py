@@ -49,12 +49,32 @@ def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None
     """Write a graph with the names of :func:`graph_files`, checked by :mod:`onnx`."""
     onnx = import_module("onnx")
     inputs, outputs = ([tensor["name"] for tensor in about[side]] for side in ("inputs", "outputs"))
+    # What is traced here consists of operators that ONNX has; to take them apart would be to trace it once more.
+    program.run_decompositions = lambda table: program
     with _silent():
-        written = torch.onnx.export(program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET)
-    assert written is not None
+        written = torch.onnx.export(
+            program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET, optimize=False
+        )
+        assert written is not None
+        _tidy(written.model)
     written.model.producer_name = PRODUCER
     written.save(file)
     onnx.checker.check_model(file, full_check=True)
+
+
+def _tidy(model: Any) -> None:
+    """Leave out what is computed twice or never; ``optimize=True`` also tries rules that none of these graphs needs."""
+    optimizer, passes = import_module("onnxscript.optimizer"), import_module("onnx_ir.passes.common")
+    optimizer.inline(model)
+    optimizer.fold_constants(model)
+    for tidy in (
+        passes.RemoveUnusedNodesPass(),
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        passes.DeduplicateInitializersPass(),
+        passes.CommonSubexpressionEliminationPass(),
+        passes.RemoveUnusedOpsetsPass(),
+    ):
+        tidy(model)
 
 
 def quantize(file: str) -> None:

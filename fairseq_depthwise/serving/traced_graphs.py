@@ -10,12 +10,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
+import torch._dynamo.config
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
+from torch.fx import config as fx_config
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
@@ -24,6 +27,9 @@ from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchState
 from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph, StepGraph
 from fairseq_depthwise.serving.formats import FORMATS
+
+#: Operations that look at types only.
+_LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")
 
 #: How far a probability may be from the model's own.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
@@ -117,8 +123,14 @@ def step_arguments(state: SearchState, model: StackModel) -> tuple[Tensor, ...]:
 
 
 def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: tuple[Any, ...]) -> ExportedProgram:
-    # Not strict: Python runs as it is, and only what torch computes is recorded.
-    program = torch.export.export(module, arguments, dynamic_shapes=sizes, strict=False)
+    # Two things that take half of the time: where each operation stands, which is dropped below, and to look for
+    # operations of the same sizes, which with sizes that are expressions takes longer than to compute those of a result.
+    with (
+        mock.patch.object(fx_config, "do_not_emit_stack_traces", True, create=True),
+        torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
+    ):
+        # Not strict: Python runs as it is, and only what torch computes is recorded.
+        program = torch.export.export(module, arguments, dynamic_shapes=sizes, strict=False)
     for part in program.graph_module.modules():
         if isinstance(part, GraphModule):
             for node in part.graph.nodes:
@@ -127,8 +139,24 @@ def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: tuple[Any, 
     # PyTorch 2.9 and newer check what they have noted of sizes before a program runs, such as that there are more rows
     # than sentences, though nothing depends on it.
     program._guards_code = []
+    _simplify(program)
     _drop_unused(program)
     return program
+
+
+def _simplify(program: ExportedProgram) -> None:
+    """Leave out what computes nothing: looks at types, and conversions to the type that a tensor has."""
+    aten, graph = torch.ops.aten, program.graph
+    for node in reversed(graph.nodes):
+        if node.target is aten.to.dtype:
+            tensor, dtype = node.args[:2]
+            if tensor.meta["val"].dtype != dtype or any(user.op == "output" for user in node.users):
+                node.target, node.args, node.kwargs = aten._to_copy.default, (tensor,), {"dtype": dtype}
+                continue
+            node.replace_all_uses_with(tensor)
+        elif str(node.target) not in _LOOKS:
+            continue
+        graph.erase_node(node)
 
 
 def _drop_unused(program: ExportedProgram) -> None:

@@ -75,7 +75,7 @@ class Gates(nn.Module):
             logits = [F.layer_norm(part, (self.embed_dim,), weight, bias, NORM_EPS) for part, weight, bias in parts]
             return torch.sigmoid(logits[0]), torch.sigmoid(logits[1]), torch.sigmoid(logits[2])
         normalized = F.layer_norm(projected.unflatten(-1, (3, self.embed_dim)), (self.embed_dim,), eps=NORM_EPS)
-        gates = torch.addcmul(self.norm_bias, normalized, self.norm_weight).sigmoid_()
+        gates = torch.addcmul(self.norm_bias, normalized, self.norm_weight).sigmoid()
         return gates[..., 0, :], gates[..., 1, :], gates[..., 2, :]
 
 

@@ -175,4 +175,4 @@ def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
     would become NaN; of half the lowest number, a negative score can be added in 16 bits.
     """
     lowest = torch.finfo(dtype).min / 2
-    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, lowest)
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill(hidden, lowest)

@@ -103,7 +103,7 @@ class StepGraph(nn.Module):
         for decoder in decoders:
             own_layers = list(islice(layers, len(decoder.layers)))
             cache = StaticCache(own_layers, ancestors, newest, padding, in_place=self.in_place)
-            embedded = decoder.embedding.at(tokens.flatten(), newest)
+            embedded = decoder.embedding.at(tokens.reshape(sentences * beams), newest)
             output, _, _ = decoder.run_layers(embedded, encoder_output=None, cache=cache)
             scores = decoder.output_layer(output.transpose(0, 1))
             log_probs.append(decoder.get_normalized_probs((scores, None), log_probs=True, sample=None)[:, 0])
@@ -125,8 +125,9 @@ class StepGraph(nn.Module):
         decoders: Any = self.decoders
         dictionary = decoders[0].dictionary
         token = torch.arange(size, device=newest.device)
-        free = token.ne(dictionary.pad()) & (token.ne(dictionary.eos()) | newest.ge(shortest))
-        return (forced.eq(FREE) & free) | token.eq(forced)
+        may_end = token.ne(dictionary.eos()).logical_or(newest.ge(shortest))
+        free = token.ne(dictionary.pad()).logical_and(may_end)
+        return forced.eq(FREE).logical_and(free).logical_or(token.eq(forced))
 
 
 def best_candidates(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:

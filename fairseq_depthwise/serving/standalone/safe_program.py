@@ -171,6 +171,7 @@ OPERATORS = frozenset({
     "floor_divide.default", "full.default", "full_like.default", "gather.default", "ge.Scalar", "ge.Tensor",
     "gelu.default", "glu.default", "gt.Scalar", "index.Tensor", "index_select.default", "layer_norm.default",
     "le.Scalar", "linear.default", "log.default", "log_softmax.int", "logical_and.default", "logical_not.default",
+    "logical_or.default",
     "logsumexp.default", "lt.Scalar", "masked_fill.Scalar", "masked_fill_.Scalar", "matmul.default", "mean.dim",
     "minimum.default", "mm.default", "mul.Scalar", "mul.Tensor", "mul_.Tensor", "native_layer_norm.default",
     "ne.Scalar", "ne.Tensor", "neg.default", "new_zeros.default", "ones.default", "ones_like.default",
