@@ -15,16 +15,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_depthwise.analysis.loaded_model import LoadedModel
-from fairseq_depthwise.figures import COLORS, MARKERS
+from fairseq_depthwise.figures import style_of
 from fairseq_depthwise.modules.stack import SIDES
 from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
-
-#: Lines that share a color differ in style.
-_DASHES = ("-", "--", ":", "-.")
 
 #: Approximate maximum number of markers on a line.
 _MARKERS_SHOWN = 12
@@ -142,9 +139,7 @@ def draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) ->
     """Draw line ``number``, from 0, of a panel."""
     (line,) = axes.plot(
         *zip(*points, strict=True),
-        color=COLORS[number % len(COLORS)],
-        marker=MARKERS[number % len(MARKERS)],
-        linestyle=_DASHES[number // len(COLORS) % len(_DASHES)],
+        **style_of(number),
         markersize=4.5,
         markevery=-(-len(points) // _MARKERS_SHOWN),
     )
