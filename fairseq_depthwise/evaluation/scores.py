@@ -76,14 +76,12 @@ class TranslationMetric:
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
         """Return sentences as they are passed to sacreBLEU."""
-        if not self.tokenized:
-            return list(sentences)
         prepared = list(sentences)
         if self.name == "compound-split":
             prepared = [_split_compounds(sentence) for sentence in prepared]
         if self.name == "tokenized-lc":
             prepared = [sentence.translate(_ASCII_LOWER) for sentence in prepared]
-        return [sentence.translate(_INNER_SPACE) for sentence in prepared]
+        return [sentence.translate(_INNER_SPACE) for sentence in prepared] if self.tokenized else prepared
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """Score a system; each of the references is as long as the hypotheses."""

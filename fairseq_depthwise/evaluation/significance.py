@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest, Result
+from sacrebleu.significance import PairedTest
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 
@@ -57,14 +56,11 @@ def paired_test(
     systems: list[tuple[str, Sequence[str]]] = [("base", metric.prepare(base)), ("system", metric.prepare(system))]
     prepared = [metric.prepare(reference) for reference in references]
     os.environ["SACREBLEU_SEED"] = str(seed)  # where sacreBLEU reads it
-    _, results = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)()
+    results: Any = PairedTest(systems, {"metric": metric.scorer}, prepared, TESTS[test], samples)()[1]
     # Results also has the systems' names; the other list, under the metric's full name, is of base and system.
     ((of_base, of_system),) = (values for name, values in results.items() if name != "System")
-    assert isinstance(of_base, Result)
-    assert isinstance(of_system, Result)
-    assert of_system.p_value is not None
     # Every difference is at least zero. sacreBLEU counts those above, of which equal systems have none.
-    return 1.0 if of_base.score == of_system.score else of_system.p_value
+    return 1.0 if of_base.score == of_system.score else float(of_system.p_value)
 
 
 def count_sentences(metric: TranslationMetric, hypotheses: Sequence[str], reference: Sequence[str]) -> np.ndarray:
@@ -78,8 +74,7 @@ def count_sentences(metric: TranslationMetric, hypotheses: Sequence[str], refere
 
 def corpus_bleu(metric: TranslationMetric, counts: np.ndarray) -> float:
     """Return the BLEU of the sentences in an array of :func:`count_sentences`."""
-    bleu = metric.scorer
-    assert isinstance(bleu, BLEU)
+    bleu: Any = metric.scorer
     lengths = counts[:, :1].astype(np.int64)
     totals = np.maximum(lengths - np.arange(4), 0).sum(axis=0)
     sums = counts.sum(axis=0, dtype=np.int64)

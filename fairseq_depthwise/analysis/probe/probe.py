@@ -74,6 +74,7 @@ class Probe:
             "data": os.path.abspath(options.data),
             "post_process": self.post_process,
             "length_penalty": options.lenpen,
+            "tokenize": "13a",  # which could be chosen before
             **{name: getattr(options, name) for name in _SETTINGS},
         }
         self.record = ProbeRecord(folder, settings, force=options.force)
