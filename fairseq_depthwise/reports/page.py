@@ -42,8 +42,8 @@ svg { width: 100%; height: auto; }
 <body>
 <h1>$title</h1>
 $tables
-<p>Losses are in bits; of losses and BLEU of validation, the best. Lines with markers are validation, where there are
-thin ones; bands: one standard deviation; dashed: growth to that many layers.</p>
+<p>The table has the best loss, in bits, and the best BLEU of the validation set. Thin lines: training, beside
+validation with markers. Bands: one standard deviation. Dashed: growth to that many layers.</p>
 <ul>$legend</ul>
 $charts
 </body>
