@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -78,6 +78,12 @@ def save_figure(file: IO[bytes], form: str, size: tuple[float, float], draw: Cal
         # Without the date, redrawing the same numbers makes no difference for a version control system.
         metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form)
         figure.savefig(file, format=form, dpi=150, metadata=metadata)
+
+
+def style_of(number: int) -> dict[str, Any]:
+    """Return color and marker of line ``number``, from 0; where colors are used again, their markers are others."""
+    turn, place = divmod(number, len(COLORS))
+    return {"color": COLORS[place], "marker": MARKERS[(place + turn) % len(MARKERS)]}
 
 
 def titles_of(paths: Sequence[str]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
@@ -24,3 +25,16 @@ def spread(values: Sequence[float], digits: int) -> str:
         return "-"
     deviation = f" ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):,.{digits}f}{deviation}"
+
+
+def shown(value: Any) -> str:
+    """Return a value of a document of JSON as people read it; nothing for None and what is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {shown(inner)}" for name, inner in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(map(shown, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -44,7 +44,7 @@ from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.sentence_counts import bootstrap_interval, count_sentences, from_text, to_text
+from fairseq_depthwise.evaluation.significance import bootstrap_interval, count_sentences, from_text, to_text
 from fairseq_depthwise.evaluation.translations import read_lines
 from fairseq_depthwise.tables import markdown, spread
 from recipes import RECIPES, system_of

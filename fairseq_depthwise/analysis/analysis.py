@@ -1,16 +1,31 @@
-"""What a module offers to be a subcommand, and the loop over checkpoints that most subcommands are."""
+"""What the analyses share: options, batches that run through a model, sums, reports, and the style of their figures."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
 
 from fairseq_depthwise import figures
+from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
+from fairseq_depthwise.modules.stack import SIDES
+from fairseq_depthwise.tables import aligned
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+#: Approximate maximum number of markers on a line.
+_MARKERS_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -33,8 +48,10 @@ def add_data_options(parser: argparse.ArgumentParser, *, subset: str, about: str
     )  # fmt: skip
 
 
-def add_checkpoint_options(parser: argparse.ArgumentParser, *, models: str, drawn: str) -> None:
-    """Add the options of an analysis that measures one checkpoint after the other."""
+def add_checkpoint_options(
+    parser: argparse.ArgumentParser, *, models: str, drawn: str, side: str | None = None
+) -> None:
+    """Add the options of an analysis that measures one checkpoint after the other; without ``side`` encoders alone."""
     parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help=f"checkpoints of {models}")
     add_data_options(parser, subset="valid", about="part of the data")
     parser.add_argument(
@@ -43,18 +60,162 @@ def add_checkpoint_options(parser: argparse.ArgumentParser, *, models: str, draw
     parser.add_argument("--output", metavar="FIGURE", help=f"draw {drawn}: .png, .pdf or .svg")
     parser.add_argument("--force", action="store_true", help="replace a figure that exists")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(side="encoder")
+    if side is not None:
+        parser.add_argument(
+            "--side", choices=(*SIDES, "both"), default=side,
+            help=f"which stack; the decoder reads the reference (default: {side})",
+        )  # fmt: skip
+
+
+def sides_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the stacks that were chosen."""
+    return SIDES if options.side == "both" else (options.side,)
+
+
+# --- batches and sums ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StackBatch:
+    """A batch that is ready to run: as fairseq makes it, and where its padding is.
+
+    ``padding`` has a mask for each side that runs, B x S or B x T, True at padding. The decoder reads the reference, as
+    in training and validation.
+    """
+
+    model: Any
+    net_input: dict[str, Tensor]
+    padding: dict[str, Tensor]
+
+    @torch.no_grad()
+    def run(self) -> dict[str, list[Tensor]]:
+        """Return the embedding (after positions) and the output of each layer, L + 1 times T x B x C, of each side."""
+        encoded = self.model.encoder(
+            self.net_input["src_tokens"], src_lengths=self.net_input.get("src_lengths"), return_all_hiddens=True
+        )
+        states = {"encoder": encoded["encoder_states"]}
+        if "decoder" in self.padding:
+            _, extra = self.model.decoder(self.net_input["prev_output_tokens"], encoder_out=encoded, features_only=True)
+            states["decoder"] = extra["inner_states"]
+        return {side: states[side] for side in self.padding}
+
+
+def stack_batches(
+    loaded: LoadedModel, batches: Iterable[dict[str, Any]], sides: Iterable[str] = SIDES
+) -> Iterator[StackBatch]:
+    """Yield the batches of :meth:`LoadedModel.batches`, ready to run, of ours or fairseq's ``transformer``."""
+    read = {
+        "encoder": ("src_tokens", loaded.task.source_dictionary.pad()),
+        "decoder": ("prev_output_tokens", loaded.task.target_dictionary.pad()),
+    }
+    for batch in batches:
+        inputs = batch["net_input"]
+        yield StackBatch(loaded.model, inputs, {side: inputs[read[side][0]].eq(read[side][1]) for side in sides})
+
+
+@dataclass(frozen=True)
+class MeanDeviation:
+    """Mean and population standard deviation (squares are divided by n)."""
+
+    mean: float
+    deviation: float
+
+
+class RunningMoments:
+    """Sums of values that come in parts, in float64.
+
+    Squared differences from the mean are combined as by Chan, Golub and LeVeque ("Updating Formulae and a Pairwise
+    Algorithm for Computing Sample Variances", 1979), which is exact for small deviations from a large mean.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0
+        self._squares = 0.0
+
+    def add(self, values: Tensor) -> None:
+        """Add values of any shape."""
+        if not values.numel():
+            return
+        values = values.double()
+        mean = float(values.mean())
+        count = self.count + values.numel()
+        distance = mean - self.mean
+        self._squares += float((values - mean).square().sum())
+        self._squares += distance**2 * self.count * values.numel() / count
+        self.mean += distance * values.numel() / count
+        self.count = count
+
+    def value(self) -> MeanDeviation:
+        """Return mean and deviation of at least one value."""
+        return MeanDeviation(self.mean, math.sqrt(self._squares / self.count))
+
+
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StackReport:
+    """What was measured of a checkpoint: for each side dataclasses with the field ``layer``, lowest first.
+
+    ``tokens`` of each side were read, ends of sentences included.
+    """
+
+    checkpoint: str
+    architecture: str
+    subset: str
+    sentences: int
+    tokens: Mapping[str, int]
+    rows: Mapping[str, Sequence[Any]]
+
+    def document(self) -> dict[str, Any]:
+        """Return one object of JSON, with a list of rows for each side, called layers."""
+        found = {name: getattr(self, name) for name in ("checkpoint", "architecture", "subset", "sentences")}
+        sides = {side: [asdict(row) for row in rows] for side, rows in self.rows.items()}
+        return found | {side: {"tokens": self.tokens[side], "layers": rows} for side, rows in sides.items()}
+
+    def table(self, legend: str, of_side: Callable[[Sequence[Any]], list[list[str]]]) -> str:
+        """Return a heading, and the table of the rows of each side."""
+        text = f"{self.checkpoint}: {self.architecture}\n{self.subset}: {self.sentences:,} sentences\n{legend}"
+        for side, rows in self.rows.items():
+            text += f"{side}: {self.tokens[side]:,} tokens\n{aligned(of_side(rows))}"
+        return text
+
+
+def report_on(
+    loaded: LoadedModel,
+    options: argparse.Namespace,
+    measure: Callable[[Iterator[StackBatch]], Mapping[str, Sequence[Any]]],
+) -> StackReport:
+    """Measure the rows of each side on the part of the data that options name, with a progress bar."""
+    sides = sides_of(options)
+    batches = loaded.batches(options.subset, max_sentences=options.max_sentences, max_tokens=options.max_tokens)
+    sentences, tokens = 0, dict.fromkeys(sides, 0)
+
+    def counted() -> Iterator[StackBatch]:
+        nonlocal sentences
+        for batch in stack_batches(loaded, tqdm(batches, unit=" batches", leave=False, disable=None), sides):
+            yield batch
+            sentences += len(batch.net_input["src_tokens"])
+            for side, padding in batch.padding.items():
+                tokens[side] += int(padding.logical_not().sum())
+
+    rows = measure(counted())
+    return StackReport(loaded.path, loaded.architecture, options.subset, sentences, tokens, rows)
 
 
 def report_checkpoints(
     options: argparse.Namespace,
-    measure: Callable[[str], Any],
+    measure: Callable[[LoadedModel, argparse.Namespace], StackReport],
     as_text: Callable[[Any], str],
     drawings: Mapping[str, Callable[[str, Sequence[str], Sequence[Any]], None]],
+    family: str | None = None,
 ) -> None:
     """Measure one checkpoint after the other, so that one model is in memory; print and draw the reports.
 
-    ``measure`` returns the report on a path, whose ``document`` is an object of JSON. ``drawings``: option that names a
-    figure -> what draws the reports, with a title each, into it.
+    ``drawings``: option that names a figure -> what draws the reports, with a title each, into it. With ``family`` the
+    checkpoints must be of it.
     """
     paths = {}
     for name in drawings:
@@ -65,7 +226,7 @@ def report_checkpoints(
     with fairseq_warnings_only():
         for checkpoint in options.checkpoints:
             print(f"reading {checkpoint}", file=sys.stderr)
-            reports.append(measure(checkpoint))
+            reports.append(measure(load_model(checkpoint, options.data, family=family), options))
     if options.json:
         documents = [report.document() for report in reports]
         print(json.dumps({"data": options.data, "checkpoints": documents}, indent=2))
@@ -74,3 +235,27 @@ def report_checkpoints(
     for name, path in paths.items():
         drawings[name](path, figures.titles_of(options.checkpoints), reports)
         print(f"{path} written", file=sys.stderr)
+
+
+def draw_line(axes: Axes, points: Sequence[tuple[float, float]], number: int) -> Line2D:
+    """Draw line ``number``, from 0, of a panel."""
+    every = -(-len(points) // _MARKERS_SHOWN)
+    (line,) = axes.plot(*zip(*points, strict=True), **figures.style_of(number), markersize=4.5, markevery=every)
+    return line
+
+
+def finish_panel(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    """Give a panel over layers its title, labels and grid."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(title, fontsize=11)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.grid(True)
+
+
+def draw_legend(figure: Any, lines: Sequence[Line2D], names: Sequence[str], columns: int = 1) -> None:
+    """Draw a legend below all panels."""
+    legend = figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)

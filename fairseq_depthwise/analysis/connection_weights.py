@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fairseq_depthwise.analysis.moments import MeanDeviation, RunningMoments
-from fairseq_depthwise.analysis.stacks import StackBatch, StackReport
+from fairseq_depthwise.analysis.analysis import MeanDeviation, RunningMoments, StackBatch, StackReport
 from fairseq_depthwise.modules.connections.shape import ShapedConnection
 
 

@@ -18,35 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.analysis.moments import RunningMoments
-from fairseq_depthwise.analysis.stacks import StackBatch
+from fairseq_depthwise.analysis.analysis import RunningMoments, StackBatch
 
 #: What the diversity is of: attention weights ("Att Pos."), self-attention outputs ("Att Sub."), and feed-forward
 #: outputs ("FFN Sub.").
 OUTPUTS = ("attention_positions", "attention_outputs", "feed_forward_outputs")
-
-
-@dataclass(frozen=True)
-class UnitOutputs:
-    """The outputs of a layer's units for a batch; U is 1 where the units share the module.
-
-    Attributes:
-        attention_weights: U x B x T x T, from each position (first T) to all; mean over a unit's heads.
-        attention_outputs: U x T x B x d, SelfAttn_i of Equation 8.
-        feed_forward_outputs: U x T x B x d, FFN_i of Equation 9, without the residual.
-        unit_outputs: U x T x B x d, with the residual: s_i + FFN_i.
-    """
-
-    attention_weights: Tensor
-    attention_outputs: Tensor
-    feed_forward_outputs: Tensor
-    unit_outputs: Tensor
 
 
 def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
@@ -64,34 +46,34 @@ def mean_cosines(outputs: Tensor, *, include_self: bool = False) -> Tensor:
 
 
 @contextmanager
-def recorded(layers: Iterable[nn.Module], observe: Callable[[int, UnitOutputs], None]) -> Iterator[None]:
-    """Call ``observe`` with the number of each multi-unit layer that runs, from 0, and the outputs of its units."""
-    with ExitStack() as hooks:
-        for number, layer in enumerate(layers):
-            for hook in _attach(number, layer, observe):
-                hooks.callback(hook.remove)
-        yield
+def recorded(layers: Iterable[Any], observe: Callable[[int, Tensor, Tensor, Tensor, Tensor], None]) -> Iterator[None]:
+    """Call ``observe`` for each multi-unit layer that runs; U, units, is 1 where they share the module.
 
-
-def _attach(number: int, layer: Any, observe: Callable[[int, UnitOutputs], None]) -> list[Any]:
+    It is given the layer's number, from 0; attention weights, U x B x T x T, from each position (first T) to all, mean
+    over a unit's heads; U x T x B x d each SelfAttn_i of Equation 8, FFN_i of Equation 9 without the residual, and s_i.
+    """
     attended: list[tuple[Tensor, Tensor]] = []
 
     def ask_for_weights(module: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         return inputs, {**options, "need_weights": True}
 
     def save_attention(module: nn.Module, inputs: Any, outputs: tuple[Tensor, Tensor]) -> None:
-        attended[:] = [outputs]
+        attended.append(outputs)
 
-    def pass_on(module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
+    def pass_on(number: int, module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
         attention_outputs, weights = attended.pop()
         # The input of the feed-forward net is s_i, before its norm.
-        observe(number, UnitOutputs(weights.mean(dim=1), attention_outputs, outputs, inputs[0] + outputs))
+        observe(number, weights.mean(dim=1), attention_outputs, outputs, inputs[0])
 
-    return [
-        layer.self_attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True),
-        layer.self_attention.register_forward_hook(save_attention),
-        layer.feed_forward.register_forward_hook(pass_on),
-    ]
+    with ExitStack() as hooks:
+        for number, layer in enumerate(layers):
+            for hook in (
+                layer.self_attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True),
+                layer.self_attention.register_forward_hook(save_attention),
+                layer.feed_forward.register_forward_hook(partial(pass_on, number)),
+            ):
+                hooks.callback(hook.remove)
+        yield
 
 
 def measure_diversity(
@@ -104,9 +86,9 @@ def measure_diversity(
     cosines = [[RunningMoments() for _ in OUTPUTS] for _ in layers]
     real = torch.empty(0)  # B x T
 
-    def observe(number: int, outputs: UnitOutputs) -> None:
-        fed = outputs.unit_outputs if include_self else outputs.feed_forward_outputs
-        vectors = (outputs.attention_weights[:, real], outputs.attention_outputs[:, real.t()], fed[:, real.t()])
+    def observe(number: int, weights: Tensor, attended: Tensor, fed: Tensor, residual: Tensor) -> None:
+        fed = residual + fed if include_self else fed
+        vectors = (weights[:, real], attended[:, real.t()], fed[:, real.t()])
         for moments, of_output in zip(cosines[number], vectors, strict=True):
             if len(of_output) > 1:
                 moments.add(mean_cosines(of_output, include_self=include_self))
@@ -122,6 +104,6 @@ def measure_diversity(
 def attention_maps(encoder: Any, tokens: Tensor, layer: int) -> Tensor:
     """Return the attention weights of each unit for one sentence (1 x T), U x T x T, mean over its heads (Figure 5)."""
     maps: list[Tensor] = []
-    with recorded([encoder.layers[layer]], lambda _, outputs: maps.append(outputs.attention_weights[:, 0])):
+    with recorded([encoder.layers[layer]], lambda number, weights, *outputs: maps.append(weights[:, 0])):
         encoder(tokens)
     return maps[0]

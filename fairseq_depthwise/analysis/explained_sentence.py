@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fairseq_compat import UserError
+from fairseq_depthwise.analysis.analysis import StackBatch
 from fairseq_depthwise.analysis.gates import CellStatistics, measure_gates
-from fairseq_depthwise.analysis.stacks import StackBatch
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.modules.stack import SIDES

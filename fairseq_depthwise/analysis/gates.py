@@ -7,6 +7,7 @@ over real positions, ends of sentences included, and are summed over batches in 
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,20 +18,22 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis import connection_weights
-from fairseq_depthwise.analysis.analysis import Analysis, add_checkpoint_options, report_checkpoints
-from fairseq_depthwise.analysis.loaded_model import load_model
-from fairseq_depthwise.analysis.moments import MeanDeviation, RunningMoments
-from fairseq_depthwise.analysis.stacks import (
+from fairseq_depthwise.analysis.analysis import (
+    Analysis,
+    MeanDeviation,
+    RunningMoments,
     StackBatch,
     StackReport,
-    add_side,
+    add_checkpoint_options,
     draw_legend,
     draw_line,
     finish_panel,
+    report_checkpoints,
     report_on,
     sides_of,
 )
-from fairseq_depthwise.figures import COLORS, write_figure
+from fairseq_depthwise.analysis.loaded_model import LoadedModel
+from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState, GateValues
 
 if TYPE_CHECKING:
@@ -78,23 +81,27 @@ class CellSums:
         self.layer = layer
         self.cell = cell
         #: Of each gate its values, and whether they are below and above; and norms.
-        self._gates = [[RunningMoments() for _ in range(3)] for _ in _GATES]
-        self._norms = [RunningMoments() for _ in _NORMS]
+        self._sums: dict[str, RunningMoments] = defaultdict(RunningMoments)
 
     def add(self, gates: GateValues, state: DepthwiseState, padding: Tensor) -> None:
         """Add a step: its gates and its new state, T x B x d each. ``padding``: B x T, True at padding."""
         real = padding.logical_not().t()
-        for sums, gate in zip(self._gates, gates, strict=True):
+        for name, gate in zip(_GATES, gates, strict=True):
             values = gate[real]
-            for moments, of_gate in zip(sums, (values, values < SHUT, values > OPEN), strict=True):
-                moments.add(of_gate)
-        for moments, vectors in zip(self._norms, (state.cell, state.output), strict=True):
-            moments.add(vectors[real].double().norm(dim=-1))
+            self._sums[name].add(values)
+            self._sums[f"{name} shut"].add(values < SHUT)
+            self._sums[f"{name} open"].add(values > OPEN)
+        for name, vectors in zip(_NORMS, (state.cell, state.output), strict=True):
+            self._sums[name].add(vectors[real].double().norm(dim=-1))
 
     def value(self) -> CellStatistics:
         """Return the statistics of all steps."""
-        gates = [GateDistribution(one.mean, one.deviation, shut.mean, open_.mean) for one, shut, open_ in self._gates]
-        return CellStatistics(self.layer, self.cell, *gates, *(moments.value() for moments in self._norms))
+        of = {name: sums.value() for name, sums in self._sums.items()}
+        shares = [(of[f"{gate} shut"].mean, of[f"{gate} open"].mean) for gate in _GATES]
+        gates = [
+            GateDistribution(of[name].mean, of[name].deviation, *two) for name, two in zip(_GATES, shares, strict=True)
+        ]
+        return CellStatistics(self.layer, self.cell, *gates, *(of[name] for name in _NORMS))
 
 
 def cells_of(layers: Iterable[Any]) -> Iterator[tuple[int, str | None, Any]]:
@@ -193,34 +200,21 @@ def _draw_band(axes: Axes, rows: Sequence[CellStatistics], field: str, number: i
     places = [row.layer - 0.5 if row.cell == "a" else row.layer for row in rows]
     values: list[MeanDeviation] = [getattr(row, field) for row in rows]
     line = draw_line(axes, [(place, value.mean) for place, value in zip(places, values, strict=True)], number)
-    color = COLORS[number]
-    if len(places) == 1:  # a band of one point has no width
-        axes.errorbar(places, [values[0].mean], [values[0].deviation], color=color, capsize=5 + 3 * number)
-        return line
     low, high = ([value.mean + sign * value.deviation for value in values] for sign in (-1, 1))
-    axes.fill_between(places, low, high, color=color, alpha=0.1, linewidth=0)
-    for edge in (low, high):
-        axes.plot(places, edge, color=color, linewidth=0.7, linestyle=":")
+    axes.fill_between(places, low, high, color=line.get_color(), alpha=0.1)
     return line
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    models = "depthwise_lstm_transformer models, or of sdt_transformer models"
-    add_checkpoint_options(parser, models=models, drawn="gates and norms over the layers, or weights")
-    add_side(parser, default="both")
-
-
-def _measure(options: argparse.Namespace, path: str) -> StackReport:
-    loaded, sides = load_model(path, options.data), sides_of(options)
-    layers = getattr(getattr(loaded.model, "encoder", None), "layers", ())  # other architectures have none
-    if isinstance(getattr(next(iter(layers), None), "cell", None), DepthwiseLSTMCell):
-        return report_on(loaded, options, sides, partial(measure_gates, loaded.model, sides))
-    if not any(connection_weights.has_weights(getattr(loaded.model, side, None)) for side in sides):
+def _measure(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
+    model, sides = loaded.model, sides_of(options)
+    if isinstance(getattr(model.encoder.layers[0], "cell", None), DepthwiseLSTMCell):
+        return report_on(loaded, options, partial(measure_gates, model, sides))
+    if not any(connection_weights.has_weights(getattr(model, side)) for side in sides):
         raise UserError(
-            f"{path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in its "
-            f"{' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
+            f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
+            f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
         )
-    return report_on(loaded, options, sides, partial(connection_weights.measure_weights, loaded.model, sides))
+    return report_on(loaded, options, partial(connection_weights.measure_weights, model, sides))
 
 
 ANALYSIS = Analysis(
@@ -228,6 +222,11 @@ ANALYSIS = Analysis(
     "states, or the weights of what connects the layers of sdt_transformer models",
     example="fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png\n"
     "  fairseq-depthwise gates 6l.pt 12l.pt --data data-bin --side encoder --json",
-    add_options=_add_options,
-    run=lambda options: report_checkpoints(options, partial(_measure, options), as_text, {"output": write_gates}),
+    add_options=partial(
+        add_checkpoint_options,
+        models="depthwise_lstm_transformer models, or of sdt_transformer models",
+        drawn="gates and norms over the layers, or weights",
+        side="both",
+    ),
+    run=lambda options: report_checkpoints(options, _measure, as_text, {"output": write_gates}),
 )

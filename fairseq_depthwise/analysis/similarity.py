@@ -12,7 +12,7 @@ All real positions have the same weight, ends of sentences included.
 
 from __future__ import annotations
 
-import argparse
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,18 +20,17 @@ from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 
-from fairseq_depthwise.analysis.analysis import Analysis, add_checkpoint_options, report_checkpoints
-from fairseq_depthwise.analysis.loaded_model import load_model
-from fairseq_depthwise.analysis.moments import RunningMoments
-from fairseq_depthwise.analysis.stacks import (
+from fairseq_depthwise.analysis.analysis import (
+    Analysis,
+    RunningMoments,
     StackBatch,
     StackReport,
-    add_side,
+    add_checkpoint_options,
     draw_legend,
     draw_line,
     finish_panel,
+    report_checkpoints,
     report_on,
-    sides_of,
 )
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.sdt.similarity import similarities_to_sentence
@@ -57,30 +56,26 @@ class LayerSimilarity:
     inter_similarity: float
 
 
-def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, tuple[LayerSimilarity, ...]]:
+def measure_similarity(batches: Iterable[StackBatch]) -> dict[str, list[LayerSimilarity]]:
     """Run batches and return the similarities of each side's layers, 0 to L, whatever the size of the batches."""
-    sums: dict[str, list[list[RunningMoments]]] = {}
+    sums: dict[tuple[str, int], list[RunningMoments]] = defaultdict(lambda: [RunningMoments() for _ in _PANELS])
     for batch in batches:
         for side, states in batch.run().items():
             padding = batch.padding[side]
             real = padding.logical_not().t()
             embedding = below = states[0][real].double()  # N x C
-            of_side = sums.setdefault(side, [[RunningMoments() for _ in _PANELS] for _ in states])
-            for of_layer, state in zip(of_side, states, strict=True):
+            for layer, state in enumerate(states):
                 vectors = state[real].double()
                 to_below = (F.cosine_similarity(vectors, other, dim=-1) for other in (embedding, below))
                 to_sentence = similarities_to_sentence(state.double(), padding)[real]
-                for moments, values in zip(of_layer, (*to_below, to_sentence), strict=True):
+                for moments, values in zip(sums[side, layer], (*to_below, to_sentence), strict=True):
                     moments.add(values)
                 below = vectors
-    found = {side: [[one.mean for one in of_layer] for of_layer in of_side] for side, of_side in sums.items()}
-    return {
-        side: tuple(
-            LayerSimilarity(layer, to_embedding, to_below if layer else None, to_sentence)
-            for layer, (to_embedding, to_below, to_sentence) in enumerate(of_side)
-        )
-        for side, of_side in found.items()
-    }
+    rows: dict[str, list[LayerSimilarity]] = {}
+    for (side, layer), (to_embedding, adjacent, inter) in sums.items():
+        row = LayerSimilarity(layer, to_embedding.mean, adjacent.mean if layer else None, inter.mean)
+        rows.setdefault(side, []).append(row)
+    return rows
 
 
 def as_text(report: StackReport) -> str:
@@ -99,7 +94,6 @@ def as_text(report: StackReport) -> str:
 def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackReport]) -> None:
     """Draw a panel for each similarity, with a line for each checkpoint, and a row of panels for each side."""
     sides = list(reports[0].rows)
-    columns = max(1, min(len(titles), int(110 / (max(map(len, titles)) + 8))))  # of the legend
 
     def draw(figure: Figure) -> None:
         grid = figure.subplots(len(sides), len(_PANELS), squeeze=False)
@@ -110,19 +104,9 @@ def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackRe
                     points = [(row.layer, getattr(row, measure)) for row in report.rows[side]]
                     lines.append(draw_line(axes, [point for point in points if point[1] is not None], number))
                 finish_panel(axes, title, f"{side} layer", "cosine similarity")
-        draw_legend(figure, lines, titles, columns)
+        draw_legend(figure, lines, titles)
 
-    write_figure(path, (11.0, 3.2 * len(sides) + 0.25 * (1 + len(titles) // columns)), draw)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    models = "this plugin's families, or of fairseq's own transformer"
-    add_checkpoint_options(parser, models=models, drawn="the similarities")
-    add_side(parser, default="encoder")
-
-
-def _measure(options: argparse.Namespace, path: str) -> StackReport:
-    return report_on(load_model(path, options.data), options, sides_of(options), measure_similarity)
+    write_figure(path, (11.0, 3.2 * len(sides) + 0.25 * len(titles)), draw)
 
 
 ANALYSIS = Analysis(
@@ -130,6 +114,13 @@ ANALYSIS = Analysis(
     "of its sentence",
     example="fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf\n"
     "  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --json",
-    add_options=_add_options,
-    run=lambda options: report_checkpoints(options, partial(_measure, options), as_text, {"output": write_similarity}),
+    add_options=partial(
+        add_checkpoint_options,
+        models="this plugin's families, or of fairseq's own transformer",
+        drawn="the similarities",
+        side="encoder",
+    ),
+    run=lambda options: report_checkpoints(
+        options, partial(report_on, measure=measure_similarity), as_text, {"output": write_similarity}
+    ),
 )

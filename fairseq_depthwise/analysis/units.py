@@ -13,10 +13,16 @@ import torch
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.analysis.analysis import Analysis, add_checkpoint_options, report_checkpoints
+from fairseq_depthwise.analysis.analysis import (
+    Analysis,
+    StackBatch,
+    StackReport,
+    add_checkpoint_options,
+    report_checkpoints,
+    report_on,
+)
 from fairseq_depthwise.analysis.diversity import OUTPUTS, attention_maps, measure_diversity
-from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.stacks import StackBatch, StackReport, report_on
+from fairseq_depthwise.analysis.loaded_model import LoadedModel
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.mute.layers import MultiUnitEncoderLayer
 from fairseq_depthwise.models.mute.order import penalty
@@ -202,26 +208,17 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--sentence", metavar="TEXT", help="a tokenized sentence for --attention-output")
     which.add_argument(
-        "--sentence-index", type=int, metavar="N", help="or one of the subset, counted from 0 as fairseq-generate does"
-    )
+        "--sentence-index", type=int, default=0, metavar="N",
+        help="or one of the subset, counted from 0 as fairseq-generate does (default: 0)",
+    )  # fmt: skip
     parser.add_argument("--attention-output", metavar="FIGURE", help="draw the attention of the units in the sentence")
     parser.add_argument("--layer", type=int, metavar="N", help="the layer of that figure (default: the last)")
 
 
-def _run(options: argparse.Namespace) -> None:
-    if options.attention_output is not None and options.sentence is None and options.sentence_index is None:
-        raise UserError(
-            f"--attention-output {options.attention_output} needs a sentence; give --sentence or --sentence-index"
-        )
-    drawings = {"output": write_weights, "attention_output": write_attention}
-    report_checkpoints(options, partial(_measure, options), as_text, drawings)
-
-
-def _measure(options: argparse.Namespace, path: str) -> UnitReport:
-    loaded = load_model(path, options.data, family="mute_transformer")
+def _measure(loaded: LoadedModel, options: argparse.Namespace) -> UnitReport:
     measure = partial(measure_units, loaded.model.encoder, include_self=options.include_self)
     attention = _attention(options, loaded) if options.attention_output else None
-    found = report_on(loaded, options, ("encoder",), measure)
+    found = report_on(loaded, options, measure)
     return UnitReport(**vars(found), include_self=options.include_self, attention=attention)
 
 
@@ -248,5 +245,7 @@ ANALYSIS = Analysis(
     example="fairseq-depthwise units checkpoints/checkpoint_best.pt --data data-bin --output weights.png\n"
     "  fairseq-depthwise units mute.pt biased.pt --data data-bin --sentence-index 3 --attention-output maps.pdf",
     add_options=_add_options,
-    run=_run,
+    run=lambda options: report_checkpoints(
+        options, _measure, as_text, {"output": write_weights, "attention_output": write_attention}, "mute_transformer"
+    ),
 )

@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from fairseq_depthwise.commands.parsers import add_json, add_parser
+from fairseq_depthwise.tables import shown
 
 
 def add_to(subcommands: Any) -> None:
@@ -35,16 +36,5 @@ def run(options: argparse.Namespace) -> None:
         return
     width = max(map(len, found))
     for name, value in found.items():
-        if value not in (None, (), {}):
-            print(f"{name.replace('_', ' '):{width}}  {_shown(value)}")
-
-
-def _shown(value: Any) -> str:
-    """Return a value as people read it."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {inner}" for name, inner in value.items())
-    if isinstance(value, tuple | list):
-        return ", ".join(map(str, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        if text := shown(value):
+            print(f"{name.replace('_', ' '):{width}}  {text}")

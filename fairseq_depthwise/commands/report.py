@@ -64,4 +64,4 @@ def run(options: argparse.Namespace) -> None:
         finite = json.loads(json.dumps({"runs": documents}), parse_constant=lambda name: None)
         print(json.dumps(finite, indent=2))
     else:
-        print(aligned([["", *names], *([title, *cells] for title, cells in summary_table(runs))]), end="")
+        print(aligned(summary_table(names, runs)), end="")

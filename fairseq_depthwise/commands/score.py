@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from sacrebleu.metrics import BLEU
+
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.evaluation.scores import (
@@ -18,7 +20,6 @@ from fairseq_depthwise.evaluation.scores import (
     TranslationMetric,
     detokenize,
     looks_tokenized,
-    require_same_length,
 )
 from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
 
@@ -56,12 +57,9 @@ def add_metric_options(parser: argparse.ArgumentParser) -> None:
         "for tokenized text",
     )  # fmt: skip
     parser.add_argument(
-        "--compound-split-all", action="store_true",
-        help="split at every hyphen, for compound-split; else, as for the papers' scores, not at the second of a-b-c",
+        "--tokenize", choices=list(BLEU.TOKENIZERS), metavar="NAME",
+        help="tokenizer of sacrebleu, such as zh for Chinese translations (default: 13a)",
     )  # fmt: skip
-    parser.add_argument(
-        "--tokenize", metavar="NAME", help="tokenizer of sacrebleu, such as zh for Chinese translations (default: 13a)"
-    )
     parser.add_argument(
         "--chrf-word-order", type=int, choices=range(3), metavar="N", help="2 makes chrf chrF++ (default: 0)"
     )
@@ -74,16 +72,11 @@ def add_metric_options(parser: argparse.ArgumentParser) -> None:
 def chosen_metric(options: argparse.Namespace) -> TranslationMetric:
     """Return the chosen metric; raise UserError for options that do not go together."""
     name = options.metric or "sacrebleu"
-    belong = {"tokenize": "sacrebleu", "chrf_word_order": "chrf", "compound_split_all": "compound-split"}
-    for option, metric in belong.items():
-        if getattr(options, option) not in (None, False) and name != metric:
+    for option, metric in {"tokenize": "sacrebleu", "chrf_word_order": "chrf"}.items():
+        if getattr(options, option) is not None and name != metric:
             raise UserError(f"--{option.replace('_', '-')} is for --metric {metric}, and the metric is {name}")
-    chosen = TranslationMetric(
-        name,
-        tokenize=options.tokenize or "13a",
-        chrf_word_order=options.chrf_word_order or 0,
-        split_all=options.compound_split_all,
-    )
+    words = options.chrf_word_order or 0
+    chosen = TranslationMetric(name, tokenize=options.tokenize or "13a", chrf_word_order=words)
     if (language := options.detokenize) is not None:
         if chosen.tokenized:
             raise UserError(f"--detokenize {language} is for detokenized metrics, and {name} needs tokenized text")
@@ -108,7 +101,11 @@ def score_system(
 ) -> Score:
     """Score translations, and warn of tokenized text; ``paths`` are the files of the references."""
     for path, reference in zip(paths, references, strict=True):
-        require_same_length(system.path, system.sentences, path, reference)
+        if len(system.sentences) != len(reference):
+            raise UserError(
+                f"{system.path} has {len(system.sentences):,} sentences and the reference {path} {len(reference):,}; "
+                "give the whole translation of the same test set"
+            )
     if not metric.tokenized and looks_tokenized(system.sentences, references[0]):
         _warn(f"{system.path} looks tokenized; add --detokenize LANG, or choose --metric tokenized")
     return metric.score(system.sentences, references)
@@ -135,10 +132,10 @@ def run(options: argparse.Namespace) -> None:
                 "score": score.score,
                 "signature": score.signature,
                 "sentences": score.sentences,
-                **(score.ngrams or {}),
+                **score.ngrams,
             }
         )
-        lines.append((f"{path}: " if len(options.hypotheses) > 1 else "") + _as_text(score))
+        lines.append((f"{path}: " if len(options.hypotheses) > 1 else "") + f"{score.line}  {score.signature}")
     if options.json:
         print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))
     else:
@@ -156,15 +153,3 @@ def _own_reference(system: Translations, metric: TranslationMetric) -> tuple[lis
         sentence += "; for a score that can be compared with others give the original text with --ref"
     _warn(sentence)
     return [f"T- lines of {system.path}"], [system.targets]
-
-
-def _as_text(score: Score) -> str:
-    start = f"{score.name} = {score.score:.2f}"
-    if (parts := score.ngrams) is not None:
-        length, expected = parts["hypothesis_length"], parts["reference_length"]
-        precisions = "/".join(f"{precision:.1f}" for precision in parts["precisions"])
-        start += (
-            f" {precisions} (BP = {parts['brevity_penalty']:.3f} "
-            f"ratio = {length / max(expected, 1):.3f} hyp_len = {length} ref_len = {expected})"
-        )
-    return f"{start}  {score.signature}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
@@ -36,24 +36,17 @@ class LanguageScore(NamedTuple):
 
 def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
     """Return the files of a folder by language: their names are a language and one of the endings."""
-    files: dict[str, str] = {}
-    for name in sorted(os.listdir(folder)):
-        language, ending = os.path.splitext(name)
-        if ending not in endings:
-            continue
-        if language in files:
-            raise UserError(f"{folder} has {os.path.basename(files[language])} and {name}; keep one for each language")
-        files[language] = os.path.join(folder, name)
-    if not files:
-        raise UserError(f"{folder} has no file named LANG and one of {', '.join(endings)}")
+    found = sorted(path for path in Path(folder).iterdir() if path.suffix in endings)
+    files = {path.stem: str(path) for path in found}
+    if not files or len(files) < len(found):
+        raise UserError(f"{folder} must have one file for each language, named LANG and one of {', '.join(endings)}")
     return files
 
 
 def read_score(path: str) -> LanguageScore:
     """Read the output of ``fairseq-depthwise score --json``."""
-    with open(path, encoding="utf-8") as file:
-        document = json.load(file)
-    return LanguageScore(float(document["score"]), str(document["metric"]), str(document["signature"]))
+    document = json.loads(Path(path).read_text(encoding="utf-8"))
+    return LanguageScore(*(document[name] for name in LanguageScore._fields))
 
 
 def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]]) -> None:
@@ -75,9 +68,8 @@ def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]
 def why_missing(scores: Mapping[str, LanguageScore]) -> dict[str, str | None]:
     """Return why scores give no BLEU94 and no BLEU4, of sacreBLEU with its default tokenizer; None where they do."""
     for language, score in scores.items():
-        if score.metric != "sacrebleu" or "tok:13a" not in score.signature.split("|"):
-            reason = f"{language} is not scored with sacreBLEU's default, but {score.metric} {score.signature}"
-            return dict.fromkeys(MEANS, reason)
+        if "tok:13a" not in score.signature.split("|"):
+            return dict.fromkeys(MEANS, f"{language} is not scored with sacreBLEU's default, but {score.signature}")
     missing = {name: [one for one in languages if one not in scores] for name, languages in MEANS.items()}
     return {
         name: f"{len(some)} of the {len(MEANS[name])} languages are missing: {_some(some)}" if some else None

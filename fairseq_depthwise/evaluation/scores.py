@@ -4,7 +4,7 @@ r"""BLEU as each paper computes it, and chrF, all with sacreBLEU.
 splits words at ASCII white space and lowers ASCII letters only. Python's ``split`` and ``lower`` do more.
 
 ``compound-split`` first applies ``perl -ple 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g'``, as for the papers' scores: a match
-includes both neighboring bytes, and so the second hyphen of ``a-b-c`` is not split. ``split_all`` splits it, too.
+includes both neighboring bytes, and so the second hyphen of ``a-b-c`` is not split.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.bleu import BLEUScore
-
-from fairseq_compat import UserError
 
 METRICS = ("sacrebleu", "tokenized", "tokenized-lc", "compound-split", "chrf")
 
@@ -31,37 +29,41 @@ _INNER_SPACE = {
 }
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
-#: For bytes, whose white space is that of ASCII.
+#: Of bytes, whose white space is that of ASCII.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
-_COMPOUND_HYPHEN = re.compile(rb"(?<=\S)-(?=\S)")
+
+#: What is told of a BLEU -> its name in sacreBLEU's result.
+_NGRAMS = {
+    "counts": "counts",
+    "totals": "totals",
+    "precisions": "precisions",
+    "brevity_penalty": "bp",
+    "hypothesis_length": "sys_len",
+    "reference_length": "ref_len",
+}
 
 
 @dataclass(frozen=True)
 class Score:
-    """A system's score, from 0 to 100, with sacreBLEU's name and signature.
+    """A system's score, from 0 to 100, with sacreBLEU's name, line and signature.
 
     ``ngrams`` of BLEU: matching and all n-grams for n = 1 to 4, precisions in per cent (smoothed for ``sacrebleu``),
-    brevity penalty, lengths in words; None for chrF.
+    brevity penalty, lengths in words; empty for chrF.
     """
 
     name: str
     score: float
+    line: str
     signature: str
     sentences: int
-    ngrams: dict[str, Any] | None
+    ngrams: dict[str, Any]
 
 
 class TranslationMetric:
-    """One of :data:`METRICS` with its options: sacreBLEU's tokenizer for ``sacrebleu``, word n-grams for ``chrf``.
+    """One of :data:`METRICS` with its options: sacreBLEU's tokenizer for ``sacrebleu``, word n-grams for ``chrf``."""
 
-    ``split_all`` makes ``compound-split`` split at every hyphen.
-    """
-
-    def __init__(
-        self, name: str = "sacrebleu", *, tokenize: str = "13a", chrf_word_order: int = 0, split_all: bool = False
-    ) -> None:
+    def __init__(self, name: str = "sacrebleu", *, tokenize: str = "13a", chrf_word_order: int = 0) -> None:
         self.name = name
-        self.split_all = split_all
         self.tokenized = name in TOKENIZED
         #: sacreBLEU's own object, for prepared sentences.
         self.scorer: BLEU | CHRF
@@ -70,36 +72,22 @@ class TranslationMetric:
         elif self.tokenized:
             self.scorer = BLEU(tokenize="none", force=True, smooth_method="none")
         else:
-            if tokenize not in BLEU.TOKENIZERS:
-                names = ", ".join(BLEU.TOKENIZERS)
-                raise UserError(f"--tokenize {tokenize} is no tokenizer of sacreBLEU; it must be one of {names}")
             self.scorer = BLEU(tokenize=tokenize, force=True)  # its warning of tokenized text is looks_tokenized here
 
     def prepare(self, sentences: Sequence[str]) -> list[str]:
         """Return sentences as they are passed to sacreBLEU."""
-        if not self.tokenized:
-            return list(sentences)
         prepared = list(sentences)
         if self.name == "compound-split":
-            prepared = [_split_compounds(sentence, self.split_all) for sentence in prepared]
+            prepared = [_split_compounds(sentence) for sentence in prepared]
         if self.name == "tokenized-lc":
             prepared = [sentence.translate(_ASCII_LOWER) for sentence in prepared]
-        return [sentence.translate(_INNER_SPACE) for sentence in prepared]
+        return [sentence.translate(_INNER_SPACE) for sentence in prepared] if self.tokenized else prepared
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """Score a system; each of the references is as long as the hypotheses."""
         result = self.scorer.corpus_score(self.prepare(hypotheses), list(map(self.prepare, references)))
-        ngrams = None
-        if isinstance(result, BLEUScore):
-            ngrams = {
-                "counts": result.counts,
-                "totals": result.totals,
-                "precisions": result.precisions,
-                "brevity_penalty": result.bp,
-                "hypothesis_length": result.sys_len,
-                "reference_length": result.ref_len,
-            }
-        return Score(result.name, result.score, self.signature(), len(hypotheses), ngrams)
+        ngrams = {name: getattr(result, of) for name, of in _NGRAMS.items()} if isinstance(result, BLEUScore) else {}
+        return Score(result.name, result.score, str(result), self.signature(), len(hypotheses), ngrams)
 
     def signature(self) -> str:
         """Return sacreBLEU's signature of the last score, with the preprocessing of the text."""
@@ -107,26 +95,13 @@ class TranslationMetric:
         if self.name == "tokenized-lc":
             signature.update("case", "lc-ascii")
         if self.name == "compound-split":
-            signature.update("tok", "compound-split-all" if self.split_all else "compound-split")
+            signature.update("tok", "compound-split")
         return str(signature)
 
 
-def _split_compounds(sentence: str, split_all: bool) -> str:
+def _split_compounds(sentence: str) -> str:
     text = sentence.encode("utf-8", "surrogatepass")
-    if split_all:
-        text = _COMPOUND_HYPHEN.sub(b" ##AT##-##AT## ", text)
-    else:
-        text = _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text)
-    return text.decode("utf-8", "surrogatepass")
-
-
-def require_same_length(path: str, sentences: Sequence[str], reference: str, others: Sequence[str]) -> None:
-    """Raise UserError unless a file has as many sentences as its reference."""
-    if len(sentences) != len(others):
-        raise UserError(
-            f"{path} has {len(sentences):,} sentences and the reference {reference} {len(others):,}; "
-            "give the whole translation of the same test set"
-        )
+    return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text).decode("utf-8", "surrogatepass")
 
 
 def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairseq_compat import UserError
@@ -43,12 +43,7 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
     lines = read_lines(path)
     if not any(map(_HYPOTHESIS.match, lines)):
         return Translations(path, lines)
-    numbered = _numbered_lines(path, lines)
-    order = range(1 + max(number for sentences in numbered.values() for number in sentences))
-    text = {}
-    for kind in filter(numbered.get, "THD"):
-        _require_all(path, kind, numbered[kind], order)
-        text[kind] = [numbered[kind][number] for number in order]
+    text = _numbered_lines(path, lines)
     kind = "D" if "D" in text and not (tokenized and "H" in text) else "H"
     sentences, decoded = text[kind], text.get("D", text[kind])
     if (subwords := subwords_in(sentences)) and sentences != decoded:
@@ -78,34 +73,28 @@ def subwords_in(sentences: Sequence[str]) -> str | None:
     return next((name for name, mark in _SUBWORDS.items() if any(map(mark.search, sentences))), None)
 
 
-def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Return the text of the S-, T-, H- and D- lines by number; of several hypotheses (``--nbest``) the best."""
-    texts: dict[str, dict[int, str]] = {kind: {} for kind in "STHD"}
+def _numbered_lines(path: str, lines: Sequence[str]) -> dict[str, list[str]]:
+    """Return the text of the S-, T-, H- and D- lines that there are, by number; of ``--nbest`` the best hypotheses."""
+    texts: dict[str, dict[int, str]] = {}
     last: dict[str, int] = {}
-    for line in lines:
-        if (parts := _NUMBERED.fullmatch(line)) is None:
-            continue
+    for parts in filter(None, map(_NUMBERED.fullmatch, lines)):
         kind, number, text = parts[1], int(parts[2]), parts[3] or ""
-        if number in texts[kind]:
-            # The hypotheses of a sentence are consecutive; its source and its reference occur once.
-            if kind in "ST" or last[kind] != number:
-                raise UserError(
-                    f"{path} has {kind}-{number} twice, not as one sentence's --nbest; give the output of one run"
-                )
-            continue
+        known = texts.setdefault(kind, {})
+        # The hypotheses of a sentence are consecutive; its source and its reference occur once.
+        if number in known and (kind in "ST" or last[kind] != number):
+            raise UserError(
+                f"{path} has {kind}-{number} twice, not as one sentence's --nbest; give the output of one run"
+            )
+        known.setdefault(number, text.partition("\t")[2] if kind in "HD" else text)
         last[kind] = number
-        texts[kind][number] = text.partition("\t")[2] if kind in "HD" else text
-    return texts
-
-
-def _require_all(path: str, kind: str, sentences: Mapping[int, str], order: range) -> None:
-    """Raise UserError unless there are lines of a kind for every number from 0 on."""
-    if missing := len(order) - len(sentences):
-        first = next(number for number in order if number not in sentences)
-        raise UserError(
-            f"{path} has no {kind}- line for {missing:,} of the sentences 0 to {order[-1]}, such as {first}; give the "
-            "whole output of a run, parts one after the other in one file"
-        )
+    count = 1 + max(max(of_kind) for of_kind in texts.values())
+    for kind, of_kind in texts.items():
+        if missing := count - len(of_kind):
+            raise UserError(
+                f"{path} has no {kind}- line for {missing:,} of the sentences 0 to {count - 1}; give the whole output "
+                "of a run, parts one after the other in one file"
+            )
+    return {kind: [text for _, text in sorted(of_kind.items())] for kind, of_kind in texts.items()}
 
 
 def _words(line: str, kind: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,9 +18,6 @@ from fairseq_compat import UserError
 #: The splits of fairseq that are not validation: every ``--log-interval`` updates, and every epoch.
 TRAINING = ("train_inner", "train")
 
-#: From here on a value counts as not finite: nothing can be drawn to its scale.
-_LARGEST = 1e300
-
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]{1,30}) |grew the .* in [\d.]+ s; ([\d,]{1,30}) parameters")
 #: In the line with all options: a choice, as 'model': {'_name': 'transformer', and a value, as 'seed': 1 or seed=1.
 _CHOICE = re.compile(r"'(\w+)': \{'_name': '(\w+)'")
@@ -28,20 +25,22 @@ _OPTION = re.compile(r"\b([a-z]\w*)'?(?:: |=)('[^']*'|\[[^\]]*\]|\([^)]*\)|[^\s,
 
 #: The values of a metric, and the updates and seconds of training after which each was measured.
 Series = dict[str, list[float]]
-_NOTHING: Series = {"updates": [], "seconds": [], "values": []}
 
 
 @dataclass
 class Run:
     """A training run, by one process or by several that went on from each other's checkpoints.
 
-    A reading is a split of the data, updates, seconds of training and values. ``parameters`` are as last logged, after
-    ``counted`` updates; ``continued`` has the updates after which another process went on.
+    A reading is a split of the data, updates, seconds of training and values. ``seconds`` are without pauses, start-up
+    and updates that were repeated; ``parameters`` are as last logged, after ``counted`` updates; ``continued`` has the
+    updates after which another process went on.
     """
 
     source: str
     readings: list[tuple[str, int, float, dict[str, float]]] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
+    updates: int = 0
+    seconds: float = 0.0
     parameters: int | None = None
     counted: int = 0
     continued: list[int] = field(default_factory=list)
@@ -54,26 +53,34 @@ class Run:
         numbers = {}
         for name, value in values.items():
             with suppress(TypeError, ValueError):
-                numbers[name] = float(value) if abs(float(value)) < _LARGEST else math.nan
+                numbers[name] = float(value) if math.isfinite(float(value)) else math.nan
         wall = numbers.get("wall", self.wall)
         if self.readings and (self.begins or wall < self.wall or update < self.updates):
-            while self.readings and self.updates >= update:
-                self.readings.pop()
+            self.readings = [one for one in self.readings if one[1] < update]
+            self.updates, self.seconds_before = self.readings[-1][1:3] if self.readings else (0, 0.0)
             self.continued = [one for one in self.continued if one < self.updates] + [self.updates]
             self.counted = min(self.counted, self.updates)
-            self.seconds_before, wall = self.seconds, numbers.get("wall", 0.0)
-        self.wall, self.begins = wall, False
-        self.readings.append((split, update, self.seconds_before + wall, numbers))
+            wall = numbers.get("wall", 0.0)
+        self.wall, self.begins, self.updates, self.seconds = wall, False, update, self.seconds_before + wall
+        self.readings.append((split, update, self.seconds, numbers))
 
-    @property
-    def updates(self) -> int:
-        """The number of updates."""
-        return self.readings[-1][1] if self.readings else 0
-
-    @property
-    def seconds(self) -> float:
-        """The seconds of training that count: without pauses, start-up and updates that were repeated."""
-        return self.readings[-1][2] if self.readings else 0.0
+    def read_line(self, line: str) -> None:
+        """Read a line of a log: options, numbers, parameters or nothing; raise any error for a damaged one."""
+        if "{'_name'" in line and line.endswith("}\n"):
+            self.options, self.begins = {}, True
+            for name, value in (*_CHOICE.findall(line), *_OPTION.findall(line)):
+                if value.strip("'") not in ("", "None", "False", "[]", "Namespace"):
+                    option = "arch" if name == "model" else name
+                    self.options.setdefault("--" + option.replace("_", "-"), value.strip("'"))
+        elif (start := line.find('{"')) >= 0:
+            state = json.loads(line[start:])
+            # Values of epochs and validations have the name of their split before their own.
+            split = next(name for name in state if name.endswith("num_updates")).removesuffix("num_updates")
+            values = {name.removeprefix(split): value for name, value in state.items()}
+            values = {name: value for name, value in values.items() if name not in ("epoch", "update")}
+            self.add(split.removesuffix("_") or TRAINING[0], int(values.pop("num_updates")), values)
+        elif match := _PARAMETERS.search(line):
+            self.parameters, self.counted = int((match[1] or match[2]).replace(",", "")), self.updates
 
     @cached_property
     def series(self) -> dict[str, dict[str, Series]]:
@@ -89,7 +96,8 @@ class Run:
     def of(self, metric: str, *, validation: bool = False) -> Series:
         """Return a metric of training, as often as it was logged, or of the first validation set."""
         splits = [split for split in self.series if split not in TRAINING][:1] if validation else TRAINING
-        return next((self.series[split][metric] for split in splits if metric in self.series.get(split, ())), _NOTHING)
+        found = (self.series[split][metric] for split in splits if metric in self.series.get(split, ()))
+        return next(found, {"updates": [], "seconds": [], "values": []})
 
     @cached_property
     def growth(self) -> list[tuple[int, float, int]]:
@@ -100,49 +108,25 @@ class Run:
 
 def read_run(path: str) -> Run:
     """Read a log, the log of a folder, or the event files of a folder that has no log."""
-    place = Path(path)
+    place, run = Path(path), Run(path)
     if place.is_dir():
-        logs = sorted(place.glob("*.log"))
-        logs = [one for one in logs if one.name == "train.log"] or logs
+        logs = [place / "train.log"] if (place / "train.log").exists() else list(place.glob("*.log"))
         if not logs and any(place.rglob("*tfevents*")):
-            return _read_events(place)
+            _read_events(place, run)
+            return run
         if len(logs) != 1:
             raise UserError(f"folder {path} holds {len(logs)} files *.log and no train.log; name the log of the run")
-        (place,) = logs
-    with open(place, encoding="utf-8", errors="replace") as file:
-        run = parse_log(file, str(place))
+        run.source = str(logs[0])
+    with open(run.source, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with suppress(ValueError, TypeError, OverflowError, StopIteration, RecursionError):  # it is damaged
+                run.read_line(line)
     if not run.readings:
-        raise UserError(f"{place} has no losses of a training in the form that report reads, --log-format json")
+        raise UserError(f"{run.source} has no losses of a training in the form that report reads, --log-format json")
     return run
 
 
-def parse_log(lines: Iterable[str], source: str) -> Run:
-    """Return the run of which the lines of a log tell; damaged lines are skipped."""
-    run = Run(source)
-    for line in lines:
-        with suppress(ValueError, TypeError, OverflowError, StopIteration, RecursionError):
-            _read_line(run, line)
-    return run
-
-
-def _read_line(run: Run, line: str) -> None:
-    if "{'_name'" in line and line.endswith("}\n"):
-        run.options, run.begins = {}, True
-        for name, value in (*_CHOICE.findall(line), *_OPTION.findall(line)):
-            if value.strip("'") not in ("", "None", "False", "[]", "Namespace"):
-                option = "arch" if name == "model" else name
-                run.options.setdefault("--" + option.replace("_", "-"), value.strip("'"))
-    elif (start := line.find('{"')) >= 0:
-        state = json.loads(line[start:])
-        # Values of epochs and validations have the name of their split before their own.
-        split = next(name for name in state if name.endswith("num_updates")).removesuffix("num_updates")
-        values = {name.removeprefix(split): value for name, value in state.items() if name not in ("epoch", "update")}
-        run.add(split.removesuffix("_") or TRAINING[0], int(values.pop("num_updates")), values)
-    elif match := _PARAMETERS.search(line):
-        run.parameters, run.counted = int((match[1] or match[2]).replace(",", "")), run.updates
-
-
-def _read_events(folder: Path) -> Run:
+def _read_events(folder: Path, run: Run) -> None:
     """Read ``--tensorboard-logdir``, which has a folder for each split."""
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -155,7 +139,5 @@ def _read_events(folder: Path) -> Run:
         for metric in events.Tags()["scalars"]:
             for event in events.Scalars(metric):
                 readings.setdefault((event.step, place.name == TRAINING[1], place.name), {})[metric] = event.value
-    run = Run(str(folder))
     for (update, _, split), values in sorted(readings.items()):
         run.add(split, update, values)
-    return run

@@ -10,9 +10,9 @@ import torch
 from probe_checkpoints import checkpoint_of
 
 from fairseq_compat import checkpoints
+from fairseq_depthwise.analysis.analysis import SIDES, stack_batches
 from fairseq_depthwise.analysis.connection_weights import SourceWeight, measure_weights
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.stacks import SIDES, stack_batches
 
 FORMS = ("average", "attention", "hyper", "value-residual")
 

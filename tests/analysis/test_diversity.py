@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from unit_checkpoints import SENTENCES, unit_model
 
+from fairseq_depthwise.analysis.analysis import StackBatch
 from fairseq_depthwise.analysis.diversity import attention_maps, mean_cosines, measure_diversity
-from fairseq_depthwise.analysis.stacks import StackBatch
 
 UNITS, WIDTH = 3, 4
 

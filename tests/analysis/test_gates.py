@@ -10,10 +10,9 @@ import pytest
 import torch
 from probe_checkpoints import checkpoint_of
 
+from fairseq_depthwise.analysis.analysis import SIDES, MeanDeviation, RunningMoments, stack_batches
 from fairseq_depthwise.analysis.gates import CellStatistics, CellSums, measure_gates
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
-from fairseq_depthwise.analysis.moments import MeanDeviation, RunningMoments
-from fairseq_depthwise.analysis.stacks import SIDES, stack_batches
 from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, DepthwiseState
 
 FAMILY = "depthwise_lstm_transformer"
@@ -63,7 +62,7 @@ def test_a_small_deviation_of_large_values(sizes: tuple[int, ...]) -> None:
     assert moments.count == 60
     assert moments.mean == pytest.approx(mean, rel=1e-15)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values.tolist()) / 60)
-    assert moments.deviation == pytest.approx(deviation, rel=1e-7)
+    assert moments.value().deviation == pytest.approx(deviation, rel=1e-7)
 
 
 # --- models ----------------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ import torch
 from probe_checkpoints import checkpoint_of
 from torch import Tensor
 
+from fairseq_depthwise.analysis.analysis import SIDES, report_on
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.similarity import LayerSimilarity, measure_similarity
-from fairseq_depthwise.analysis.stacks import SIDES, report_on
 
 #: Families, and fairseq's transformer.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -104,8 +104,8 @@ def test_is_the_second_reading_whatever_the_batches(name: str, tmp_path: Path, d
     loaded = load_model(checkpoint_of(tmp_path, kind, **options), data)
     expected = {side: second_reading(loaded, side) for side in SIDES}
     for max_tokens in (1, 15, 1000):
-        options = Namespace(subset="valid", max_sentences=1000, max_tokens=max_tokens)
-        report = report_on(loaded, options, SIDES, measure_similarity)
+        options = Namespace(subset="valid", max_sentences=1000, max_tokens=max_tokens, side="both")
+        report = report_on(loaded, options, measure_similarity)
         assert report.sentences == 6
         for side in SIDES:
             rows = report.rows[side]

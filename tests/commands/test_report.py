@@ -76,7 +76,8 @@ def test_numbers(run_of: Document) -> None:
     }  # fmt: skip
     assert run["summary"] == {
         "architecture": "sdt_transformer", "encoder_layers": "2", "decoder_layers": "1", "grown_after": [],
-        "continued_after": [], "parameters": 12345, "updates": 2, "seconds": 2, "words_per_second": 900.5,
+        "continued_after": [], "parameters": 12345, "updates": 2, "seconds": 2, "time": "0:00:02",
+        "words_per_second": 900.5,
         "loss": {"value": 4.5, "update": 2}, "perplexity": 22.6, "bleu": {"value": 3.5, "update": 2},
         "learning_rate": 0.001, "not_finite": {"loss": 1},
     }  # fmt: skip
@@ -147,9 +148,9 @@ def test_the_page_of_several_runs(tmp_path: Path, printed: Callable[..., str]) -
     table = printed("report", one, other, "--output", page)
     rows = {row[0]: row[1:] for row in (re.split(r"  +", text.strip()) for text in table.splitlines())}
     assert rows["<script>"] == ["stock.log"]
-    assert rows["grown after updates"] == ["299", "-"]
-    assert rows["time"] == ["9 min 59 s", "33 h 19 min"]
-    assert rows["best BLEU"] == ["3.50 after update 599", "-"]
+    assert rows["grown after"] == ["299", "-"]
+    assert rows["time"] == ["0:09:59", "1 day, 9:19:40"]
+    assert rows["bleu"] == ["value 3.5, update 599", "-"]
     content = page.read_text(encoding="utf-8")
     assert re.findall("<h3>(.*?)</h3>", content) == [
         "Loss", "Loss over time", "BLEU of the validation set", "BLEU of the validation set over time", "Learning rate",

@@ -36,25 +36,19 @@ SECOND_REFERENCE = [
     "ein Satz über Äpfel",
 ]
 
-#: What multi-bleu.perl of Moses (perl 5.36) printed for these sentences: BLEU, precisions, BP, hyp_len, ref_len. For
-#: compound-split-all, after perl -pe 's{(?<=\S)-(?=\S)}{ ##AT##-##AT## }g'.
+#: What multi-bleu.perl of Moses (perl 5.36) printed for these sentences: BLEU, precisions, BP, hyp_len, ref_len.
 PRINTED = {
     ("tokenized", 1): ("53.44", "82.5/62.9/53.3/44.0", "0.905", 40, 44),
     ("tokenized", 2): ("68.31", "90.0/77.1/66.7/52.0", "0.975", 40, 41),
     ("tokenized-lc", 1): ("65.07", "90.0/74.3/66.7/60.0", "0.905", 40, 44),
     ("tokenized-lc", 2): ("74.82", "95.0/82.9/73.3/60.0", "0.975", 40, 41),
-    ("compound-split-all", 1): ("63.09", "87.0/71.4/63.6/53.8", "0.929", 54, 58),
-    ("compound-split-all", 2): ("72.71", "92.6/81.6/72.7/59.0", "0.964", 54, 56),
 }
 
 
 @pytest.mark.parametrize(("metric", "references"), PRINTED)
 def test_the_same_as_multi_bleu(metric: str, references: int) -> None:
-    name = metric.removesuffix("-all")
-    chosen = TranslationMetric(name, split_all=name != metric)
-    score = chosen.score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE][:references])
+    score = TranslationMetric(metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE][:references])
     ngrams = score.ngrams
-    assert ngrams is not None
     assert (
         f"{score.score:.2f}",
         "/".join(f"{one:.1f}" for one in ngrams["precisions"]),
@@ -65,41 +59,35 @@ def test_the_same_as_multi_bleu(metric: str, references: int) -> None:
     assert score.sentences == 6
 
 
-#: The substitution in the papers' scripts, and one that takes no neighbors with it.
-PAPERS, EVERY = r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g", r"s{(?<=\S)-(?=\S)}{ ##AT##-##AT## }g"
-
-#: Sentence -> what the first makes of it, what the second does; @ is short for ##AT##-##AT##.
+#: Sentence -> what the papers' substitution makes of it; @ is short for ##AT##-##AT##.
 SPLIT = {
-    "a-b-c": ("a @ b-c", "a @ b @ c"),
-    "E-Mail-Adresse , 3-4": ("E @ Mail @ Adresse , 3 @ 4", "E @ Mail @ Adresse , 3 @ 4"),
-    "3-4-5-6-7": ("3 @ 4-5 @ 6-7", "3 @ 4 @ 5 @ 6 @ 7"),
-    "ö-ä": ("ö @ ä", "ö @ ä"),
-    "a-ö-c": ("a @ ö @ c", "a @ ö @ c"),  # one character, but two bytes
-    "- a - -b b- \t-": ("- a - -b b- \t-", "- a - -b b- \t-"),
-    "a--b": ("a @ -b", "a @  @ b"),
-    "a---b": ("a @ --b", "a @  @  @ b"),
-    "\u00a0-b": ("\U000f00a0 @ b",) * 2,  # white space for Python only
-    "a-\x1c-b": ("a @ \U000f001c-b", "a @ \U000f001c @ b"),
-    "a\u2010b": ("a\u2010b",) * 2,
+    "a-b-c": "a @ b-c",
+    "E-Mail-Adresse , 3-4": "E @ Mail @ Adresse , 3 @ 4",
+    "3-4-5-6-7": "3 @ 4-5 @ 6-7",
+    "ö-ä": "ö @ ä",
+    "a-ö-c": "a @ ö @ c",  # one character, but two bytes
+    "- a - -b b- \t-": "- a - -b b- \t-",
+    "a--b": "a @ -b",
+    "a---b": "a @ --b",
+    "\u00a0-b": "\U000f00a0 @ b",  # white space for Python only
+    "a-\x1c-b": "a @ \U000f001c-b",
+    "a\u2010b": "a\u2010b",
 }
 
 
 @pytest.mark.parametrize("sentence", SPLIT)
-@pytest.mark.parametrize("split_all", [False, True])
-def test_where_compounds_are_split(sentence: str, split_all: bool) -> None:
-    split = SPLIT[sentence][split_all].replace("@", "##AT##-##AT##")
-    assert TranslationMetric("compound-split", split_all=split_all).prepare([sentence]) == [split]
+def test_where_compounds_are_split(sentence: str) -> None:
+    assert TranslationMetric("compound-split").prepare([sentence]) == [SPLIT[sentence].replace("@", "##AT##-##AT##")]
 
 
 @pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
-@pytest.mark.parametrize("program", [PAPERS, EVERY])
-def test_compounds_are_split_as_perl_does(program: str) -> None:
-    chance = random.Random(5)
+def test_compounds_are_split_as_perl_does() -> None:
+    chance, program = random.Random(5), r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g"
     lines = [*SPLIT, *("".join(chance.choices("ab-- öÄ\u00a0\u0085\u3000\t\x1c", k=12)) for _ in range(2000))]
     text = "".join(f"{line}\n" for line in lines).encode()
     output = subprocess.run(["perl", "-ple", program], input=text, stdout=subprocess.PIPE, check=True).stdout
     expected = TranslationMetric("tokenized").prepare(output.decode().split("\n")[:-1])
-    assert TranslationMetric("compound-split", split_all=program == EVERY).prepare(lines) == expected
+    assert TranslationMetric("compound-split").prepare(lines) == expected
 
 
 def test_chrf_by_hand() -> None:
@@ -115,13 +103,11 @@ def test_chrf_by_hand() -> None:
         ("tokenized", "nrefs:2|case:mixed|eff:no|tok:none|smooth:none|version:"),
         ("tokenized-lc", "nrefs:2|case:lc-ascii|eff:no|tok:none|smooth:none|version:"),
         ("compound-split", "nrefs:2|case:mixed|eff:no|tok:compound-split|smooth:none|version:"),
-        ("compound-split-all", "nrefs:2|case:mixed|eff:no|tok:compound-split-all|smooth:none|version:"),
         ("chrf", "nrefs:2|case:mixed|eff:yes|nc:6|nw:0|space:no|version:"),
     ],
 )
 def test_signatures_tell_the_metrics_apart(metric: str, part: str) -> None:
-    name = metric.removesuffix("-all")
-    score = TranslationMetric(name, split_all=name != metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE])
+    score = TranslationMetric(metric).score(HYPOTHESES, [REFERENCE, SECOND_REFERENCE])
     assert score.signature == part + sacrebleu.__version__
 
 

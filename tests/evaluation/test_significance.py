@@ -1,4 +1,4 @@
-"""Paired tests: a bootstrap of its own, and differences that are clear."""
+"""Paired tests: a bootstrap of its own; systems from the counts of their sentences as from their text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.significance import paired_test
+from fairseq_depthwise.evaluation.significance import (
+    bootstrap_interval,
+    corpus_bleu,
+    count_sentences,
+    from_text,
+    paired_test,
+    to_text,
+)
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -40,3 +47,40 @@ def test_the_same_as_a_bootstrap_of_its_own() -> None:
     above = int((differences - differences.mean() > observed).sum())
     p_value = paired_test(GOOD, ALIKE, [REFERENCE], TranslationMetric("tokenized"), samples=40, seed=5)
     assert p_value == pytest.approx((above + 1) / 41)
+
+
+def _texts(sentences: int = 80) -> tuple[list[str], list[str], list[str]]:
+    """Return a reference and two systems with errors in it, one with more; some sentences are short or empty."""
+    draw = random.Random(3)
+    words = [f"word{number}" for number in range(40)]
+    reference = [" ".join(draw.choices(words, k=draw.randint(1, 14))) for _ in range(sentences)]
+
+    def with_errors(rate: float) -> list[str]:
+        return [" ".join(word for word in line.split() if draw.random() > rate) for line in reference]
+
+    return reference, with_errors(0.10), with_errors(0.13)
+
+
+@pytest.mark.parametrize("name", ["sacrebleu", "tokenized-lc"])
+def test_the_score_is_sacrebleus(name: str) -> None:
+    metric = TranslationMetric(name)
+    reference, *systems = _texts()
+    for system in systems:
+        count = from_text(to_text(count_sentences(metric, system, reference)))
+        assert corpus_bleu(metric, count) == pytest.approx(metric.score(system, [reference]).score, abs=1e-9)
+
+
+def test_the_interval_holds_the_differences_of_seeds_and_sentences() -> None:
+    metric = TranslationMetric("sacrebleu")
+    reference, better, worse = _texts()
+    good, bad = (count_sentences(metric, system, reference) for system in (better, worse))
+    difference = corpus_bleu(metric, good) - corpus_bleu(metric, bad)
+    low, high = bootstrap_interval(metric, [good] * 3, [bad] * 3, samples=200)
+    assert low < difference < high
+    # Seeds that differ make it wider than sentences alone do, and swapped systems turn it around.
+    perfect = count_sentences(metric, reference, reference)
+    low_of_one, high_of_one = bootstrap_interval(metric, [perfect] * 3, [bad] * 3, samples=200)
+    wide = bootstrap_interval(metric, [perfect, bad, perfect], [bad, perfect, bad], samples=200)
+    assert wide[1] - wide[0] > 2 * (high_of_one - low_of_one)
+    assert bootstrap_interval(metric, [bad] * 3, [good] * 3, samples=200) == pytest.approx((-high, -low))
+    assert bootstrap_interval(metric, [good], [good], samples=9) == (0, 0)

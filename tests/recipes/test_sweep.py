@@ -24,7 +24,7 @@ from tiny_models import task_of
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.sentence_counts import corpus_bleu, count_sentences, to_text
+from fairseq_depthwise.evaluation.significance import corpus_bleu, count_sentences, to_text
 
 MULTI30K = sweep.PLANS / "multi30k.toml"
 

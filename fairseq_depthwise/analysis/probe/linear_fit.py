@@ -55,8 +55,6 @@ class LayerMoments:
 
     def add(self, below: Tensor, above: Tensor) -> None:
         """Add positions: x and y, N x width each."""
-        if not len(below):
-            return
         both = torch.cat([below, above], dim=1).to(self.precision)
         mean = both.mean(dim=0, dtype=torch.float64)
         both -= mean.to(self.precision)
@@ -89,8 +87,6 @@ class LayerMoments:
 
         ``ridge`` is added to the variance of each feature of x, as a share of it, but not to the bias.
         """
-        if not self.count:
-            raise ValueError("no position was seen, so there is nothing to fit")
         covariance, cross = self.products.split(self.width, dim=1)
         if not (covariance.isfinite().all() and cross.isfinite().all()):
             raise ValueError("a layer's input or output is not finite")

@@ -43,7 +43,7 @@ from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.text_codec import post_process_for
 
 #: Options that finished rows depend on. More layers or states may be requested later.
-_SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric", "tokenize")
+_SETTINGS = ("train_subset", "max_tokens_used", "subset", "beam", "metric")
 
 
 class Probe:
@@ -57,8 +57,8 @@ class Probe:
         self.layers = layers_named(options.layers, depths_of(loaded.model), f"--layers {options.layers}", checkpoint)
         states = ("pair", "output") if options.probe_state == "both" else (options.probe_state,)
         self.states = states if passes_pairs(loaded.model) else ("",)
-        self.metric = TranslationMetric(options.metric, tokenize=options.tokenize)
-        self.post_process = options.post_process or post_process_for(loaded.task.target_dictionary)
+        self.metric = TranslationMetric(options.metric)
+        self.post_process = post_process_for(loaded.task.target_dictionary)
         targets: Any = loaded.sentences(options.subset)
         dictionary = loaded.task.target_dictionary
         #: Words; unknown ones are ``<<unk>>``, which no translation has.
@@ -74,6 +74,7 @@ class Probe:
             "data": os.path.abspath(options.data),
             "post_process": self.post_process,
             "length_penalty": options.lenpen,
+            "tokenize": "13a",  # which could be chosen before
             **{name: getattr(options, name) for name in _SETTINGS},
         }
         self.record = ProbeRecord(folder, settings, force=options.force)
@@ -185,14 +186,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beam", type=int, default=4, metavar="N", help="beam size (default: 4)")
     parser.add_argument("--lenpen", type=float, default=0.6, metavar="X", help="length penalty (default: 0.6)")
     parser.add_argument(
-        "--post-process", choices=("subword_nmt", "sentencepiece"),
-        help="conversion of subwords to words (default: guessed from the dictionary)",
-    )  # fmt: skip
-    parser.add_argument(
         "--metric", choices=("tokenized", "tokenized-lc", "compound-split", "sacrebleu", "chrf"), default="tokenized",
         help="as in `fairseq-depthwise score`; sacrebleu for data that was not tokenized (default: tokenized)",
     )  # fmt: skip
-    parser.add_argument("--tokenize", default="13a", metavar="NAME", help="sacreBLEU's tokenizer (default: 13a)")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--no-checkpoints", action="store_true", help="do not write a checkpoint for each row")
     parser.add_argument("--force", action="store_true", help="start again where DIR holds a probe with other settings")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from fairseq_depthwise.analysis.analysis import draw_legend, draw_line, finish_panel
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRow
-from fairseq_depthwise.analysis.stacks import draw_legend, draw_line, finish_panel
 from fairseq_depthwise.figures import write_figure
 from fairseq_depthwise.models.linearized.model import SIDES
 from fairseq_depthwise.tables import aligned
@@ -51,15 +51,9 @@ class ProbedModel:
         """Return one object of JSON; ``change`` is in per cent of the intact model's score, ``unexplained`` a share."""
         columns = ("layer", "state", "score", "change", "error", "unexplained", "positions")
         rows = [{**asdict(row), "change": self.change(row)} for row in self.rows]
-        intact = self.rows[0]
-        return {
-            "checkpoint": self.checkpoint,
-            "architecture": self.architecture,
-            "metric": intact.metric,
-            "signature": intact.signature,
-            "score": intact.score,
-            "rows": [{column: row[column] for column in columns} for row in rows],
-        }
+        intact = {name: rows[0][name] for name in ("metric", "signature", "score")}
+        rows = [{column: row[column] for column in columns} for row in rows]
+        return {"checkpoint": self.checkpoint, "architecture": self.architecture, **intact, "rows": rows}
 
 
 def as_text(models: Sequence[ProbedModel]) -> str:
@@ -109,6 +103,6 @@ def write_figure_of(path: str, models: Sequence[ProbedModel], titles: Sequence[s
                 drawn.append(draw_line(axes, points, number))
             finish_panel(axes, side, "layer made linear", "")
         panels[0].set_ylabel(f"change of {models[0].rows[0].metric} (%)")
-        draw_legend(figure, drawn, [label for label, _, _ in lines], 1)
+        draw_legend(figure, drawn, [label for label, _, _ in lines])
 
     write_figure(path, (len(sides) * min(3.2 + 0.12 * deepest, 8), 3.2 + 0.25 * len(lines)), draw)
