@@ -124,7 +124,7 @@ def step_arguments(state: SearchState, model: StackModel) -> tuple[Tensor, ...]:
 
 def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: tuple[Any, ...]) -> ExportedProgram:
     # Two things that take half of the time: where each operation stands, which is dropped below, and to look for
-    # operations of the same sizes, which with sizes that are expressions takes longer than to compute those of a result.
+    # operations of equal sizes, which with sizes that are expressions takes longer than to compute those of a result.
     with (
         mock.patch.object(fx_config, "do_not_emit_stack_traces", True, create=True),
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
