@@ -16,7 +16,7 @@ import torch
 
 from fairseq_compat import belonging, plain_values
 from fairseq_compat.errors import UserError, named
-from fairseq_compat.files import atomic_write, raising_later, require_file
+from fairseq_compat.files import atomic_write
 
 
 def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> Any:
@@ -27,14 +27,9 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
     Raises:
         UserError: the file is damaged, or has something else in it than plain values and tensors of numbers.
     """
-    if not hasattr(file, "read"):
-        require_file(file)
+    if isinstance(file, (str, os.PathLike)):
         with open(file, "rb") as opened:
-            return _load(opened, mapped)
-    return _load(file, mapped=False)
-
-
-def _load(file: Any, mapped: bool) -> Any:
+            return load(opened, mapped=mapped)
     name = getattr(file, "name", "the checkpoint")
     try:
         return plain_values.read(file, mapped=mapped)
@@ -67,8 +62,6 @@ def require_checkpoint(state: Any, name: str) -> None:
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
     if not any(isinstance(state.get(options), (Mapping, Namespace)) for options in ("cfg", "args")):
         raise UserError(f"{name} is not a fairseq checkpoint: it has options neither in 'cfg' nor in 'args'")
-    if not updates_in(state) >= 0:
-        raise UserError(f"{name} is damaged: its model was trained for {updates_in(state)} updates")
     if recorded := belonging.recorded_in(state):
         model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
         found = {**belonging.of_model(model), **belonging.limits_in(task)}
@@ -114,6 +107,6 @@ def updates_in(state: Mapping[str, Any]) -> int:
 
 
 def save(state: Any, path: str | os.PathLike[str]) -> None:
-    """Save with ``torch.save`` to a file that appears whole or not at all; a full disk or Ctrl-C is raised as such."""
-    with atomic_write(path) as file, raising_later(file) as carried_on:
-        torch.save(state, carried_on)
+    """Save with ``torch.save`` to a file that appears whole or not at all."""
+    with atomic_write(path) as file:
+        torch.save(state, file)

@@ -49,10 +49,7 @@ def devices() -> str:
 def patches() -> list[tuple[str, str]]:
     """Return (patched modules, what is wrong without it) for every patch."""
     return [
-        (
-            ", ".join(patch.modules) or f"every module of fairseq that mentions {(patch.mentioned or b'').decode()}",
-            patch.fault,
-        )
+        (", ".join(patch.modules) or f"every module of fairseq that mentions {patch.mentioned}", patch.fault)
         for patch in PATCHES
     ]
 

@@ -11,9 +11,9 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any, TypeGuard
+from typing import IO, TypeGuard
 
 from fairseq_compat.errors import UserError
 
@@ -58,8 +58,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with suppress(FileNotFoundError):
             os.remove(aside)
-        if is_full_disk(error):
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        # PyTorch goes on after a write has failed, and ends with an error of its own.
+        first = error.__context__ if isinstance(error, RuntimeError) else None
+        failed = first if isinstance(first, (OSError, KeyboardInterrupt, SystemExit)) else error
+        if is_full_disk(failed):
+            raise UserError(f"cannot write {path}: {failed.strerror}") from error
+        if failed is not error:
+            raise failed from None
         raise
 
 
@@ -105,53 +110,6 @@ def decoded(line: bytes, number: int, path: str) -> str:
     except UnicodeDecodeError as error:
         name = "stdin" if path == "-" else path
         raise UserError(f"{name} is not UTF-8: line {number} has the byte 0x{error.object[error.start]:02x}") from None
-
-
-@contextmanager
-def raising_later(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield a file for writers in C++, which end the whole process where a write raises while they clean up.
-
-    What a write raises, Ctrl-C too, is raised on leaving; nothing is written after it.
-    """
-    later = _RaisingLater(file)
-    try:
-        yield later  # type: ignore[misc]  # what such writers call is there
-    except Exception:
-        if later.error is None:
-            raise
-    if later.error is not None:
-        raise later.error
-
-
-class _RaisingLater:
-    """A file whose first error is kept; everything but writing is that of the file."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self.error: BaseException | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-    def write(self, data: Any) -> int:
-        self._try(lambda: self.file.write(data))
-        return memoryview(data).nbytes
-
-    def flush(self) -> None:
-        self._try(self.file.flush)
-
-    def _try(self, action: Callable[[], object]) -> None:
-        try:
-            if self.error is None and not self.file.closed:
-                action()
-        except BaseException as error:
-            self.error = error
-
-
-def require_file(path: str | os.PathLike[str]) -> None:
-    """Raise UserError where there is a pipe, which is waited for, or a device, which fills memory."""
-    if is_stream(os.fspath(path)):
-        raise UserError(f"{os.fspath(path)} is a pipe or a device; give a file")
 
 
 def is_stream(path: str) -> bool:

@@ -11,9 +11,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs more start-up time than the rest of this file together
     from collections.abc import Sequence
-    from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
     from fairseq_compat.patching import Patch
 
@@ -25,7 +25,7 @@ PACKAGES = {"fairseq", "fairseq_cli"}
 
 
 class PatchingFinder:
-    """First entry of ``sys.meta_path``: finds a module of fairseq as usual and wraps its loader; ignores all others."""
+    """First entry of ``sys.meta_path``: finds a module of fairseq as usual and patches it; ignores all others."""
 
     def __init__(self) -> None:
         self._is_patched_release: bool | None = None
@@ -39,9 +39,10 @@ class PatchingFinder:
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
-                    is_patched = isinstance(spec.loader, PatchingLoader)  # where a finder has asked this one
-                    if spec.loader is not None and not is_patched and (patches := patches_of(name, spec)):
-                        spec.loader = PatchingLoader(spec.loader, patches)  # type: ignore[assignment]  # typed by duck
+                    # A finder that was asked may have asked this one.
+                    is_new = spec.loader is not None and "exec_module" not in vars(spec.loader)
+                    if is_new and (patches := patches_of(name, spec)):
+                        put_around(spec, patches)
                     return spec
         return None
 
@@ -53,30 +54,23 @@ class PatchingFinder:
         return self._is_patched_release
 
 
-class PatchingLoader:
-    """Executes a module inside the context managers of its patches; everything else is the real loader's."""
+def put_around(spec: ModuleSpec, patches: Sequence[Patch]) -> None:
+    """Let a module's loader, or a copy of one that serves several, execute it inside the contexts of its patches."""
+    from contextlib import ExitStack
+    from copy import copy
 
-    def __init__(self, loader: Loader, patches: Sequence[Patch]) -> None:
-        self._loader = loader
-        self._patches = patches
+    loader: Any = copy(spec.loader)
+    execute = loader.exec_module
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        from contextlib import ExitStack
-
-        # Tools that look at a module afterwards (inspect, pickle, runpy) are to see the loader they know.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module  # tools that execute a module again, such as runpy, are to have the one they know
         with ExitStack() as around:
-            for patch in reversed(self._patches):  # what is entered last ends first
+            for patch in reversed(patches):  # what is entered last ends first
                 around.enter_context(patch.around(module))
-            self._loader.exec_module(module)
+            execute(module)
+
+    loader.exec_module = exec_module
+    spec.loader = loader
 
 
 def patches_of(name: str, spec: ModuleSpec) -> list[Patch]:
@@ -86,7 +80,11 @@ def patches_of(name: str, spec: ModuleSpec) -> list[Patch]:
     registered: list[Patch] = import_module("fairseq_compat.patches").PATCHES  # which import what they patch
     is_source = (spec.origin or "").endswith((".py", ".pyc"))
     source = spec.loader.get_data(spec.origin) if is_source else b""  # type: ignore[union-attr]  # what loaders of such files have
-    return [patch for patch in registered if name in patch.modules or (patch.mentioned and patch.mentioned in source)]
+    return [
+        patch
+        for patch in registered
+        if name in patch.modules or (patch.mentioned and patch.mentioned.encode() in source)
+    ]
 
 
 def install() -> None:

@@ -15,11 +15,9 @@ from typing import Any
 
 from fairseq_compat.errors import UserError
 
-#: Longer texts are refused before they are parsed: Python's own parser needs stack in proportion to what is nested.
-LONGEST_TEXT = 100_000
-
-#: Characters of a value that is computed, as Python writes it.
-LARGEST_VALUE = 100_000
+#: Characters at most, of a text, as Python's own parser needs stack in proportion to what is nested, and of a value
+#: that is computed.
+LONGEST = 100_000
 
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -43,8 +41,8 @@ def evaluate(text: str) -> Any:
     if not isinstance(text, str):
         raise TypeError(f"evaluate() needs a string, not {type(text).__name__}")
     try:
-        if len(text) > LONGEST_TEXT:
-            raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters")
+        if len(text) > LONGEST:
+            raise ValueError(f"it is longer than {LONGEST:,} characters")
         expression = ast.parse(text.lstrip(" \t"), mode="eval").body
         for node in ast.walk(expression):
             if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and node.value is ...):
@@ -67,6 +65,6 @@ class _Arithmetic(ast.NodeTransformer):
         for sequence, times in ((left, right), (right, left)):
             if isinstance(node.op, ast.Mult) and isinstance(sequence, _SEQUENCES) and isinstance(times, int):
                 size = len(repr(sequence)) * max(1, times)
-        if size > LARGEST_VALUE:
-            raise ValueError(f"it has more than {LARGEST_VALUE:,} characters")
+        if size > LONGEST:
+            raise ValueError(f"it has more than {LONGEST:,} characters")
         return ast.parse(repr(_OPERATORS[type(node.op)](left, right)), mode="eval").body

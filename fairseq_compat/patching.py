@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,11 +26,7 @@ class Patch:
 
     change: Callable[[Any], Any]
     modules: tuple[str, ...]
-    mentioned: bytes | None
-
-    @property
-    def name(self) -> str:
-        return self.change.__name__
+    mentioned: str | None
 
     @property
     def fault(self) -> str:
@@ -48,7 +43,7 @@ class Patch:
             self.change(module)
 
 
-def patch(*modules: str, mentioned: bytes | None = None) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+def patch(*modules: str, mentioned: str | None = None) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Register the decorated function as the last patch of these modules."""
 
     def register(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -89,18 +84,3 @@ class Overlay(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_overlaid_module"], name)
-
-
-def check_before_training(module: Any, check: Callable[[Any], None]) -> None:
-    """Let the ``main`` of a command, such as ``fairseq_cli.train``, call ``check`` first, in each of its processes."""
-
-    @replaces(module, "main")
-    def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        cfg = as_configuration(module, cfg)
-        check(cfg)
-        return original(cfg, *args, **kwargs)
-
-
-def as_configuration(module: Any, cfg: Any) -> Any:
-    """Return what the ``main`` of a command is given as fairseq's configuration."""
-    return module.convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg

@@ -40,9 +40,6 @@ _MOST_REPEATED = 2**20
 #: Values in a file at most, however often each is repeated, and how deep they may be nested.
 _MOST_VALUES, _DEEPEST = 2**20, 50
 
-#: Values among the options at most: omegaconf takes a second for some ten thousand.
-_MOST_OPTIONS = 2**14
-
 #: Addresses in a network, but for those of logging (ext), those at which processes find each other, and fairseq's own.
 _ADDRESS = re.compile(r"\s*(?!(tcp|env|file|ext)://|https://dl\.fbaipublicfiles\.com/fairseq/)[a-z][\w+.-]*://", re.I)
 
@@ -69,18 +66,16 @@ def read(file: IO[bytes], *, mapped: bool = False) -> Any:
     else:
         raise ValueError("no pickle")
     require_plain(value)
-    for options in ("cfg", "args"):
-        require_plain(value.get(options) if isinstance(value, dict) else None, most=_MOST_OPTIONS)
     return value
 
 
-def require_plain(value: Any, *, most: int = _MOST_VALUES) -> None:
+def require_plain(value: Any) -> None:
     """Refuse texts that would be looked up elsewhere, JSON in them, too, and values that are too many or too deep.
 
     Raises:
         RefusedError: there is such a text, or there are such values.
     """
-    for option, text in _texts(value, most):
+    for option, text in _texts(value):
         if "${" in text:
             raise RefusedError(
                 f"its option {option} is {text[:60]!r}, which omegaconf would look up; give a plain value"
@@ -89,7 +84,7 @@ def require_plain(value: Any, *, most: int = _MOST_VALUES) -> None:
             raise RefusedError(f"its option {option} is {text[:60]!r}; only files on this machine can be read")
 
 
-def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
     """Yield the texts in values, keys among them, each with the key that it stands under."""
     waiting = [("", value, 0)]
     seen, texts = 0, set()
@@ -114,8 +109,8 @@ def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
         else:
             continue
         seen += len(inside)
-        if seen > most or depth > _DEEPEST:
-            raise RefusedError(f"it has more than {most:,} values, or more than {_DEEPEST} within each other")
+        if seen > _MOST_VALUES or depth > _DEEPEST:
+            raise RefusedError(f"it has more than {_MOST_VALUES:,} values, or more than {_DEEPEST} within each other")
         waiting += [(name, held, depth + 1) for name, held in inside]
 
 
@@ -229,32 +224,16 @@ def _tensor(storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple
     return torch.empty(0, dtype=storage.dtype).set_(storage.content, offset if values else 0, size, stride)
 
 
-def _parameter(tensor: torch.Tensor, *_unused: Any) -> torch.Tensor:
-    return tensor
-
-
 def _bytes(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
         raise RefusedError("it has bytes in another encoding than latin1")
     return text.encode("latin1")
 
 
-def _no_bytes() -> bytes:
-    return b""
-
-
 def _dtype(letters: str, *_unused: Any) -> np.dtype[Any]:
     if type(letters) is not str or letters not in _DTYPES:
         raise RefusedError("it has NumPy values of a type that is no number")
     return _DTYPES[letters]
-
-
-def _empty_array(*_unused: Any) -> np.ndarray[Any, Any]:
-    return np.ndarray.__new__(np.ndarray, (0,), "b")
-
-
-def _number(dtype: np.dtype[Any], content: bytes) -> Any:
-    return _array_of(dtype, (), content).item()
 
 
 def _array_of(dtype: Any, shape: Any, content: Any) -> np.ndarray[Any, Any]:
@@ -278,12 +257,15 @@ _NAMES: dict[str, Any] = {
     "collections.OrderedDict": _ordered,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
     "_codecs.encode": _bytes,  # how bytes are written
-    "__builtin__.bytes": _no_bytes,
+    "__builtin__.bytes": lambda: b"",
     "numpy.dtype": _dtype,
-    **{f"numpy.{core}.multiarray._reconstruct": _empty_array for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray.scalar": _number for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray._reconstruct": lambda *_: np.empty(0, "b") for core in ("core", "_core")},
+    **{
+        f"numpy.{core}.multiarray.scalar": lambda *one: _array_of(one[0], (), one[1]).item()
+        for core in ("core", "_core")
+    },
     "argparse.Namespace": Namespace,
     "numpy.ndarray": "numpy.ndarray",  # what _reconstruct is told
     **{f"torch.{name}Storage": dtype for name, dtype in _NUMBERS.items()},

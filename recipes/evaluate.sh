@@ -4,5 +4,4 @@
 # shellcheck source-path=SCRIPTDIR
 RECIPE=${1:-}
 . "$(dirname "${BASH_SOURCE[0]}")/lib/recipe.sh"
-case $RECIPE in opus100) program=evaluate_languages.py ;; *) program=evaluate.py ;; esac
-exec "$PYTHON" "$LIB/$program" "$@"
+exec "$PYTHON" "$LIB/evaluate.py" "$@"

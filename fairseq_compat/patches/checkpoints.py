@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tarfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO, Any
 
 from fairseq_compat import belonging, files, versions
 from fairseq_compat.errors import UserError
-from fairseq_compat.patching import Overlay, check_before_training, patch, replaces
-
-logger = logging.getLogger(__name__)
-
-#: Passing failures of network file systems are why fairseq tries three times; each try here starts a fresh file.
-TRIES = 3
+from fairseq_compat.patching import Overlay, patch, replaces
 
 
-@patch(mentioned=b"torch.load")
+@patch(mentioned="torch.load")
 def weights_only(module: Any) -> None:
     """PyTorch 2.6 and newer refuse fairseq's checkpoints, older ones run whatever code is in them.
 
     In every module of fairseq that mentions ``torch.load`` it becomes :func:`fairseq_compat.checkpoints.load`, which
     builds what a checkpoint needs and nothing else, on every PyTorch. Where checkpoints are read, the file must be one.
+    What processes of a run send each other, through memory, is loaded as it is.
     """
+    import torch
+
     from fairseq_compat import checkpoints
 
     def load(file: IO[bytes], map_location: Any = None) -> Any:
+        if module.__name__ == "fairseq.distributed.utils":
+            return torch.load(file, map_location=map_location, weights_only=False)
         state = checkpoints.load(file)
         if module.__name__ == "fairseq.checkpoint_utils":
             checkpoints.require_checkpoint(state, getattr(file, "name", "the checkpoint"))
         return state
 
-    if module.__name__ != "fairseq.distributed.utils" and hasattr(module, "torch"):  # that one reads its own bytes
+    if hasattr(module, "torch"):
         module.torch = Overlay(module.torch, load=load)
 
 
@@ -74,16 +74,10 @@ def whole_checkpoints(module: Any) -> None:
 
     @replaces(module, "torch_persistent_save")
     def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> None:
-        for tries_left in reversed(range(TRIES)):
-            try:
-                checkpoints.save(obj, filename)
-                return
-            except UserError:
-                raise
-            except Exception:
-                if not tries_left:
-                    raise
-                logger.warning("saving %s failed, trying again", filename, exc_info=True)
+        for _ in range(2):  # as in fairseq: failures of network file systems may pass
+            with suppress(OSError):
+                return checkpoints.save(obj, filename)
+        return checkpoints.save(obj, filename)
 
     class PathManager(module.PathManager):
         @staticmethod
@@ -112,15 +106,14 @@ def missing_checkpoints(module: Any) -> None:
 
 def _require_checkpoint(cfg: Any) -> None:
     own = os.path.join(cfg.save_dir, "checkpoint_last.pt")
-    names = ["restore_file"]
+    given = {"--save-dir": own, "--restore-file": cfg.restore_file}
     if cfg.restore_file == "checkpoint_last.pt":  # the default
-        names = [] if os.path.isfile(own) else ["continue_once", "finetune_from_model"]
-    given = {f"--{name.replace('_', '-')}": getattr(cfg, name, None) for name in names}
-    for option, path in {**given, "--save-dir": own}.items():
-        if path is None or os.path.isfile(path):
-            continue
+        given["--restore-file"] = None
+        if not os.path.isfile(own):
+            given |= {"--continue-once": cfg.continue_once, "--finetune-from-model": cfg.finetune_from_model}
+    for option, path in given.items():
         is_own = path and os.path.realpath(os.path.dirname(path)) == os.path.realpath(cfg.save_dir)
-        if os.path.lexists(path) or not is_own:
+        if path is not None and not os.path.isfile(path) and (os.path.lexists(path) or not is_own):
             raise UserError(
                 f"{option} {path or repr(path)} is no file; give a checkpoint, or leave it out: a training goes on "
                 f"from {own} by itself, which has to be a file"
@@ -179,15 +172,10 @@ def nothing_fetched(module: Any) -> None:
     """
 
     @replaces(module, "from_pretrained")
-    def from_pretrained(
-        original: Any, model_name_or_path: str, checkpoint_file: str = "model.pt", data_name_or_path: str = ".",
-        archive_map: Any = None, **given: Any,
-    ) -> Any:  # fmt: skip
-        named = (archive_map or {}).get(model_name_or_path)
-        asked = {**(named if isinstance(named, dict) else {}), **given}
-        loaded = original(model_name_or_path, checkpoint_file, data_name_or_path, archive_map, **given)
+    def from_pretrained(original: Any, model_name_or_path: str, *args: Any, **given: Any) -> Any:
+        loaded = original(model_name_or_path, *args, **given)
         name = belonging.settings_in("bpe", loaded["args"]).get("bpe")
-        if "bpe" not in asked and name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
+        if "bpe" not in given and name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
             raise UserError(
                 f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; bpe={name!r} allows it"
             )
@@ -223,18 +211,15 @@ def _restore(optimizer: Any, saved: list[Any]) -> None:
     """Give saved masters to the weights that they belong to, which are those that they are rounded to."""
     import torch
 
-    weights, masters = optimizer.fp16_params, _masters(optimizer)
+    weights, masters = list(optimizer.fp16_params), _masters(optimizer)
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):
         return
     with torch.no_grad():
-        values = torch.cat([value.reshape(-1) for value in saved])
-        updated = masters[0] if len(masters) == 1 else None
-        start = 0
-        for position, weight in enumerate(weights):
-            span = slice(start, start := start + weight.numel())
-            value = values[span].view_as(weight).to(weight.device)
-            master = masters[position] if updated is None else updated.data.view(-1)[span].view_as(weight)
-            master.copy_(torch.where(value.to(weight.dtype) == weight, value, master))
+        # Both are in the order of the weights, whether one by one or as one vector.
+        value, weight, master = (torch.cat([one.cpu().flatten() for one in some]) for some in (saved, weights, masters))
+        values = torch.where(value.to(weight.dtype) == weight, value, master)
+        for updated, part in zip(masters, values.split([one.numel() for one in masters]), strict=True):
+            updated.copy_(part.view_as(updated))
 
 
 @patch("fairseq.trainer")
@@ -254,7 +239,6 @@ def recorded_belonging(module: Any) -> None:
         self.belongs_to = belonging.of_training(self.task, self.cfg)
         if self.is_data_parallel_master and os.path.isfile(filename):
             state = checkpoints.load_checkpoint(filename, mapped=True)
-            _require_same_kinds(state, filename)
             recorded = belonging.recorded_in(state)
             is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
             self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
@@ -268,29 +252,15 @@ def recorded_belonging(module: Any) -> None:
         return state
 
 
-def _require_same_kinds(state: Any, name: str) -> None:
-    """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
-    from torch import empty_like
-
-    from fairseq_compat.finite import require_finite
-
-    if (average := (state.get("extra_state") or {}).get("ema")) is not None:
-        kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
-        overlap = any(one.stride() != empty_like(one).stride() for one in average.values())  # written to more than once
-        if kinds[0] != kinds[1] or overlap:
-            raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
-        require_finite(average.items(), name)
-
-
 @patch("fairseq_cli.interactive")
 def compared_text(module: Any) -> None:
     """``fairseq-interactive`` takes a tokenizer or subwords that a model was not trained with, without a word."""
     from fairseq_compat import checkpoints
 
-    def check(cfg: Any) -> None:
+    @replaces(module, "main")
+    def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
         found = belonging.of_text(belonging.settings_in("tokenizer", cfg), belonging.settings_in("bpe", cfg))
         for path in filter(os.path.isfile, module.utils.split_paths(cfg.common_eval.path or "")):
             recorded = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
             belonging.require_same(path, recorded, found, "this command")
-
-    check_before_training(module, check)
+        return original(cfg, *args, **kwargs)

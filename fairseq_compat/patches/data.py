@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.files import decoded, require_file
+from fairseq_compat.files import decoded
 from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.process import allow_more_open_files
 
 #: Of an iterator's state: how many batches all processes took in the epoch.
 BATCHES = "batches_in_epoch"
@@ -21,49 +21,40 @@ BATCHES = "batches_in_epoch"
 
 @patch("fairseq.data.indexed_dataset")
 def damaged_data(module: Any) -> None:
-    """A damaged data file is read beyond its end, or has tokens that the model has no embedding of.
+    """Damaged data files are read beyond or beside their sentences, and hundreds are ``Too many open files``.
 
     Here the sentences must lie one after the other from the beginning of the file to its end, and the tokens in the
-    dictionary; fairseq reads both files once before it uses them, so this takes little.
+    dictionary; fairseq reads most files once before it uses them, so this takes little. A process may open as many
+    files as the system's hard limit allows.
     """
     import numpy
 
-    for kind in (module.MMapIndexedDataset, module.MMapIndexedDataset.Index):
-
-        @replaces(kind, "__del__")
-        def close(original: Any, self: Any) -> None:
-            with suppress(AttributeError):  # of one whose file could not be opened; Python prints a traceback of it
-                original(self)
-
     @replaces(module, "make_dataset")
-    def make_dataset(original: Any, path: str, impl: Any, *args: Any, **kwargs: Any) -> Any:
-        dataset = original(path, impl, *args, **kwargs)
-        if not isinstance(dataset, module.MMapIndexedDataset):
+    def make_dataset(
+        original: Any, path: str, impl: Any, fix_lua_indexing: bool = False, dictionary: Any = None
+    ) -> Any:
+        allow_more_open_files()
+        dataset, follow, lowest = original(path, impl, fix_lua_indexing, dictionary), True, 0
+        if isinstance(dataset, module.MMapIndexedDataset):
+            kind, whole = dataset._index.dtype, os.path.getsize(f"{path}.bin")
+            places = numpy.append(dataset._index._pointers, whole)
+        elif isinstance(dataset, module.IndexedDataset):  # lazy or cached; their tokens may be counted from 1
+            kind, whole, lowest = dataset.dtype, os.path.getsize(f"{path}.bin"), int(fix_lua_indexing)
+            places = dataset.data_offsets * dataset.element_size
+            follow = numpy.array_equal(dataset.dim_offsets, numpy.arange(len(dataset) + 1))
+        else:
             return dataset
-        index, data, dictionary = dataset._index, dataset._bin_buffer, kwargs.get("dictionary")
-        starts, lengths, width = index._pointers, index._sizes, index._dtype_size
-        ends = numpy.cumsum(lengths, dtype=numpy.int64) * width
-        follow = numpy.array_equal(starts, ends - lengths * width) and ends[-1:].sum() == data.nbytes
-        if not follow or (lengths < 0).any():
+        sizes = dataset.sizes
+        expected = numpy.append(0, numpy.cumsum(sizes, dtype=numpy.int64) * numpy.dtype(kind).itemsize)
+        if not (follow and numpy.array_equal(places, expected) and places[-1] == whole) or (sizes < 0).any():
             raise UserError(f"{path}.idx is damaged: its sentences are not those of {path}.bin; make the data anew")
-        tokens = numpy.frombuffer(data, dtype=index.dtype, count=data.nbytes // width)
-        if dictionary is not None and len(tokens) and not 0 <= tokens.min() <= tokens.max() < len(dictionary):
+        tokens: Any = numpy.memmap(f"{path}.bin", kind, "r") if whole else None
+        if dictionary is not None and whole and not lowest <= tokens.min() <= tokens.max() < len(dictionary) + lowest:
             raise UserError(
-                f"{path}.bin has the token number {tokens.max()}, and its dictionary {len(dictionary)} entries: it is "
-                "damaged, or was made with another dictionary"
+                f"{path}.bin has the token number {tokens.max() - lowest}, and its dictionary {len(dictionary)} "
+                "entries: it is damaged, or was made with another dictionary"
             )
         return dataset
-
-
-@patch("fairseq.data.dictionary")
-def dictionaries_are_files(module: Any) -> None:
-    """A dictionary that is a pipe is waited for without an end, and a device fills the memory."""
-
-    @replaces(module.Dictionary, "add_from_file")
-    def add_from_file(original: Any, self: Any, f: Any) -> None:
-        if isinstance(f, str):
-            require_file(f)
-        original(self, f)
 
 
 @patch("fairseq.data.fasta_dataset")
@@ -127,42 +118,30 @@ def interactive_lines(module: Any) -> None:
     module.buffered_read = buffered_read
 
 
-@patch("fairseq.data.encoders.subword_nmt_bpe")
-def subword_codes(module: Any) -> None:
-    """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and so misreads them outside of UTF-8 ones.
-
-    Words with letters beyond ASCII are then split otherwise than in training, without a word. The codes are read as
-    UTF-8, as subword-nmt writes them.
-    """
-
-    @replaces(module.SubwordNMTBPE, "__init__")
-    def read_codes(original: Any, self: Any, cfg: Any) -> None:
-        from subword_nmt.apply_bpe import BPE
-
-        if cfg.bpe_codes is None:
-            original(self, cfg)  # it says what is missing
-            return
-
-        with open(module.file_utils.cached_path(cfg.bpe_codes), encoding="utf-8") as codes:
-            self.bpe = BPE(codes, separator=cfg.bpe_separator)
-        self.bpe_symbol = f"{cfg.bpe_separator} "
-
-
-@patch("fairseq.tasks.translation")
+@patch("fairseq.tasks")
 def languages_of_the_data(module: Any) -> None:
     """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first pair of languages that the data folder lists.
 
     A model is then trained, or asked, for another direction than the command says. Here the other language is that of
-    the one pair that fits, and a language without data is refused.
+    the one pair that fits, and a language without data is refused. Whichever languages the task takes are recorded
+    with the options, so that its model is not asked for others.
     """
 
-    @replaces(module.TranslationTask, "setup_task")
-    def setup_task(original: Any, cls: Any, cfg: Any, **given: Any) -> Any:
-        if (cfg.source_lang is None) != (cfg.target_lang is None):
-            folder = module.utils.split_paths(cfg.data)[0]
+    @replaces(module, "setup_task")
+    def setup_task(original: Any, cfg: Any, **given: Any) -> Any:
+        from fairseq.utils import split_paths
+
+        source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
+        if (source is None) != (target is None):
+            folder = split_paths(cfg.data)[0]
             if os.path.isdir(folder) and (pairs := pairs_in(folder)):
-                cfg.source_lang, cfg.target_lang = _fitting(pairs, cfg.source_lang, cfg.target_lang, folder)
-        return original(cls, cfg, **given)
+                cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, folder)
+        task = original(cfg, **given)
+        for side in ("source_lang", "target_lang"):
+            language = getattr(getattr(task, "cfg", None), side, None)
+            if isinstance(language, str) and getattr(cfg, side, language) is None:
+                setattr(cfg, side, language)
+        return task
 
 
 def pairs_in(folder: str) -> set[tuple[str, str]]:
@@ -181,63 +160,6 @@ def _fitting(pairs: set[tuple[str, str]], source: str | None, target: str | None
         known = ", ".join("-".join(pair) for pair in sorted(fitting or pairs))
         raise UserError(f"{given} fits {len(fitting)} directions of {folder}; it has {known}: give both languages")
     return fitting[0]
-
-
-@patch("fairseq.tasks")
-def recorded_languages(module: Any) -> None:
-    """A training that takes its languages from the data folder does not record them, and its model is asked for others.
-
-    Translation in the other direction then runs without a word. Here the languages that the task has found are
-    recorded with the options.
-    """
-
-    @replaces(module, "setup_task")
-    def setup_task(original: Any, cfg: Any, **given: Any) -> Any:
-        task = original(cfg, **given)
-        for side in ("source_lang", "target_lang"):
-            language = getattr(getattr(task, "cfg", None), side, None)
-            if isinstance(language, str) and getattr(cfg, side, language) is None:
-                setattr(cfg, side, language)
-        return task
-
-
-@patch("fairseq.data.multilingual.multilingual_data_manager")
-def data_of_both_directions(module: Any) -> None:
-    """With ``--enable-reservsed-directions-shared-datasets`` language tags get into sentences of the other direction.
-
-    That option is to read the files of English-German once for both directions, but keeps the sentences with the tag
-    of the first. Here it changes nothing: files are mapped, and two mappings of one take its memory once.
-    """
-
-    @replaces(module.MultilingualDatasetManager, "load_langpair_dataset")
-    def load_without_sharing(
-        original: Any, self: Any, *args: Any, langpairs_sharing_datasets: Any = None, **kwargs: Any
-    ) -> Any:
-        return original(self, *args, langpairs_sharing_datasets=None, **kwargs)
-
-
-@patch("fairseq.data.multilingual.multilingual_data_manager")
-def equal_dictionaries(module: Any) -> None:
-    """With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 10 s and a gigabyte for 64,000 symbols.
-
-    ``translation_multi_simple_epoch`` wants one dictionary for all languages, yet reads a file for each source and each
-    target language. Here files of equal content are one dictionary, read once.
-    """
-
-    @replaces(module.MultilingualDatasetManager, "load_all_dictionaries")
-    def load_all_dictionaries(
-        original: Any, cls: Any, args: Any, language_list: list[str], load: Callable[[str], Any], training: bool
-    ) -> Any:
-        loaded: dict[bytes, Any] = {}
-
-        def load_once(path: str) -> Any:
-            with open(path, "rb") as file:
-                content = hashlib.sha256(file.read()).digest()
-            if content not in loaded:
-                loaded[content] = load(path)
-            return loaded[content]
-
-        return original(cls, args, language_list, load_once, training)
 
 
 @patch("fairseq.data.multilingual.multilingual_data_manager")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import logging
-import math
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fairseq_compat import UserError, import_hook
+from fairseq_compat import import_hook
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.literals import evaluate
 from fairseq_compat.patching import Overlay, patch, replaces
@@ -25,30 +23,12 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
     (r"`torch\.cuda\.amp\.autocast\(.*\)` is deprecated", FutureWarning),
     # The stock attention gives a float causal mask together with a boolean padding mask.
     (r"Support for mismatched (src_)?key_padding_mask and (attn_)?mask is deprecated", UserWarning),
-    # Saving a tensor as a typed storage, in Dictionary and dataset code of fairseq.
-    (r"TypedStorage is deprecated", UserWarning),
-    # fairseq.optim.lr_scheduler steps before the first optimizer step by design.
-    (r"Detected call of `lr_scheduler\.step\(\)` before `optimizer\.step\(\)`", UserWarning),
     # --ddp-backend pytorch_ddp is made with an argument that PyTorch 2.13 has renamed.
     (r"`broadcast_buffers` is deprecated", FutureWarning),
     # Every command composes its configuration in the way of hydra 1.0, which hydra 1.3 still understands.
     (r"\s*(hydra\.experimental\.|The version_base parameter|The strict flag in the compose API)", UserWarning),
     (r"\s*(In '.*': Usage of deprecated keyword|'.*' is validated against ConfigStore schema)", UserWarning),
 )
-
-#: Options whose numbers could fill the memory, start programs without end, or never end: the lowest and the highest.
-RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("max_tokens", "max_tokens_valid", "batch_size", "batch_size_valid"), (1, math.inf)),
-    **dict.fromkeys(("required_batch_size_multiple", "required_seq_len_multiple", "update_freq"), (1, math.inf)),
-    "num_workers": (0, 1024),
-    "data_buffer_size": (0, math.inf),
-    **dict.fromkeys(("encoder_layers", "decoder_layers"), (0, 10_000)),
-    **dict.fromkeys(("beam", "nbest"), (1, 10_000)),
-    "lr": (0, math.inf),
-}
-
-#: fairseq logs this at every start, whatever the task.
-TENSORBOARD_ADVICE = "Please install tensorboardX"
 
 #: fairseq's commands.
 _COMMANDS = ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "score", "train", "validate")
@@ -84,7 +64,7 @@ def dataclass_defaults(module: Any) -> Iterator[None]:
         dataclasses.dataclass = original
 
 
-@patch(mentioned=b"eval")  # literal_eval, too
+@patch(mentioned="eval")  # literal_eval, too
 def literal_options(module: Any) -> Iterator[None]:
     """fairseq evaluates option values as Python, those that a checkpoint records, too, and so runs code from a file.
 
@@ -112,12 +92,10 @@ def examples_as_user_dir(module: Any) -> None:
     @replaces(module, "import_user_module")
     def import_user_module(original: Any, args: Any) -> None:
         given = getattr(args, "user_dir", None)
-        # As fairseq looks for it: from here, then from its own folder.
+        # fairseq looks for it from here, then from its own folder.
         for folder in (os.path.abspath(given), os.path.join(own, given)) if given else ():
-            if os.path.exists(folder):
-                if os.path.realpath(folder).startswith(os.path.join(own, "examples", "")):
-                    import_hook.PACKAGES.add(os.path.basename(folder))
-                break
+            if os.path.realpath(folder).startswith(os.path.join(own, "examples", "")):
+                import_hook.PACKAGES.add(os.path.basename(folder))
         original(args)
 
 
@@ -129,9 +107,6 @@ def known_warnings(module: Any) -> Iterator[None]:
     """
     for message, category in KNOWN:
         warnings.filterwarnings("ignore", message=message, category=category)
-    logging.getLogger("fairseq.tasks.text_to_speech").addFilter(
-        lambda record: not str(record.msg).startswith(TENSORBOARD_ADVICE)
-    )
     yield
 
 
@@ -149,28 +124,6 @@ def log_file_once(module: Any) -> None:
         if log_file is not None and os.path.abspath(log_file) in opened:
             log_file = None
         return original(*args, log_file=log_file, **kwargs)
-
-
-@patch("fairseq.options")
-def option_ranges(module: Any) -> None:
-    """Some numbers, such as ``--max-tokens -1`` or ``--num-workers 99999``, fill the memory or never end.
-
-    The few that do are checked when options are read, and all are finite. Whatever else makes no sense ends in an error
-    of fairseq or PyTorch.
-    """
-
-    @replaces(module, "parse_args_and_arch")
-    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        for name, value in vars(result[0] if isinstance(result, tuple) else result).items():
-            lowest, highest = RANGES.get(name, (-math.inf, math.inf))
-            for number in value if isinstance(value, list) else [value]:
-                is_number = isinstance(number, (int, float))
-                if is_number and not (lowest <= number <= highest and abs(number) < math.inf):
-                    raise UserError(
-                        f"--{name.replace('_', '-')} {number} is out of range: {lowest} to {highest}, finite"
-                    )
-        return result
 
 
 @patch("fairseq.options")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import logging
 import os
@@ -10,46 +9,39 @@ import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.patching import Overlay, as_configuration, check_before_training, patch, replaces
-from fairseq_compat.process import allow_more_open_files, keep_freed_memory
+from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.process import keep_freed_memory
 
 logger = logging.getLogger(__name__)
-
-#: The last PyTorch before fairseq's fused encoder path begins.
-BEFORE_FUSED_ENCODER = "1.11.0"
 
 #: The lock of a training, in its folder; seconds in which another process may end, such as that of a killed run.
 LOCK, PATIENCE = ".training.lock", 10.0
 
-#: What file systems without locks answer.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-
-#: Of the function that counts for ``--patience``: its attributes, and their entry in ``extra_state``.
-_COUNTS, _PATIENCE = ("best", "num_runs"), "patience"
-
 
 @patch("fairseq_cli.train")
 def one_training_per_folder(module: Any) -> None:
-    """Two trainings in one ``--save-dir`` overwrite each other's checkpoints, and neither says so.
+    """Two trainings in one ``--save-dir`` overwrite each other's checkpoints; with ``python -O`` one loses its own.
 
-    Here the first process of a training locks its folder before anything is written, and a second one is refused.
+    Here the first process of a training locks its folder before anything is written, and a second one is refused, as is
+    ``-O``: fairseq copies the first file of a save to ``checkpoint_last.pt`` within an assertion.
     """
 
     @replaces(module, "main")
     def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        cfg = as_configuration(module, cfg)
         if cfg.checkpoint.no_save or not module.distributed_utils.is_master(cfg.distributed_training):
             return original(cfg, *args, **kwargs)
+        if not __debug__:
+            raise UserError("fairseq saves within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
         with ExitStack() as stack:
             _lock(cfg.checkpoint.save_dir, stack)
             return original(cfg, *args, **kwargs)
 
 
 def _lock(folder: str, stack: ExitStack) -> None:
-    """Lock a folder until the end of ``stack``; where the file system knows no locks, warn and go on."""
+    """Lock a folder until the end of ``stack``; where that cannot be done, as on some file systems, warn and go on."""
     from filelock import FileLock, Timeout
 
     os.makedirs(folder, exist_ok=True)
@@ -61,31 +53,10 @@ def _lock(folder: str, stack: ExitStack) -> None:
             f"--save-dir {folder} is in use by {Path(path).read_text()[:200]}; end that one, or give another folder"
         ) from None
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        logger.warning("--save-dir %s has no locks (%s); see that no other training writes there", folder, error)
+        logger.warning("--save-dir %s cannot be locked (%s); see that no other training writes there", folder, error)
         return
     Path(path).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
     stack.callback(Path(path).unlink, missing_ok=True)  # before the lock is released
-
-
-@patch("fairseq_cli.train")
-def lost_trainings(module: Any) -> None:
-    """``--fp16`` without a GPU stops after the data has been read, and ``python -O`` leaves no ``checkpoint_last.pt``.
-
-    fairseq copies the first file of a save to the others within an assertion, so that a killed run starts from nothing.
-    ``--memory-efficient-fp16`` and ``--fp16-no-flatten-grads`` train on a CPU.
-    """
-
-    def check(cfg: Any) -> None:
-        common = cfg.common
-        needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
-        if needs_gpu and (common.cpu or not module.torch.cuda.is_available()):
-            raise UserError("--fp16 needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
-        if not __debug__ and not cfg.checkpoint.no_save:
-            raise UserError("fairseq saves within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
-
-    check_before_training(module, check)
 
 
 @patch("fairseq_cli.train")
@@ -119,9 +90,8 @@ def patience(module: Any) -> None:
     @replaces(module.Trainer, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
         state: dict[str, Any] = original(self)
-        counts = _counts()
-        if all(name in counts for name in _COUNTS):
-            state["extra_state"][_PATIENCE] = {name: counts[name] for name in _COUNTS}
+        if counts := _counts():
+            state["extra_state"]["patience"] = dict(counts)
         return state
 
     @replaces(module.Trainer, "load_checkpoint")
@@ -130,9 +100,9 @@ def patience(module: Any) -> None:
         optimizer_overrides: Any = None, reset_meters: bool = False,
     ) -> Any:  # fmt: skip
         extra_state = original(self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
-        saved = (extra_state or {}).get(_PATIENCE)
+        saved = (extra_state or {}).get("patience")
         if saved and not (reset_optimizer or reset_meters):
-            _counts().update({name: saved[name] for name in _COUNTS})
+            _counts().update(saved)
         return extra_state
 
 
@@ -212,7 +182,7 @@ def encoder_fast_path(module: Any) -> None:
     PyTorch's version to choose it, with ``int``, which fails on vendors' builds such as ``2.6.0a0``. Both are told a
     version from before the kernel; the ordinary path computes the same.
     """
-    module.torch = Overlay(module.torch, __version__=BEFORE_FUSED_ENCODER)
+    module.torch = Overlay(module.torch, __version__="1.11.0")
 
 
 @patch("fairseq.models.distributed_fairseq_model")
@@ -243,21 +213,6 @@ def default_ddp_backend(module: Any) -> None:
 
 
 @patch("fairseq.distributed.utils")
-def broadcast_of_own_objects(module: Any) -> None:
-    """Resuming on several processes fails: weights-only loading refuses the objects that rank 0 sends to the others.
-
-    fairseq broadcasts Python objects, such as a checkpoint that was read safely, by ``torch.save`` and ``torch.load``
-    through memory. These bytes come from a process of the same run, never from a file, so they are loaded as they are.
-    """
-    import torch
-
-    def load(buffer: IO[bytes], map_location: Any = None) -> Any:
-        return torch.load(buffer, map_location=map_location, weights_only=False)
-
-    module.torch = Overlay(module.torch, load=load)
-
-
-@patch("fairseq.distributed.utils")
 def freed_memory(module: Any) -> None:
     """On a CPU a step of training or of a beam search takes longer than it must.
 
@@ -270,17 +225,3 @@ def freed_memory(module: Any) -> None:
         if cfg.common.cpu or not module.torch.cuda.is_available():
             keep_freed_memory()
         return original(cfg, main, **kwargs)
-
-
-@patch("fairseq.data.indexed_dataset")
-def open_files(module: Any) -> None:
-    """Training on some hundred directions stops with ``Too many open files``, though the system would allow more.
-
-    Every data file stays open while it is used, four for a language pair of each part. Usual is a soft limit of 1024
-    and a much higher hard one, to which a process goes up here.
-    """
-
-    @replaces(module, "make_dataset")
-    def make_dataset(original: Any, *args: Any, **kwargs: Any) -> Any:
-        allow_more_open_files()
-        return original(*args, **kwargs)

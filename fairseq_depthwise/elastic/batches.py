@@ -16,7 +16,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_compat import UserError
 from fairseq_compat.patches.data import BATCHES
-from fairseq_compat.patching import Overlay, check_before_training
+from fairseq_compat.patching import Overlay, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,11 @@ def share_updates(train: Any) -> None:
 
     Trainer.get_train_iterator = get_train_iterator
     train.iterators = Overlay(iterators, GroupedIterator=grouped)
-    check_before_training(train, _describe)
+
+    @replaces(train, "main")
+    def main(original: Any, cfg: Any) -> None:
+        _describe(cfg)
+        original(cfg)
 
 
 def batches_of_process(batches: int, processes: int, process: int) -> int:

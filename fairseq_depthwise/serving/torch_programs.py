@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import torch
 from torch.export import ExportedProgram
 
 from fairseq_compat import UserError
-from fairseq_compat.files import atomic_write, raising_later
+from fairseq_compat.files import atomic_write
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.standalone.safe_program import ProgramError, load_program
 from fairseq_depthwise.serving.traced_graphs import CallableGraphs
@@ -21,8 +22,10 @@ def require() -> None:
 def write(program: ExportedProgram, file: str, about: object) -> None:
     """Write a graph."""
     program._example_inputs = None  # they would be written as a pickle, which whoever loads the program would run
-    with atomic_write(file) as opened, raising_later(opened) as carried_on:
-        torch.export.save(program, carried_on)
+    whole = io.BytesIO()  # PyTorch's writer ends the whole process where a disk is full
+    torch.export.save(program, whole)
+    with atomic_write(file) as opened:
+        opened.write(whole.getbuffer())
 
 
 def load(files: Sequence[str]) -> Graphs:

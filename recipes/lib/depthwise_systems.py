@@ -6,7 +6,6 @@ the settings that the first version refers to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Published, System, Training, adam, depth, noam, saved_every
@@ -49,79 +48,57 @@ _ODE = replace(
 )
 
 
-def _row(table: str, scores: Mapping[str, float] | None) -> dict[str, tuple[Published, ...]]:
+_STOCK, _OURS = "transformer_wmt_en_de", "depthwise_lstm_transformer_wmt_en_de"
+
+
+def _row(
+    table: str, german: float | None = None, french: float | None = None, czech: float | None = None
+) -> dict[str, tuple[Published, ...]]:
     """Return tokenized BLEU by recipe."""
-    return {recipe: (Published("tokenized", score, table),) for recipe, score in (scores or {}).items()}
+    scores = {_DE: german, _FR: french, _CS: czech}
+    return {recipe: (Published("tokenized", score, table),) for recipe, score in scores.items() if score}
 
 
-def _vanilla(
-    about: str, *options: str, training: Training = _BASE, scores: Mapping[str, float] | None = None
-) -> System:
-    return System("transformer_wmt_en_de", training, about, (*TIED, *options), published=_row("Table 6", scores))
-
-
-def _depthwise(
-    preset: str,
-    about: str,
-    table: str,
+def _system(
+    arch: str, about: str, published: dict[str, tuple[Published, ...]], baseline: str | None, *options: str,
     training: Training = _BASE,
-    baseline: str = "transformer_base",
-    scores: Mapping[str, float] | None = None,
-    *options: str,
-) -> System:
-    return System(
-        f"depthwise_lstm_transformer_wmt_en_de{preset}",
-        training,
-        about,
-        (*TIED, *options),
-        baseline=baseline,
-        published=_row(table, scores),
-    )
+) -> System:  # fmt: skip
+    return System(arch, training, about, (*TIED, *options), baseline=baseline, published=published)
 
 
-def _big(system: System) -> System:
-    """Return a Big model: outside of English-German with the dropout of all others."""
-    plain = {"training": replace(system.training, dropout=_DROPOUT)}
-    return replace(system, for_recipe={recipe: {**system.for_recipe.get(recipe, {}), **plain} for recipe in (_FR, _CS)})
+def _big(
+    arch: str, about: str, published: dict[str, tuple[Published, ...]], baseline: str | None, *options: str,
+    training: Training = _BIG, french: dict[str, str] | None = None,
+) -> System:  # fmt: skip
+    """Return a Big model: outside of English-German with the dropout of all others, and in French with other fields."""
+    plain = {"training": replace(training, dropout=_DROPOUT)}
+    system = _system(arch, about, published, baseline, *options, training=training)
+    return replace(system, for_recipe={_FR: {**plain, **(french or {})}, _CS: plain})
 
 
 SYSTEMS: dict[str, System] = {
-    "transformer_base": replace(
-        _vanilla("fairseq's Transformer, base"),
-        published=_row("Table 1", {_DE: 27.55, _FR: 39.54}) | _row("Table 6", {_CS: 28.40}),
+    "transformer_base": _system(
+        _STOCK, "fairseq's Transformer, base", _row("Table 1", 27.55, 39.54) | _row("Table 6", czech=28.40), None
     ),
-    "transformer_big": _big(
-        System(
-            "transformer_wmt_en_de_big",
-            _BIG,
-            "fairseq's Transformer, Big",
-            TIED,
-            published=_row("Table 1", {_DE: 28.83, _FR: 41.92}),
-        )
-    ),
-    "depthwise_lstm_base": replace(
-        _depthwise("", "layers connected by a depth-wise LSTM, a set of gates for each stack", "Table 1"),
-        published=_row("Table 1", {_DE: 28.53, _FR: 40.10}) | _row("Table 6", {_CS: 29.15}),
+    "transformer_big": _big(f"{_STOCK}_big", "fairseq's Transformer, Big", _row("Table 1", 28.83, 41.92), None),
+    "depthwise_lstm_base": _system(
+        _OURS, "layers connected by a depth-wise LSTM, a set of gates for each stack",
+        _row("Table 1", 28.53, 40.10) | _row("Table 6", czech=29.15), "transformer_base",
     ),
     "depthwise_lstm_big": _big(
-        replace(
-            _depthwise("_big", "the same, Big", "Table 1", _BIG, "transformer_big", scores={_DE: 29.58, _FR: 43.11}),
-            for_recipe={_FR: {"arch": "depthwise_lstm_transformer_wmt_en_fr_big"}},
-        )
+        f"{_OURS}_big", "the same, Big", _row("Table 1", 29.58, 43.11), "transformer_big",
+        french={"arch": "depthwise_lstm_transformer_wmt_en_fr_big"},
     ),
-    "depthwise_lstm_open": System(
+    "depthwise_lstm_open": _system(
         "depthwise_lstm_transformer_open",
-        _BASE,
-        "open, quiet gates and a direct way from attention to the state; not the paper's",
-        TIED,
-        baseline="depthwise_lstm_base",
+        "open, quiet gates and a direct way from attention to the state; not the paper's", {}, "depthwise_lstm_base",
     ),
     # Tables 2, 3 and 5: by their parameter counts, both stacks share one set of gates.
-    "depthwise_lstm_6l": _depthwise(
-        "_6l", "one set of gates for both stacks, 70.25 M", "Tables 2, 3, 5", scores={_DE: 28.53}
+    "depthwise_lstm_6l": _system(
+        f"{_OURS}_6l", "one set of gates for both stacks, 70.25 M", _row("Tables 2, 3, 5", 28.53), "transformer_base"
     ),
     **{
-        f"depthwise_{name}": _depthwise(f"_{preset}", about, table, baseline="depthwise_lstm_6l", scores={_DE: score})
+        f"depthwise_{name}": _system(f"{_OURS}_{preset}", about, _row(table, score), "depthwise_lstm_6l")
         for name, preset, about, table, score in (
             ("rnn", "rnn", "without gates", "Table 2", 23.24),
             ("lstm_1layer", "1layer", "hidden net of 1 layer (Eq. 5)", "Table 3", 27.84),
@@ -132,90 +109,72 @@ SYSTEMS: dict[str, System] = {
     },
     # Table 4: gates that read what is concatenated cannot be one set for both stacks.
     **{
-        f"depthwise_lstm_{name}": _depthwise(
-            f"_{name}", about, "Table 4", baseline="depthwise_lstm_base", scores={_DE: score}
-        )
+        f"depthwise_lstm_{name}": _system(f"{_OURS}_{name}", about, _row("Table 4", score), "depthwise_lstm_base")
         for name, about, score in (
             ("concat", "attention outputs concatenated", 28.26),
             ("two_cells", "two cells a decoder layer", 28.81),
         )
     },
     # Table 6.
-    "transformer_3l": _vanilla("3 layers", *depth(3, 3), scores={_DE: 26.36, _CS: 27.91}),
+    "transformer_3l": _system(_STOCK, "3 layers", _row("Table 6", 26.36, czech=27.91), None, *depth(3, 3)),
     **{
-        f"transformer_{layers}l": _vanilla(
-            f"{layers} layers, pre-norm",
-            *PRE_NORM,
-            *depth(layers, layers),
-            training=_DEEP,
-            scores={_DE: german, _CS: czech},
+        f"transformer_{layers}l": _system(
+            _STOCK, f"{layers} layers, pre-norm", _row("Table 6", german, czech=czech), None,
+            *PRE_NORM, *depth(layers, layers), training=_DEEP,
         )
         for layers, german, czech in ((12, 28.12, 29.38), (18, 28.60, 29.61), (24, 29.02, 29.73))
     },
     **{
-        f"depthwise_lstm_{layers}l": _depthwise(
-            f"_{layers}l",
-            f"{layers} layers",
-            "Table 6",
-            _BASE if layers == 3 else _DEEP,
-            f"transformer_{layers}l",
-            scores={_DE: german, _CS: czech},
+        f"depthwise_lstm_{layers}l": _system(
+            f"{_OURS}_{layers}l", f"{layers} layers", _row("Table 6", german, czech=czech), f"transformer_{layers}l",
+            training=_BASE if layers == 3 else _DEEP,
         )
         for layers, german, czech in ((3, 27.38, 28.26), (12, 29.26, 29.64), (18, 29.41, 30.27), (24, 29.18, 30.02))
     },
     # The first version: its hidden net of 1 layer, and the row of it, are the same.
     "depthwise_lstm_big_gelu": _big(
-        _depthwise(
-            *("_big", "GELU for the GLU, Big", "v1, Table 1", _BIG, "transformer_big", {_DE: 29.42, _FR: 43.04}),
-            *("--depthwise-hidden-activation", "gelu"),
-        )
+        f"{_OURS}_big", "GELU for the GLU, Big", _row("v1, Table 1", 29.42, 43.04), "transformer_big",
+        "--depthwise-hidden-activation", "gelu",
     ),
-    "depthwise_lstm_gelu": _depthwise(
-        *("_gelu", "GELU for the GLU", "v1, Tables 1 to 5", _BASE, "depthwise_lstm_base"),
-        {_DE: 28.41, _FR: 40.02, _CS: 29.05},
+    "depthwise_lstm_gelu": _system(
+        f"{_OURS}_gelu", "GELU for the GLU", _row("v1, Tables 1 to 5", 28.41, 40.02, 29.05), "depthwise_lstm_base"
     ),
     **{
-        f"depthwise_lstm_gelu_{name}": _depthwise(
-            "_gelu", f"the same, {about}", f"v1, Table {table}", _BASE, "depthwise_lstm_gelu", {_DE: score}, *options
+        f"depthwise_lstm_gelu_{name}": _system(
+            f"{_OURS}_gelu", f"the same, {about}", _row(f"v1, Table {table}", score), "depthwise_lstm_gelu", *options
         )
-        for name, about, table, score, options in (
-            ("concat", "attention outputs concatenated", 3, 28.28, ("--decoder-merge", "concat")),
-            ("share_all", "gates and hidden nets shared", 4, 26.89, ("--depthwise-sharing", "all")),
-            ("share_none", "nothing shared", 4, 28.21, ("--depthwise-sharing", "none")),
+        for name, about, table, score, *options in (
+            ("concat", "attention outputs concatenated", 3, 28.28, "--decoder-merge", "concat"),
+            ("share_all", "gates and hidden nets shared", 4, 26.89, "--depthwise-sharing", "all"),
+            ("share_none", "nothing shared", 4, 28.21, "--depthwise-sharing", "none"),
         )
     },
     **{
-        f"depthwise_lstm_gelu_{layers}l": _depthwise(
-            *("_gelu", f"the same, {layers} layers", "v1, Table 5", _DEEP, f"transformer_{layers}l"),
-            {_DE: german, _CS: czech},
-            *depth(layers, layers),
+        f"depthwise_lstm_gelu_{layers}l": _system(
+            f"{_OURS}_gelu", f"the same, {layers} layers", _row("v1, Table 5", german, czech=czech),
+            f"transformer_{layers}l", *depth(layers, layers), training=_DEEP,
         )
         for layers, german, czech in ((12, 29.20, 29.60), (18, 29.23, 30.08), (24, 29.09, 29.95))
     },
     "depthwise_lstm_big_12l": _big(
-        _depthwise("_big_12l", "Big, 12 layers", "Table 6", _BIG, "transformer_big", scores={_DE: 30.69, _CS: 30.57})
+        f"{_OURS}_big_12l", "Big, 12 layers", _row("Table 6", 30.69, czech=30.57), "transformer_big"
     ),
     # The paper has no baseline with these settings; this is ours.
     "transformer_big_12l_6l": _big(
-        System(
-            "sdt_transformer_wmt_en_de_big_pre_norm",
-            _ODE,
-            "pre-norm Transformer, Big, 12 and 6 layers, relative positions, settings of Li et al. 2022a",
-            (*TIED, "--encoder-layers", "12", "--max-relative-positions", "16"),
-        )
+        "sdt_transformer_wmt_en_de_big_pre_norm",
+        "pre-norm Transformer, Big, 12 and 6 layers, relative positions, settings of Li et al. 2022a", {}, None,
+        "--encoder-layers", "12", "--max-relative-positions", "16", training=_ODE,
     ),
     **{
         f"depthwise_lstm_big_{name}": _big(
-            _depthwise(
-                f"_big_{name}", about, "Table 6", _ODE, "transformer_big_12l_6l", scores={_DE: german, _CS: czech}
-            )
+            f"{_OURS}_big_{name}", about, _row("Table 6", german, czech=czech), "transformer_big_12l_6l", training=_ODE
         )
         for name, about, german, czech in (
             ("12l_6l", "Big, 12 and 6 layers, relative positions, settings of Li et al. 2022a", 31.12, 31.25),
             ("12l_6l_1layer", "the same with a hidden net of 1 layer", 30.83, 30.96),
         )
     },
-}
+}  # fmt: skip
 
 
 def many_languages(scheduler: str) -> Training:

@@ -13,21 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from recipe_step import languages_of, run_folder, run_step, say, seeds_of, whole_number
+from recipe_step import languages_of, run_command_line, run_folder, run_step, say, seeds_of, whole_number
 from systems import System, Training
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
-from fairseq_depthwise.checkpoints.averaging import saved_checkpoints
+from fairseq_depthwise.checkpoints.averaging import saved_checkpoints, write_average
 from fairseq_depthwise.checkpoints.sizes import depths_in
 from fairseq_depthwise.evaluation.scores import TranslationMetric, detokenize
 from fairseq_depthwise.evaluation.significance import paired_test
@@ -42,18 +40,23 @@ def main() -> None:
     options = parser.parse_args()
     recipe, system = RECIPES[options.recipe], with_average(system_of(options.recipe, options.system))
     work = Path(os.environ["WORK"])
+    if recipe.many:
+        from evaluate_languages import evaluate_languages
+
+        evaluate_languages(options.recipe, options.system, system, work)
+        return
     seeds = (os.environ.get("SEEDS") or os.environ.get("SEED") or "").split() or seeds_of(work, options.system)
     if not seeds:
         raise UserError(f"{work / 'systems'} has no {options.system}; train it first")
+    tests = read_lines(str(work / "data-bin" / "tests.txt"))
     for seed in seeds:
-        folder = run_folder(os.environ, options.system, seed)
-        for number, test in enumerate(read_lines(str(work / "data-bin" / "tests.txt"))):
+        for number, test in enumerate(tests):
+            folder = run_folder(os.environ, options.system, seed)
             translate(recipe, system, folder, work, test, "test" if number == 0 else f"test{number}")
-    for test in read_lines(str(work / "data-bin" / "tests.txt")):
+    for test in tests:
         scores = score_seeds(options.recipe, options.system, system, work, test, seeds)
         name = f"{options.system}{averaged_name()}"
-        with atomic_write(work / "systems" / f"{name}.{test}.scores.json") as file:
-            file.write((json.dumps(scores, indent=2) + "\n").encode())
+        write_json(work / "systems" / f"{name}.{test}.scores.json", scores)
         settings = f"{test}, beam {recipe.beam}, lenpen {recipe.length_penalty}"
         print(f"{options.recipe}, {name}: {system.about}; {settings}\n")
         published = [score for score in system.published.get(options.recipe, ()) if score.test in ("", test)]
@@ -76,37 +79,45 @@ def results_of(folder: Path) -> Path:
     return folder / f"evaluation{averaged_name()}"
 
 
+def is_newer(file: Path, than: Path | str) -> bool:
+    """Return whether a file is there that was made after another one."""
+    return file.exists() and file.stat().st_mtime >= Path(than).stat().st_mtime
+
+
+def write_json(path: Path, document: object) -> None:
+    with atomic_write(path) as file:
+        file.write((json.dumps(document, indent=2) + "\n").encode())
+
+
 def translate(recipe: Recipe, system: System, folder: Path, work: Path, test: str, subset: str) -> None:
     """Average and translate, unless that was done after the last checkpoint was written.
 
     Raises:
         UserError: there is no checkpoint, or a command fails.
     """
-    checkpoint = checkpoint_of(system, folder)
-    output = results_of(folder)
+    checkpoint, output = checkpoint_of(system, folder), results_of(folder)
     output.mkdir(exist_ok=True)
-    done = output / f"{test}.txt"
-    if done.exists() and done.stat().st_mtime >= checkpoint.stat().st_mtime:
+    if is_newer(done := output / f"{test}.txt", checkpoint):
         return
     data = work / "data-bin"
     source, target = languages_of(data)
     name, file = recipe.subwords
-    cpu = () if torch.cuda.is_available() else ("--cpu",)
-    mark = "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"
-    command = [
-        *(sys.executable, "-m", "fairseq_depthwise", "generate", str(data), "--path", str(checkpoint)),
-        *("--source-lang", source, "--target-lang", target, "--gen-subset", subset, "--beam", str(recipe.beam)),
-        *("--lenpen", str(recipe.length_penalty), *recipe.text, name, str(data / file), "--post-process", mark),
-        *("--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 4096)), *cpu),
-    ]
-    generated = output / f"{test}.generated"
+    options = [name, data / file, "--max-tokens", whole_number(os.environ, "MAX_TOKENS", 4096)]
+    options += ["--post-process", "sentencepiece" if "sentencepiece" in recipe.text else "subword_nmt"]
+    options += [] if torch.cuda.is_available() else ["--cpu"]
     say(f"translating {test} with {checkpoint}")
-    with atomic_write(generated) as log:
-        if status := subprocess.run(command, stdout=log).returncode:
-            raise UserError(f"fairseq-generate ended with status {status}; what it printed above says why")
+    with atomic_write(generated := output / f"{test}.generated") as log:
+        run_command_line(
+            *("generate", data, "--path", checkpoint, "--source-lang", source, "--target-lang", target),
+            *("--gen-subset", subset, "--beam", recipe.beam, "--lenpen", recipe.length_penalty, *recipe.text),
+            *options,
+            stdout=log,
+        )
     tokens = read_translations(str(generated), tokenized=True).sentences
-    _write(output / f"{test}.tok", tokens)
-    _write(done, detokenize(tokens, target) if "--tokenizer" in recipe.text else tokens)
+    text = detokenize(tokens, target) if "--tokenizer" in recipe.text else tokens
+    for path, lines in ((output / f"{test}.tok", tokens), (done, text)):
+        with atomic_write(path) as written:
+            written.writelines(f"{line}\n".encode() for line in lines)
 
 
 def checkpoint_of(system: System, folder: Path) -> Path:
@@ -137,10 +148,8 @@ def average_of(training: Training, folder: Path, best: Path) -> Path:
     if len(files) < training.average:
         say(f"{best.parent} has {len(files)} checkpoints of the last depth, and the mean is of {training.average}")
     average = folder / f"average{averaged_name().removeprefix('-average')}.pt"
-    if not average.exists() or average.stat().st_mtime < Path(files[-1]).stat().st_mtime:
-        command = [sys.executable, "-m", "fairseq_depthwise", "average", "--force", "--output", str(average), *files]
-        if status := subprocess.run(command, stdout=sys.stderr).returncode:
-            raise UserError(f"averaging ended with status {status}; what it printed above says why")
+    if not is_newer(average, files[-1]):
+        write_average(files, str(average))
     return average
 
 
@@ -206,11 +215,6 @@ def report(scores: Mapping[str, Any], published: Sequence[Any]) -> str:
         if any("p" in run for runs in scores["metrics"].values() for run in runs)
         else ""
     )
-
-
-def _write(path: Path, lines: Sequence[str]) -> None:
-    with atomic_write(path) as file:
-        file.writelines(f"{line}\n".encode() for line in lines)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""Scores a many-to-many model in every direction that has a test set, all of them in parallel.
+"""Scores a many-to-many model in every direction that has a test set, all of them in parallel; of evaluate.py.
 
-    python evaluate_languages.py opus100 SYSTEM
-
-Averages the last checkpoints, translates each test set into ``evaluation/en-xx/LANGUAGE.txt``, ``evaluation/xx-en``
-and ``evaluation/zero-shot``, one process on each GPU (or ``PROCESSES`` on a CPU), and prints BLEU94, BLEU4 and the win
-ratio as far as the languages are there. A direction that was translated is not done again.
+Translates each test set into ``evaluation/en-xx/LANGUAGE.txt``, ``evaluation/xx-en`` and ``evaluation/zero-shot``, one
+process on each GPU (or ``PROCESSES`` on a CPU), and prints BLEU94, BLEU4 and the win ratio as far as the languages are
+there. A direction that was translated is not done again.
 
 The paper's win ratio is against published scores, those of Zhang et al. with language-aware layers ("LALN + LALT"),
 ``recipes/opus100/zhang2020.tsv``. A second one is against the recipe's own baseline, where it has been evaluated.
@@ -12,31 +10,24 @@ The paper's win ratio is against published scores, those of Zhang et al. with la
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from evaluate import checkpoint_of, results_of, with_average
-from recipe_step import run_folder, run_step, say, whole_number
-from systems import Published
+import torch
+from evaluate import checkpoint_of, is_newer, results_of, write_json
+from recipe_step import run_command_line, run_folder, say, whole_number
+from systems import Published, System
 
-from fairseq_compat import UserError
-from fairseq_compat.files import atomic_write
 from fairseq_depthwise import tables
 from fairseq_depthwise.evaluation.languages import LanguageScore, summarize, why_missing
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
-from recipes import RECIPES, system_of
+from recipes import RECIPES, Recipe
 
-RECIPE = "opus100"
 GROUPS = ("en-xx", "xx-en", "zero-shot")
-BEAM, LENGTH_PENALTY = RECIPES[RECIPE].beam, RECIPES[RECIPE].length_penalty
 
 #: Published scores by language; the column that the paper's win ratio is against.
 PUBLISHED = Path(__file__).parent.parent / "opus100" / "zhang2020.tsv"
@@ -72,35 +63,21 @@ class Direction(NamedTuple):
         return LanguageScore(scored.score, "sacrebleu", scored.signature)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe", choices=(RECIPE,))
-    parser.add_argument("system")
-    options = parser.parse_args()
-    system = with_average(system_of(RECIPE, options.system))
-    work = Path(os.environ["WORK"])
-    run = run_folder(os.environ, options.system)
-    folder = results_of(run)
-    checkpoint = checkpoint_of(system, run)
-    directions = directions_of(work / "text")
-    for group in GROUPS:
-        (folder / group).mkdir(parents=True, exist_ok=True)
-    newest = checkpoint.stat().st_mtime
-    todo = [
-        direction
-        for direction in directions
-        if not (path := direction.translations(folder)).exists() or path.stat().st_mtime < newest
-    ]
-    translate_all(str(checkpoint), str(work / "data-bin"), folder, todo)
+def evaluate_languages(recipe: str, name: str, system: System, work: Path) -> None:
+    """Average, translate, score, and print all that there is."""
+    run = run_folder(os.environ, name)
+    folder, checkpoint, directions = results_of(run), checkpoint_of(system, run), directions_of(work / "text")
+    missing = [direction for direction in directions if not is_newer(direction.translations(folder), checkpoint)]
+    translate_all(RECIPES[recipe], checkpoint, work / "data-bin", folder, missing)
     scores = _scores(directions, folder)
+    settings = f"beam {RECIPES[recipe].beam}, lenpen {RECIPES[recipe].length_penalty}"
+    print(f"{recipe}, {name}: {system.about}; {settings}, sacreBLEU\n")
     base = _baseline(system.baseline, directions)
-    print(f"{RECIPE}, {options.system}: {system.about}; beam {BEAM}, lenpen {LENGTH_PENALTY}, sacreBLEU\n")
-    print(report(scores, base, system.baseline, system.published.get(RECIPE, ())))
-    with atomic_write(folder / "scores.json") as file:
-        document = {
-            group: {name: score._asdict() for name, score in by_name.items()} for group, by_name in scores.items()
-        }
-        file.write((json.dumps(document, indent=2) + "\n").encode())
+    print(report(scores, base, system.baseline, system.published.get(recipe, ())))
+    write_json(
+        folder / "scores.json",
+        {group: {name: score._asdict() for name, score in by_name.items()} for group, by_name in scores.items()},
+    )
 
 
 def _scores(directions: Sequence[Direction], folder: Path) -> Scores:
@@ -108,11 +85,7 @@ def _scores(directions: Sequence[Direction], folder: Path) -> Scores:
 
 
 def directions_of(text: Path) -> list[Direction]:
-    """Return every direction with a test set.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return every direction with a test set."""
     directions = []
     for path in sorted(text.glob("test.en-*.en")):
         language = path.name.split(".")[1].removeprefix("en-")
@@ -124,38 +97,31 @@ def directions_of(text: Path) -> list[Direction]:
         first, second = Path(prefix).name.split("-")
         for source, target in ((first, second), (second, first)):
             directions.append(Direction("zero-shot", f"{source}-{target}", source, target, prefix))
-    if not directions:
-        raise UserError(f"{text} has no test sets; run prepare.sh first")
     return directions
 
 
-def translate_all(checkpoint: str, data: str, folder: Path, directions: Sequence[Direction]) -> None:
-    """Translate test sets in as many processes as there are GPUs, or as ``PROCESSES`` says.
-
-    Raises:
-        UserError: a command fails.
-    """
-    import torch
-
+def translate_all(recipe: Recipe, checkpoint: Path, data: Path, folder: Path, directions: Sequence[Direction]) -> None:
+    """Translate test sets in as many processes as there are GPUs, or as ``PROCESSES`` says."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     processes = gpus or whole_number(os.environ, "PROCESSES", 1)
     visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(processes)))).split(",")
     # More threads than cores would wait for each other.
     threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // processes))
-    options = ["--data", data, "--beam", str(BEAM), "--lenpen", str(LENGTH_PENALTY), "--force"]
-    options += ["--max-tokens", str(whole_number(os.environ, "MAX_TOKENS", 8192))]
-    options += [] if gpus else ["--cpu", "--threads", str(threads)]
+    options = ["--data", data, "--beam", recipe.beam, "--lenpen", recipe.length_penalty, "--force"]
+    options += ["--max-tokens", whole_number(os.environ, "MAX_TOKENS", 8192)]
+    options += [] if gpus else ["--cpu", "--threads", threads]
 
     def translate(place: int) -> None:
         environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": visible[place]} if gpus else {})}
         for direction in directions[place::processes]:
-            source, target = direction.source, direction.target
+            source, target, output = direction.source, direction.target, direction.translations(folder)
             say(f"translating {source}-{target}")
-            command = [sys.executable, "-m", "fairseq_depthwise", "translate", checkpoint]
-            command += [f"{direction.prefix}.{source}", "--output", str(direction.translations(folder))]
-            command += ["-s", source, "-t", target, *options]
-            if status := subprocess.run(command, env=environment).returncode:
-                raise UserError(f"translate ended with status {status}; what it printed above says why")
+            output.parent.mkdir(parents=True, exist_ok=True)
+            run_command_line(
+                *("translate", checkpoint, f"{direction.prefix}.{source}", "--output", output),
+                *("-s", source, "-t", target, *options),
+                env=environment,
+            )
 
     with ThreadPoolExecutor(processes) as pool:
         list(pool.map(translate, range(processes)))
@@ -205,7 +171,3 @@ def report(scores: Scores, base: Scores | None, baseline: str | None, published:
     notes.append("win_ratio: against the published scores of LALN + LALT (Zhang et al., 2020)")
     signature = next(score.signature for by_name in scores.values() for score in by_name.values())
     return tables.aligned(rows) + "\n" + "".join(f"{line}\n" for line in (*notes, signature))
-
-
-if __name__ == "__main__":
-    run_step(main)

@@ -6,9 +6,9 @@ systems have them. Nothing of the papers is trained on this corpus.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
-from systems import PRE_NORM, SMOOTHED, Dropout, Stage, System, Training, adam, both
+from systems import PRE_NORM, SMOOTHED, Dropout, Stage, System, Training, adam
 
 _UPDATES = 50_000
 _TIED = ("--share-decoder-input-output-embed",)
@@ -33,58 +33,52 @@ def _training(scheduler: str = "inverse_sqrt") -> Training:
     )
 
 
-def _system(arch: str, about: str, *options: str, baseline: str | None = "transformer") -> System:
-    return System(arch, _training(), about, (*_TIED, *options), baseline=baseline)
+_PLAIN, _SDT, _MUTE = (f"{family}transformer_iwslt_de_en" for family in ("", "sdt_", "mute_"))
+_RELATIVE = {"positions": "relative positions are what it adds"}
 
 
-def _relative(system: System) -> System:
-    return replace(system, differs={"positions": "relative positions are what it adds"})
+def _system(arch: str, about: str, baseline: str | None, *options: str, **more: Any) -> System:
+    return System(arch, about=about, options=(*_TIED, *options), baseline=baseline, **{"training": _training(), **more})
 
 
 SYSTEMS: dict[str, System] = {
-    "transformer": _system("transformer_iwslt_de_en", "fairseq's Transformer", baseline=None),
-    "transformer_pre_norm": _system("transformer_iwslt_de_en", "the same, pre-norm", *PRE_NORM),
-    "transformer_relative": _relative(
-        _system(
-            "sdt_transformer_iwslt_de_en",
-            "pre-norm, relative positions (keys)",
-            *_UNCONNECTED,
-            baseline="transformer_pre_norm",
-        )
+    "transformer": _system(_PLAIN, "fairseq's Transformer", None),
+    "transformer_pre_norm": _system(_PLAIN, "the same, pre-norm", "transformer", *PRE_NORM),
+    "transformer_relative": _system(
+        _SDT, "pre-norm, relative positions (keys)", "transformer_pre_norm", *_UNCONNECTED, differs=_RELATIVE
     ),
-    "depthwise_lstm": _system("depthwise_lstm_transformer_iwslt_de_en", "layers connected by a depth-wise LSTM"),
+    "depthwise_lstm": _system(f"depthwise_lstm_{_PLAIN}", "layers connected by a depth-wise LSTM", "transformer"),
     "depthwise_lstm_open": _system(
         "depthwise_lstm_transformer_open",
         "depth-wise LSTM with open, quiet gates and a direct way from attention to the state; not the paper's",
-        *(*both("attention-heads", 4), "--depthwise-hidden-dim", "1024"),
-        baseline="depthwise_lstm",
+        "depthwise_lstm",
+        *("--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--depthwise-hidden-dim", "1024"),
     ),
-    "mute_1u": _relative(
-        _system(
-            "mute_transformer_iwslt_de_en",
-            "one unit: pre-norm, relative positions (keys and values)",
-            *("--encoder-units", "1"),
-            baseline="transformer_pre_norm",
-        )
+    "mute_1u": _system(
+        _MUTE,
+        "one unit: pre-norm, relative positions (keys and values)",
+        "transformer_pre_norm",
+        *("--encoder-units", "1"),
+        differs=_RELATIVE,
     ),
-    "mute": _system("mute_transformer_iwslt_de_en", "4 units", baseline="mute_1u"),
+    "mute": _system(_MUTE, "4 units", "mute_1u"),
     "mute_sequential": _system(
-        "mute_transformer_iwslt_de_en",
+        _MUTE,
         "4 units, biased inputs, learned order",
+        "mute_1u",
         *("--unit-inputs", "identity,swap,mask,disorder", "--unit-sequential"),
-        baseline="mute_1u",
     ),
     "deep": _system(
-        "sdt_transformer_iwslt_de_en",
+        _SDT,
         "12 encoder layers from the start, relative positions (keys)",
+        "transformer_relative",
         *(*_UNCONNECTED, *_DEEP),
-        baseline="transformer_relative",
     ),
-    "deep_blocks": _system(
-        "sdt_transformer_iwslt_de_en", "the same, blocks of 6 layers connected", *_DEEP, baseline="deep"
-    ),
-    "sdt": replace(
-        _system("sdt_transformer_iwslt_de_en", "grown from 6 to 12 encoder layers, blocks connected", baseline="deep"),
+    "deep_blocks": _system(_SDT, "the same, blocks of 6 layers connected", "deep", *_DEEP),
+    "sdt": _system(
+        _SDT,
+        "grown from 6 to 12 encoder layers, blocks connected",
+        "deep",
         training=_training("inverse_sqrt_restart"),
         stages=(Stage(6, 15), Stage(12, None)),
     ),

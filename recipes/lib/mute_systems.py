@@ -7,6 +7,7 @@ Chinese-English has those of Table 3 and the two between them.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from systems import PRE_NORM, SMOOTHED, Dropout, Published, System, Training, adam, noam, saved_every
 
@@ -70,37 +71,22 @@ def _row(
     german: float | None = None, chinese: float | None = None, nist: tuple[float, ...] = ()
 ) -> dict[str, tuple[Published, ...]]:
     """Return a row of Tables 1 to 3; of NIST either all test sets, or for Table 4 the first."""
-    published: dict[str, tuple[Published, ...]] = {}
-    if german is not None:
-        published[_DE] = (Published("tokenized", german, "Table 2", digits=1),)
-    if chinese is not None:
-        published[_ZH] = (Published("sacrebleu", chinese, "Table 3", digits=1),)
-    if nist:
-        table = "Table 1" if len(nist) == len(NIST_TESTS) else "Table 4"
-        pairs = zip(NIST_TESTS, nist, strict=False)
-        published[_NIST] = tuple(Published("tokenized-lc", score, table, test=test) for test, score in pairs)
-    return published
+    table, pairs = "Table 1" if len(nist) == len(NIST_TESTS) else "Table 4", zip(NIST_TESTS, nist, strict=False)
+    rows = {
+        _DE: [Published("tokenized", german, "Table 2", digits=1)] if german else [],
+        _ZH: [Published("sacrebleu", chinese, "Table 3", digits=1)] if chinese else [],
+        _NIST: [Published("tokenized-lc", score, table, test=test) for test, score in pairs],
+    }
+    return {recipe: tuple(numbers) for recipe, numbers in rows.items() if numbers}
 
 
 def _system(
-    arch: str,
-    about: str,
-    published: dict[str, tuple[Published, ...]],
-    *options: str,
-    width: int = 512,
-    max_tokens: int = 16_384,
-    baseline: str | None = "mute_relative",
-) -> System:
+    arch: str, about: str, published: dict[str, tuple[Published, ...]], *options: str, width: int = 512,
+    max_tokens: int = 16_384, baseline: str | None = "mute_relative", **more: Any,
+) -> System:  # fmt: skip
     training = _training(width, max_tokens)
-    return System(
-        arch,
-        training,
-        about,
-        (*_TIED, *options),
-        baseline=baseline,
-        published=published,
-        for_recipe=_for_recipes(training),
-    )
+    fields = {"baseline": baseline, "published": published, "for_recipe": _for_recipes(training), **more}
+    return System(arch, training, about, (*_TIED, *options), **fields)
 
 
 def _units(preset: str, about: str, *nist: float) -> System:
@@ -119,13 +105,11 @@ SYSTEMS: dict[str, System] = {
         *PRE_NORM,
         baseline=None,
     ),
-    "mute_relative": replace(
-        _system(
-            "mute_transformer_wmt_en_de_relative",
-            "one unit, relative positions",
-            _row(28.2, 23.8, (46.57, 46.64, 45.67, 47.26, 38.03)),
-            baseline="mute_baseline",
-        ),
+    "mute_relative": _system(
+        "mute_transformer_wmt_en_de_relative",
+        "one unit, relative positions",
+        _row(28.2, 23.8, (46.57, 46.64, 45.67, 47.26, 38.03)),
+        baseline="mute_baseline",
         differs={"positions": "relative positions are what this row is about"},
     ),
     "mute_big": _system(

@@ -7,16 +7,15 @@ python pieces.py apply MODEL TEXT --output TEXT
 from __future__ import annotations
 
 import argparse
+import io
 import os
-import tempfile
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 import sentencepiece
 from recipe_step import run_step
 
-from fairseq_compat.files import atomic_write, copied_whole
+from fairseq_compat.files import atomic_write
 
 #: Lines that are split together, by all threads.
 CHUNK = 100_000
@@ -43,26 +42,26 @@ def main() -> None:
 
 def learn(options: argparse.Namespace) -> None:
     """Learn a joint vocabulary: ``OUTPUT.model``, and ``OUTPUT.dict.txt`` for fairseq."""
-    with tempfile.TemporaryDirectory(dir=Path(options.output).parent) as folder:
-        prefix = str(Path(folder) / "pieces")
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=spread(options.texts, options.sample),
-            model_prefix=prefix,
-            model_type="bpe",
-            vocab_size=options.size,
-            character_coverage=0.9999,
-            num_threads=os.cpu_count() or 1,
-            minloglevel=2,
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=spread(options.texts, options.sample),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=options.size,
+        character_coverage=0.9999,
+        num_threads=os.cpu_count() or 1,
+        minloglevel=2,
+    )
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    with atomic_write(f"{options.output}.dict.txt") as file:
+        # fairseq has its own <unk>, <s> and </s>; it asks for a count and uses it for nothing here.
+        file.writelines(
+            f"{pieces.id_to_piece(entry)} 1\n".encode()
+            for entry in range(pieces.get_piece_size())
+            if not (pieces.is_control(entry) or pieces.is_unknown(entry))
         )
-        pieces = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
-        with atomic_write(f"{options.output}.dict.txt") as file:
-            # fairseq has its own <unk>, <s> and </s>; it asks for a count and uses it for nothing here.
-            file.writelines(
-                f"{pieces.id_to_piece(entry)} 1\n".encode()
-                for entry in range(pieces.get_piece_size())
-                if not (pieces.is_control(entry) or pieces.is_unknown(entry))
-            )
-        copied_whole(f"{prefix}.model", f"{options.output}.model")
+    with atomic_write(f"{options.output}.model") as file:
+        file.write(model.getvalue())
 
 
 def spread(texts: list[str], most: int) -> Iterator[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.commands.run import run_command
@@ -14,6 +16,17 @@ from fairseq_compat.commands.run import run_command
 def run_step(step: Callable[[], object]) -> None:
     """Run ``step`` and exit as every command does: 0, or 1 after one sentence, or 130 for Ctrl-C."""
     sys.exit(run_command(Path(sys.argv[0]).stem, step))
+
+
+def run_command_line(*words: object, **options: Any) -> None:
+    """Run ``fairseq-depthwise WORD...``, with options of ``subprocess.run``.
+
+    Raises:
+        UserError: it fails.
+    """
+    command = [sys.executable, "-m", "fairseq_depthwise", *map(str, words)]
+    if status := subprocess.run(command, **options).returncode:
+        raise UserError(f"fairseq-depthwise {words[0]} ended with status {status}; what it printed above says why")
 
 
 def whole_number(environment: Mapping[str, str], name: str, default: int, lowest: int = 1) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 
 import depthwise_systems
@@ -138,9 +137,5 @@ def system_of(recipe: str, name: str) -> System:
     """
     systems = RECIPES[recipe].systems
     if name not in systems:
-        close = difflib.get_close_matches(name, systems, n=3)
-        hint = f"; did you mean {' or '.join(close)}?" if close else "."
-        raise UserError(
-            f"{recipe} has no system {name or repr(name)}{hint} train.sh {recipe} --list names all {len(systems)}"
-        )
+        raise UserError(f"{recipe} has no system {name!r}; train.sh {recipe} --list names all {len(systems)}")
     return systems[name].within(recipe)

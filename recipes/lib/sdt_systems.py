@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from systems import PRE_NORM, SMOOTHED, TIED, Dropout, Published, Stage, System, Training, adam, saved_every
 
@@ -71,178 +72,132 @@ _INTERVAL_4 = _even((6, 12, 18, 30, 42, 48), (4, 1, 3, 4, 4, 5))
 _DOUBLING = _even((6, 12, 24, 48), (4, 4, 4, 9))
 
 
-def _german_french(
-    german: tuple[float, float], french: tuple[float, float] | None = None, table: str = "Table 1"
-) -> dict[str, tuple[Published, ...]]:
-    """Return a row with tokenized BLEU and sacreBLEU."""
-    published: dict[str, tuple[Published, ...]] = {}
-    for recipe, metric, scores in ((_DE, "compound-split", german), (_FR, "tokenized", french)):
-        if scores:
-            published[recipe] = (
-                Published(metric, scores[0], table),
-                Published("sacrebleu", scores[1], table, digits=1),
-            )
-    return published
+def _row(table: str, german: tuple[float, ...], french: tuple[float, ...] = ()) -> dict[str, tuple[Published, ...]]:
+    """Return a row with tokenized BLEU and, where there are two numbers, sacreBLEU."""
+    published = {}
+    for recipe, tokenized, scores in ((_DE, "compound-split", german), (_FR, "tokenized", french)):
+        kinds = ((tokenized, 2), ("sacrebleu", 1))
+        published[recipe] = tuple(
+            Published(metric, score, table, digits) for (metric, digits), score in zip(kinds, scores, strict=False)
+        )
+    return {recipe: numbers for recipe, numbers in published.items() if numbers}
 
 
-def _german(score: float, table: str) -> dict[str, tuple[Published, ...]]:
-    """Return a row with one number."""
-    return {_DE: (Published("compound-split", score, table),)}
-
-
-def _french(training: Training) -> Training:
-    return replace(training, dropout=_DROPOUT, save=_FRENCH_SAVE)
+def _french(training: Training, **fields: Any) -> dict[str, dict[str, Any]]:
+    """Return what English-French has instead."""
+    return {_FR: {"training": replace(training, dropout=_DROPOUT, save=_FRENCH_SAVE, **fields)}}
 
 
 def _baseline(
-    about: str,
-    arch: str,
-    *options: str,
-    published: dict[str, tuple[Published, ...]],
-    tokens: int,
-    updates: int = _UPDATES[_DE],
-    dropout: Dropout = _DROPOUT,
-    baseline: str | None = None,
-) -> System:
+    about: str, arch: str, published: dict[str, tuple[Published, ...]], *options: str, tokens: int,
+    updates: int = _UPDATES[_DE], dropout: Dropout = _DROPOUT, baseline: str | None = None,
+) -> System:  # fmt: skip
     """Return a system that is trained at full depth from the start."""
     training = _training(16_000, tokens, updates, dropout=dropout)
     return System(
-        arch,
-        training,
-        about,
-        (*TIED, *options),
-        baseline=baseline,
-        published=published,
-        for_recipe={_FR: {"training": replace(_french(training), updates=_UPDATES[_FR])}},
-    )
+        arch, training, about, (*TIED, *options), baseline=baseline, published=published,
+        for_recipe=_french(training, updates=_UPDATES[_FR]),
+    )  # fmt: skip
 
 
 def _grown(
-    preset: str,
-    about: str,
-    plan: tuple[Stage, ...],
-    baseline: str,
-    published: dict[str, tuple[Published, ...]],
-    *options: str,
-    french: tuple[Stage, ...] = (),
-    scheduler: str = "inverse_sqrt_restart",
-    tokens: int = 8192,
-    dropout: Dropout = _DROPOUT,
-    warm_up: int = 8000,
-) -> System:
+    preset: str, about: str, plan: tuple[Stage, ...], baseline: str, published: dict[str, tuple[Published, ...]],
+    *options: str, french: tuple[Stage, ...] = (), tokens: int = 8192, warm_up: int = 8000,
+    scheduler: str = "inverse_sqrt_restart", dropout: Dropout = _DROPOUT,
+) -> System:  # fmt: skip
     training = _training(warm_up, tokens, updates=0, scheduler=scheduler, dropout=dropout)
+    for_recipe = _french(training) if french else {}
+    if french:
+        for_recipe[_FR]["stages"] = french
     return System(
-        f"sdt_transformer_wmt_en_de_{preset}",
-        training,
-        about,
-        (*TIED, *options),
-        stages=plan,
-        baseline=baseline,
-        published=published,
-        for_recipe={_FR: {"stages": french, "training": _french(training)}} if french else {},
-    )
+        f"sdt_transformer_wmt_en_de_{preset}", training, about, (*TIED, *options), plan, baseline,
+        published=published, for_recipe=for_recipe,
+    )  # fmt: skip
 
 
-_STOCK = "transformer_wmt_en_de"
+_STOCK, _OURS = "transformer_wmt_en_de", "sdt_transformer_wmt_en_de"
 _UNCONNECTED = ("--encoder-block-size", "0")
 
 
 def _ablation(
-    about: str,
-    table: str,
-    score: float,
-    *options: str,
-    plan: tuple[Stage, ...] = _STAGES_48,
-    scheduler: str = "inverse_sqrt_restart",
+    about: str, table: str, score: float, *options: str, plan: tuple[Stage, ...] = _STAGES_48, **more: Any
 ) -> System:
     """Return Sdt-RPR-48L with one thing changed."""
-    return _grown("48l", about, plan, "sdt_rpr_48l", _german(score, table), *options, scheduler=scheduler)
+    return _grown("48l", about, plan, "sdt_rpr_48l", _row(table, (score,)), *options, **more)
 
 
 SYSTEMS: dict[str, System] = {
     # Table 1.
     "pre_norm_base": _baseline(
-        "fairseq's Transformer, pre-norm, 6 layers", _STOCK, *PRE_NORM, tokens=8192,
-        published=_german_french((27.05, 26.0), (41.00, 39.2)),
+        "fairseq's Transformer, pre-norm, 6 layers", _STOCK,
+        _row("Table 1", (27.05, 26.0), (41.00, 39.2)), *PRE_NORM, tokens=8192,
     ),
     "pre_norm_big": _baseline(
-        "the same, Big", "transformer_wmt_en_de_big", *PRE_NORM, tokens=4096, updates=100_000, dropout=_BIG_DROPOUT,
-        published=_german_french((28.79, 27.7), (42.40, 40.6)),
+        "the same, Big", f"{_STOCK}_big",
+        _row("Table 1", (28.79, 27.7), (42.40, 40.6)), *PRE_NORM, tokens=4096, updates=100_000, dropout=_BIG_DROPOUT,
     ),
     "deep_24l": _baseline(
-        "the same, 24 layers from the start", _STOCK, *PRE_NORM, "--encoder-layers", "24", tokens=8192,
-        published=_german_french((28.95, 27.8), (42.40, 40.6)),
+        "the same, 24 layers from the start", _STOCK,
+        _row("Table 1", (28.95, 27.8), (42.40, 40.6)), *PRE_NORM, "--encoder-layers", "24", tokens=8192,
     ),
     "deep_48l": _baseline(
-        "the same, 48 layers from the start", _STOCK, *PRE_NORM, "--encoder-layers", "48", tokens=4096,
-        published=_german_french((29.44, 28.3), (42.75, 41.0)),
+        "the same, 48 layers from the start", _STOCK,
+        _row("Table 1", (29.44, 28.3), (42.75, 41.0)), *PRE_NORM, "--encoder-layers", "48", tokens=4096,
     ),
     "deep_rpr_24l": _baseline(
-        "24 layers from the start, relative positions", "sdt_transformer_wmt_en_de_24l", *_UNCONNECTED, tokens=8192,
-        published=_german_french((29.39, 28.3), (42.67, 40.9)),
+        "24 layers from the start, relative positions", f"{_OURS}_24l",
+        _row("Table 1", (29.39, 28.3), (42.67, 40.9)), *_UNCONNECTED, tokens=8192,
     ),
     "deep_rpr_48l": _baseline(
-        "48 layers from the start, relative positions", "sdt_transformer_wmt_en_de_48l", *_UNCONNECTED, tokens=4096,
-        published=_german_french((30.03, 28.8), (43.08, 41.3)),
+        "48 layers from the start, relative positions", f"{_OURS}_48l",
+        _row("Table 1", (30.03, 28.8), (43.08, 41.3)), *_UNCONNECTED, tokens=4096,
     ),
-    "sdt_24l": _grown(
-        "24l_absolute", "grown to 24 layers", _STAGES_24, "deep_24l",
-        _german_french((29.02, 27.9), (42.42, 40.6)), french=_FRENCH_24,
-    ),
-    "sdt_rpr_24l": _grown(
-        "24l", "grown to 24 layers, relative positions", _STAGES_24, "deep_rpr_24l",
-        _german_french((29.39, 28.3), (42.69, 40.9)), french=_FRENCH_24,
-    ),
-    "sdt_48l": _grown(
-        "48l_absolute", "grown to 48 layers", _STAGES_48, "deep_48l",
-        _german_french((29.60, 28.5), (42.82, 41.0)), french=_FRENCH_48,
-    ),
-    "sdt_rpr_48l": _grown(
-        "48l", "grown to 48 layers, relative positions", _STAGES_48, "deep_rpr_48l",
-        _german_french((30.21, 29.0), (43.29, 41.5)), french=_FRENCH_48,
-    ),
+    **{
+        f"sdt_{name}": _grown(
+            preset, f"grown to {about}", plan, f"deep_{name}", _row("Table 1", german, french), french=french_plan
+        )
+        for name, preset, about, plan, french_plan, german, french in (
+            ("24l", "24l_absolute", "24 layers", _STAGES_24, _FRENCH_24, (29.02, 27.9), (42.42, 40.6)),
+            ("rpr_24l", "24l", "24 layers, relative positions", _STAGES_24, _FRENCH_24, (29.39, 28.3), (42.69, 40.9)),
+            ("48l", "48l_absolute", "48 layers", _STAGES_48, _FRENCH_48, (29.60, 28.5), (42.82, 41.0)),
+            ("rpr_48l", "48l", "48 layers, relative positions", _STAGES_48, _FRENCH_48, (30.21, 29.0), (43.29, 41.5)),
+        )
+    },
     "deep_big_24l": _baseline(
-        "Big, 24 layers from the start", "transformer_wmt_en_de_big", *PRE_NORM, "--encoder-layers", "24",
-        tokens=4096, dropout=_BIG_DROPOUT, published=_german_french((29.90, 28.7)),
+        "Big, 24 layers from the start", f"{_STOCK}_big",
+        _row("Table 1", (29.90, 28.7)), *PRE_NORM, "--encoder-layers", "24", tokens=4096, dropout=_BIG_DROPOUT,
     ),
     "deep_rpr_big_24l": _baseline(
-        "the same with relative positions", "sdt_transformer_wmt_en_de_big_24l", *_UNCONNECTED, tokens=4096,
-        dropout=_BIG_DROPOUT,
-        published=_german_french((30.40, 29.2)),
+        "the same with relative positions", f"{_OURS}_big_24l",
+        _row("Table 1", (30.40, 29.2)), *_UNCONNECTED, tokens=4096, dropout=_BIG_DROPOUT,
     ),
     "sdt_big_24l": _grown(
-        "big_24l_absolute", "Big, grown to 24 layers", _STAGES_24, "deep_big_24l", _german_french((29.93, 28.7)),
+        "big_24l_absolute", "Big, grown to 24 layers", _STAGES_24, "deep_big_24l", _row("Table 1", (29.93, 28.7)),
         tokens=4096, dropout=_BIG_DROPOUT,
     ),
     "sdt_rpr_big_24l": _grown(
-        "big_24l", "the same with relative positions", _STAGES_24, "deep_rpr_big_24l", _german_french((30.46, 29.3)),
+        "big_24l", "the same with relative positions", _STAGES_24, "deep_rpr_big_24l", _row("Table 1", (30.46, 29.3)),
         tokens=4096, dropout=_BIG_DROPOUT,
     ),
     # Table 5: what connects 30 layers, and deeper ones.
-    "deep_rpr_30l": _baseline(
-        "30 layers from the start", "sdt_transformer_wmt_en_de_30l_deep", tokens=5461,
-        published=_german_french((29.52, 28.4), table="Table 5"),
-    ),
-    "dlcl_rpr_30l": _baseline(
-        "the same, dense connections", "sdt_transformer_wmt_en_de_30l_dlcl", tokens=5461,
-        published=_german_french((30.01, 28.9), table="Table 5"),
-    ),
-    "sparse_rpr_30l": _baseline(
-        "the same, blocks of 6 layers connected", "sdt_transformer_wmt_en_de_30l", tokens=5461,
-        published=_german_french((29.90, 28.8), table="Table 5"),
-    ),
-    "sdt_rpr_30l": _grown(
-        "30l", "grown to 30 layers", _even(range(6, 31, 6), (4, 4, 4, 4, 5)), "deep_rpr_30l",
-        _german_french((29.95, 28.9), table="Table 5"),
-    ),
-    "sdt_rpr_54l": _grown(
-        "54l", "grown to 54 layers", _even(range(6, 55, 6), (2, 2, 2, 2, 2, 2, 2, 2, 5)), "deep_rpr_48l",
-        _german_french((30.33, 29.2), table="Table 5"),
-    ),
-    "sdt_rpr_60l": _grown(
-        "60l", "grown to 60 layers", _even(range(6, 61, 6), (2, 2, 2, 2, 2, 2, 2, 1, 1, 5)), "deep_rpr_48l",
-        _german_french((30.28, 29.1), table="Table 5"),
-    ),
+    **{
+        f"{name}_rpr_30l": _baseline(about, f"{_OURS}_30l{preset}", _row("Table 5", bleu), tokens=5461)
+        for name, about, preset, bleu in (
+            ("deep", "30 layers from the start", "_deep", (29.52, 28.4)),
+            ("dlcl", "the same, dense connections", "_dlcl", (30.01, 28.9)),
+            ("sparse", "the same, blocks of 6 layers connected", "", (29.90, 28.8)),
+        )
+    },
+    **{
+        f"sdt_rpr_{depth}l": _grown(
+            f"{depth}l", f"grown to {depth} layers", _even(range(6, depth + 1, 6), epochs), base, _row("Table 5", bleu)
+        )
+        for depth, epochs, base, bleu in (
+            (30, (4, 4, 4, 4, 5), "deep_rpr_30l", (29.95, 28.9)),
+            (54, (2, 2, 2, 2, 2, 2, 2, 2, 5), "deep_rpr_48l", (30.33, 29.2)),
+            (60, (2, 2, 2, 2, 2, 2, 2, 1, 1, 5), "deep_rpr_48l", (30.28, 29.1)),
+        )
+    },
     # Tables 2 to 4: a rate that does not start again, new layers from elsewhere, other stages.
     "sdt_rpr_48l_no_restart": _ablation(
         "the rate does not start again", "Table 2", 29.93, scheduler="inverse_sqrt"
@@ -266,18 +221,18 @@ SYSTEMS: dict[str, System] = {
     "sdt_rpr_48l_doubling": _ablation("the depth doubles every 4 epochs", "Table 4", 29.78, plan=_DOUBLING),
     # Table 6.
     "pre_norm_12l": _baseline(
-        "fairseq's Transformer, pre-norm, 12 encoder layers", _STOCK, *PRE_NORM, "--encoder-layers", "12",
-        tokens=8192, baseline="pre_norm_base", published=_german(28.33, "Table 6"),
+        "fairseq's Transformer, pre-norm, 12 encoder layers", _STOCK,
+        _row("Table 6", (28.33,)), *PRE_NORM, "--encoder-layers", "12", tokens=8192, baseline="pre_norm_base",
     ),
     "stack_12l": replace(
         _grown(
             "pre_norm", "6 trained layers, frozen, and their copies on top", stages((6, 21), (12, 21)), "pre_norm_12l",
-            _german(28.04, "Table 6"), "--growth-freeze", "copied", warm_up=16_000,
+            _row("Table 6", (28.04,)), "--growth-freeze", "copied", warm_up=16_000,
         ),
         differs={"updates": "as many at 12 layers as the 6 layers had before; the paper does not say how many"},
     ),
     "reg_6l": _baseline(
-        "pre-norm, 6 layers, representations of a sentence made alike", "sdt_transformer_wmt_en_de_reg", tokens=8192,
-        baseline="pre_norm_base", published=_german(27.45, "Table 6"),
+        "pre-norm, 6 layers, representations of a sentence made alike", f"{_OURS}_reg",
+        _row("Table 6", (27.45,)), tokens=8192, baseline="pre_norm_base",
     ),
 }  # fmt: skip

@@ -74,11 +74,8 @@ def stages(size: Size, updates: int) -> tuple[Stage, ...]:
 
 def systems(size: Size) -> dict[str, System]:
     """Return the systems of a small recipe by name."""
-    shape = (
-        *(f"--{side}-embed-dim={size.width}" for side in ("encoder", "decoder")),
-        *(f"--{side}-attention-heads={size.heads}" for side in ("encoder", "decoder")),
-        *TIED,
-    )
+    sides = {"embed-dim": size.width, "attention-heads": size.heads}
+    shape = (*(f"--{side}-{name}={n}" for name, n in sides.items() for side in ("encoder", "decoder")), *TIED)
     inner = (*shape, *(f"--{side}-ffn-embed-dim={size.inner}" for side in ("encoder", "decoder")))
     same = depth(size.layers, size.layers)
     deep = depth(size.deep, size.layers)

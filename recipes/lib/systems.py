@@ -156,11 +156,6 @@ TIED = ("--share-all-embeddings",)
 PRE_NORM = ("--encoder-normalize-before", "--decoder-normalize-before")
 
 
-def both(name: str, value: int) -> tuple[str, ...]:
-    """Return an option of both stacks."""
-    return (f"--encoder-{name}", str(value), f"--decoder-{name}", str(value))
-
-
 def depth(encoder: int, decoder: int) -> tuple[str, ...]:
     return ("--encoder-layers", str(encoder), "--decoder-layers", str(decoder))
 

@@ -50,7 +50,7 @@ def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
             yield archive, file
         return
     matched = False
-    for name, stream in _zip_members(archive) if archive.endswith(".zip") else _tar_members(archive):
+    for name, stream in _all_members(archive):
         if fnmatch.fnmatchcase(name.removeprefix("./"), pattern):
             matched = True
             yield f"{archive}!{name}", stream
@@ -60,19 +60,15 @@ def _members(archive: str, pattern: str) -> Iterator[tuple[str, IO[bytes]]]:
         raise UserError(f"{archive} has no member {pattern}")
 
 
-def _tar_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive) as tar:
-        for entry in tar:
-            if entry.isfile() and (stream := tar.extractfile(entry)) is not None:
-                yield entry.name, stream
-
-
-def _zip_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
+def _all_members(archive: str) -> Iterator[tuple[str, IO[bytes]]]:
+    if not archive.endswith(".zip"):
+        with tarfile.open(archive) as tar:
+            yield from ((entry.name, cast(IO[bytes], tar.extractfile(entry))) for entry in tar if entry.isfile())
+        return
     with zipfile.ZipFile(archive) as file:
         for name in sorted(file.namelist()):  # so that both sides of several members have one order
-            if not name.endswith("/"):
-                with file.open(name) as stream:
-                    yield name, stream
+            with file.open(name) as stream:
+                yield name, stream
 
 
 def _lines(name: str, stream: IO[bytes], column: int) -> Iterator[str]:

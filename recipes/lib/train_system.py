@@ -1,12 +1,12 @@
 """Trains a system of a recipe, on whatever there is: one CPU, several GPUs, several nodes.
 
-    python train_system.py RECIPE SYSTEM [options of fairseq-train]
-    python train_system.py RECIPE SYSTEM --print [options of fairseq-train]
-    python train_system.py RECIPE --list | --commands
+    bash recipes/train.sh RECIPE SYSTEM [options of fairseq-train]
+    bash recipes/train.sh RECIPE SYSTEM --print      the command for the machine that the environment names
+    bash recipes/train.sh RECIPE --list              all systems, and what was published for them
+    bash recipes/train.sh RECIPE --commands          the commands of all systems
 
 The environment says where and how; recipes/README.md has all of it. Started again, a training goes on where it stopped.
-``--print`` writes the command for the machine that the environment names, and does nothing else: it needs no data and
-no GPU. ``--commands`` writes those of all systems.
+Commands are written without data and without a GPU.
 """
 
 from __future__ import annotations
@@ -31,16 +31,6 @@ from recipes import RECIPES, Recipe, system_of
 
 #: Of the GPU that ``Training.max_tokens`` is for; one of that name has a little less than 80 GiB.
 GPU_BYTES = 79e9
-
-#: For glibc: what our models do for themselves (docs/depthwise_speed.md), for fairseq's own and what is before them.
-KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
-
-HELP = """bash recipes/train.sh {recipe} SYSTEM [options of fairseq-train]
-bash recipes/train.sh {recipe} SYSTEM --print      the command for the machine that the environment names
-bash recipes/train.sh {recipe} --commands          those of all systems
-
-Systems, and what was published for them:
-"""
 
 #: Of ``PRECISION``.
 PRECISIONS = {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp32": ()}
@@ -81,20 +71,17 @@ def main() -> None:
     only_print = "--print" in arguments
     arguments = [argument for argument in arguments if argument != "--print"]
     if not arguments or arguments[0] in ("--list", "-l", "--help", "-h"):
-        print(HELP.format(recipe=recipe_name) + list_systems(recipe_name), end="")
+        print(__doc__, list_systems(recipe_name), sep="\n", end="")
         return
     if arguments[0] == "--commands":
         print(all_commands(recipe_name, os.environ), end="")
         return
     name, *extra = arguments
-    system = system_of(recipe_name, name)
-    recipe = RECIPES[recipe_name]
-    environment = os.environ
+    recipe, system, environment = RECIPES[recipe_name], system_of(recipe_name, name), os.environ
     if only_print:
         print(shlex.join([*printed_command(recipe, name, system, environment), *extra]))
         return
-    data = Path(environment["WORK"]) / "data-bin"
-    if not data.is_dir():
+    if not (data := Path(environment["WORK"]) / "data-bin").is_dir():
         raise UserError(f"{data} does not exist; run bash recipes/{recipe_name}/prepare.sh first")
     machine = find_machine(environment)
     if machine.gpus == 0 and recipe.needs_gpu and environment.get("CPU") != "1":
@@ -105,12 +92,12 @@ def main() -> None:
     folder = run_folder(environment, name)
     if run := environment.get("RUN"):  # a training that evaluation is not to find, such as the reverse direction
         folder = folder.with_name(run)
-    command = [*launcher(machine), *training_options(recipe, system, data, folder, machine, environment), *extra]
+    command = [*training_command(recipe, system, folder, machine, environment), *extra]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "commands.sh").open("a", encoding="utf-8") as commands:
         commands.write(f"# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{shlex.join(command)}\n")
     print(shlex.join(command), flush=True)
-    os.execve(command[0], command, {**({} if machine.gpus else KEEP_MEMORY), **environment})
+    os.execv(command[0], command)
 
 
 def list_systems(recipe: str) -> str:
@@ -143,9 +130,7 @@ def printed_command(recipe: Recipe, name: str, system: System, environment: Mapp
         UserError: the environment contradicts itself.
     """
     machine = named_machine(environment, gpus=int(recipe.needs_gpu))
-    folder = run_folder(environment, name)
-    data = Path(environment["WORK"]) / "data-bin"
-    return [*launcher(machine), *training_options(recipe, system, data, folder, machine, environment)]
+    return training_command(recipe, system, run_folder(environment, name), machine, environment)
 
 
 def find_machine(environment: Mapping[str, str]) -> Machine:
@@ -163,9 +148,8 @@ def find_machine(environment: Mapping[str, str]) -> Machine:
     if machine.gpus == 0:
         return machine
     memory = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(machine.gpus)) / GPU_BYTES
-    precision = machine.precision
-    if not environment.get("PRECISION"):
-        precision = PRECISIONS["bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"]
+    fastest = PRECISIONS["bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"]
+    precision = machine.precision if environment.get("PRECISION") else fastest
     return replace(machine, precision=precision, memory=min(memory, 1.0))
 
 
@@ -184,15 +168,12 @@ def named_machine(environment: Mapping[str, str], *, gpus: int) -> Machine:
     address = environment.get("MASTER_ADDR", "")
     if nodes > 1 and not address:
         raise UserError(f"NNODES={nodes} needs MASTER_ADDR, the name or address of the node with NODE_RANK=0")
-    restarts = None
-    if environment.get("MAX_RESTARTS") or least_nodes < nodes:
-        restarts = number("MAX_RESTARTS", 3, lowest=0)
+    is_elastic = environment.get("MAX_RESTARTS") or least_nodes < nodes
+    restarts = number("MAX_RESTARTS", 3, lowest=0) if is_elastic else None
     on_cpu = "bf16" if environment.get("BF16") == "1" else "fp32"
     precision = environment.get("PRECISION") or ("bf16" if gpus else on_cpu)
     if precision not in PRECISIONS:
         raise UserError(f"PRECISION={precision} is not one of {', '.join(PRECISIONS)}")
-    if precision == "fp16" and not gpus:
-        raise UserError("PRECISION=fp16 needs GPUs; on a CPU it is bf16 or fp32")
     port, processes = number("MASTER_PORT", 29500), gpus or number("PROCESSES", 1)
     return Machine(gpus, processes, nodes, rank, address, port, least_nodes, restarts, PRECISIONS[precision])
 
@@ -230,18 +211,19 @@ def launcher(machine: Machine) -> list[str]:
     return [*command, "-m", "fairseq_depthwise", "train"]
 
 
-def training_options(
-    recipe: Recipe, system: System, data: Path, folder: Path, machine: Machine, environment: Mapping[str, str]
+def training_command(
+    recipe: Recipe, system: System, folder: Path, machine: Machine, environment: Mapping[str, str]
 ) -> list[str]:
-    """Return the options of fairseq-train."""
-    training = system.training
+    """Return what starts the processes, and the options of fairseq-train."""
+    training, data = system.training, Path(environment["WORK"]) / "data-bin"
     most = whole_number(environment, "MAX_TOKENS", int(training.max_tokens * machine.memory))
     tokens = _batch_tokens(recipe, system, data, most, environment)
     elastic = machine.max_restarts is not None
     size = batch(tokens, machine.world, most, shared=elastic)
     effective = size.max_tokens * size.update_freq * (1 if elastic else machine.world)
     say(f"an update has {effective:,} tokens on up to {machine.world} processes, {size.max_tokens:,} at a time on each")
-    options = [str(data), "--arch", system.arch, *system.options, *training.dropout.options, *training.options]
+    options = [*launcher(machine), str(data), "--arch", system.arch, *system.options]
+    options += [*training.dropout.options, *training.options]
     options += _task_options(recipe, system, data, environment)
     if system.stages:
         options += ["--growth-stages", growth_stages(system.stages, tokens, machine.world, most, shared=elastic)]

@@ -51,9 +51,9 @@ def test_patch_runs_around_the_body_of_the_module(sample_module: str) -> None:
 
 def test_every_patch_says_which_fault_it_mends_and_is_for_modules_that_there_are() -> None:
     for patch in PATCHES:
-        assert patch.fault, patch.name
-        assert all(importlib.util.find_spec(name) is not None for name in patch.modules), patch.name
-        assert bool(patch.modules) != bool(patch.mentioned), patch.name
+        assert patch.fault, patch
+        assert all(importlib.util.find_spec(name) is not None for name in patch.modules), patch
+        assert bool(patch.modules) != bool(patch.mentioned), patch
 
 
 # What an interpreter that only starts pays for.

@@ -177,7 +177,6 @@ def test_nodes_that_come_and_go_share_one_batch(nodes: str, launched: str) -> No
         ({"NNODES": "4:1"}, "NNODES=4:1 "),
         ({"NNODES": "2"}, "MASTER_ADDR"),
         ({"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "127.0.0.1"}, "NODE_RANK=2"),
-        ({"PRECISION": "fp16", "GPUS": "0"}, "PRECISION=fp16"),
     ],
 )
 def test_machines_that_cannot_be(environment: dict[str, str], words: str) -> None:

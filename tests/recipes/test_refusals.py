@@ -67,7 +67,7 @@ def test_train_before_prepare(new_work: Callable[..., Work]) -> None:
 @pytest.mark.parametrize(
     ("recipe", "system", "environment", "words"),
     [
-        ("multi30k", "transformr", {}, "did you mean transformer or "),
+        ("multi30k", "transformr", {}, "no system 'transformr'"),
         ("multi30k", "transformer", {"GPUS": "400"}, "GPUS=400"),
         ("multi30k", "transformer", {"BATCH_TOKENS": "500", "PROCESSES": "4"}, "at most 1 processes"),
         ("wmt14_en_de", "depthwise_lstm_base", {"CUDA_VISIBLE_DEVICES": ""}, "CPU=1"),

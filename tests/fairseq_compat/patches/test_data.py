@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -13,10 +11,9 @@ import torch
 from fairseq import tasks
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset, TokenBlockDataset, data_utils
 from fairseq.data.data_utils import load_indexed_dataset
-from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPEConfig
+from fairseq.data.indexed_dataset import make_builder
 from fairseq.tasks.translation import TranslationConfig
-from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
-from many_languages import configured, directions, languages, make_data
+from many_languages import configured, directions, make_data
 from omegaconf import DictConfig, OmegaConf
 from probe_checkpoints import data_in
 from tiny_models import dictionary_of
@@ -50,6 +47,27 @@ def test_an_index_of_other_sentences(prefix: str, place: int, byte: int) -> None
     path.write_bytes(index)
     with pytest.raises(UserError, match=r"valid\.src-tgt\.src\.idx is damaged"):
         load_indexed_dataset(prefix, dictionary_of(12))
+
+
+@pytest.mark.parametrize("impl", ["lazy", "cached"])
+def test_an_old_index_of_other_sentences(impl: str, tmp_path: Path) -> None:
+    """Each number after the format's own is one that says where sentences lie."""
+    builder = make_builder(str(tmp_path / "old.bin"), impl)
+    for sentence in ([4, 5, 2], [7, 2], [11, 4, 2]):
+        builder.add_item(torch.tensor(sentence))
+    index = tmp_path / "old.idx"
+    builder.finalize(str(index))
+    dataset = load_indexed_dataset(str(tmp_path / "old"), dictionary_of(12), impl)
+    if impl == "cached":
+        dataset.prefetch(range(3))
+    assert [dataset[place].tolist() for place in range(3)] == [[4, 5, 2], [7, 2], [11, 4, 2]]
+    with pytest.raises(UserError, match="has the token number 11, and its dictionary 8 entries"):
+        load_indexed_dataset(str(tmp_path / "old"), dictionary_of(8), impl)
+    whole = index.read_bytes()
+    for place in range(16, len(whole), 8):
+        index.write_bytes(whole[:place] + bytes([whole[place] + 1]) + whole[place + 1 :])
+        with pytest.raises(UserError, match=r"old\.idx is damaged"):
+            load_indexed_dataset(str(tmp_path / "old"), dictionary_of(12), impl)
 
 
 def test_fasta_files_reach_no_shell(tmp_path: Path) -> None:
@@ -100,28 +118,6 @@ def test_lines_end_at_line_feeds_only(
         list(buffered_read(str(tmp_path / "latin"), 1))
 
 
-CODE = """
-import sys
-from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPEConfig
-bpe = SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=sys.argv[1]))
-print(ascii(bpe.encode("\\u00e4b b\\u00e4")), ascii(bpe.decode("\\u00e4@@ b b")))
-"""
-
-
-def test_codes_of_subwords_are_utf8(
-    tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
-    codes = tmp_path / "codes"
-    codes.write_text("#version: 0.2\n\u00e4 b</w>\n", encoding="utf-8")
-    result = run_python(CODE, codes, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-    assert result.stdout == "'\\xe4b b@@ \\xe4' '\\xe4b b'\n", result.stderr
-    bpe = SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=str(codes), bpe_separator="~"))
-    assert bpe.encode("cd \u00e4b") == "c~ d \u00e4b"
-    assert bpe.decode("c~ d e") == "cd e"
-    with pytest.raises(ValueError, match="--bpe-codes is required"):
-        SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=None))
-
-
 # Languages.
 
 
@@ -153,35 +149,6 @@ def test_one_language_says_the_direction_which_is_recorded(
 
 
 # Many languages.
-
-
-@pytest.mark.parametrize("option", [[], ["--enable-reservsed-directions-shared-datasets"]], ids=["without", "with"])
-def test_each_direction_has_its_own_tag(tmp_path: Path, option: list[str]) -> None:
-    task = tasks.setup_task(configured(make_data(tmp_path / "data", 1), 1, *option).task)
-    task.load_dataset("train")
-    there, back = task.datasets["train"].datasets
-    for number in range(len(there)):
-        forwards, backwards = there[number], back[number]
-        for sample, language in ((forwards, "l00"), (backwards, "en")):
-            assert int(sample["source"][0]) == task.dicts["en"].index(f"__{language}__")
-        assert forwards["source"][1:].tolist() == backwards["target"].tolist()
-        assert backwards["source"][1:].tolist() == forwards["target"].tolist()
-
-
-def test_the_dictionary_of_many_languages_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
-    load = TranslationMultiSimpleEpochTask.load_dictionary
-    monkeypatch.setattr(
-        TranslationMultiSimpleEpochTask, "load_dictionary", lambda path: read.append(path) or load(path)
-    )
-    task = tasks.setup_task(configured(make_data(tmp_path / "data", 4), 4).task)
-    assert len(read) == 1
-    assert set(task.dicts) == {"en", *languages(4)}
-    assert all(dictionary is task.dicts["en"] for dictionary in task.dicts.values())
-    assert [task.source_dictionary.index(f"__{language}__") for language in ("en", "l00", "l03")] == [34, 35, 38]
-    (tmp_path / "data" / "dict.l01.txt").write_text("other 1\n")
-    with pytest.raises(AssertionError, match="Diffrent dictionary are specified"):
-        tasks.setup_task(configured(tmp_path / "data", 4).task)
 
 
 def test_directions_without_validation_set_are_trained(tmp_path: Path) -> None:
