@@ -5,8 +5,12 @@ They have the weights in them, laid out for the CPU.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +20,18 @@ from torch import Tensor
 from fairseq_compat.errors import UserError, named
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
+from fairseq_depthwise.serving.standalone import compile_program
 from fairseq_depthwise.serving.traced_graphs import FEW, MANY, CallableGraphs, require_equal, trace
 
-#: Inductor's choices: weights in the layout of its own products for few rows, which it chooses by trial; and what
-#: several layers read, such as the mask of their attention, is computed once, not again in each.
-_SETTINGS = {
-    "freezing": True,
-    "max_autotune": True,
-    "max_autotune_gemm_backends": "CPP,ATEN",
-    "realize_reads_threshold": 1,
-    "realize_opcount_threshold": 6,
-}
+#: Inductor's choices: weights in the layout of its own products, and what several layers read, such as the mask of
+#: their attention, is computed once, not again in each.
+_SETTINGS = {"freezing": True, "realize_reads_threshold": 1, "realize_opcount_threshold": 6}
 
-#: What is compiled: the fastest products for a few rows are slow for many, and the other way round.
-_PARTS = ("encoder", "step_few", "step_many")
+#: Products of few rows are several times as fast where Inductor chooses them by trial, others are not.
+_TRIAL = {"max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
+
+#: What is compiled, the longest first; the fastest products for a few rows are slow for many.
+_PARTS: dict[str, dict[str, object]] = {"step_few": _TRIAL, "step_many": {}, "encoder": {}}
 
 #: Hypotheses up to which a step is one for few.
 _FEW_ROWS = 16
@@ -41,7 +43,8 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
 
     Where they cannot be compiled here, a UserError says why.
     """
-    from torch._inductor import aoti_compile_and_package, aoti_load_package
+    from torch._inductor import aoti_load_package
+    from torch._inductor.cpp_builder import get_cpp_compiler
 
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
@@ -49,13 +52,17 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
         # Inductor's own is in /tmp, under a name that anyone could take before.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
         try:
-            few, many = (trace(models, in_place=True, typical=typical) for typical in (FEW, MANY))
-            programs = zip(_PARTS, (few.encoder, few.step, many.step), strict=True)
-            for number, (name, program) in enumerate(programs, start=1):
-                say(f"compiling {path} for this CPU, part {number} of {len(_PARTS)}: a minute or two, and it is kept")
-                aoti_compile_and_package(program, package_path=str(folder / f"{name}.pt2"), inductor_configs=settings)
-        except Exception as error:  # Inductor raises what the compiler, the disk or its own passes give
+            get_cpp_compiler()
+        except RuntimeError as error:
             raise UserError(f"{path} cannot be compiled: {named(error)}") from error
+        say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
+        few, many = (trace(models, in_place=True, typical=typical) for typical in (FEW, MANY))
+        programs = {"encoder": few.encoder, "step_few": few.step, "step_many": many.step}
+        for name, program in programs.items():
+            torch.export.save(program, folder / f"{name}.traced.pt2")
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for name in pool.map(lambda name: _compile(folder, name, settings | _PARTS[name]), _PARTS):
+                say(f"compiled {name} of {path}")
         require_equal(_loaded(folder, aoti_load_package), models, path)
 
     folder = kept_folder("compiled", models, settings, make, say)
@@ -65,8 +72,21 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
         raise UserError(f"{folder} is damaged ({named(error)}); delete it") from error
 
 
+def _compile(folder: Path, name: str, settings: dict[str, object]) -> str:
+    """Compile a program in a process of its own, and return the part's name."""
+    program, package = folder / f"{name}.traced.pt2", folder / f"{name}.pt2"
+    command = [sys.executable, compile_program.__file__, str(program), str(package), json.dumps(settings)]
+    ended = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    program.unlink()
+    if ended.returncode:
+        raise UserError(f"{name} cannot be compiled: {ended.stderr.strip().rpartition(chr(10))[2] or ended.returncode}")
+    return name
+
+
 def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:
-    encode, few, many = (load(str(folder / f"{name}.pt2")) for name in _PARTS)
+    encode, few, many = (load(str(folder / f"{name}.pt2")) for name in ("encoder", "step_few", "step_many"))
 
     def step(*arguments: Tensor) -> Sequence[Tensor]:
         return (few if arguments[0].numel() <= _FEW_ROWS else many)(*arguments)

@@ -25,7 +25,7 @@ from fairseq_depthwise.models.base.model import StackModel
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"
 
 #: To be raised with every change of what is traced, and of how it is compiled or written.
-FORMAT = 1
+FORMAT = 2
 
 
 def kept_folder(

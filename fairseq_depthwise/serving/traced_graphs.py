@@ -10,15 +10,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import torch
-import torch._dynamo.config
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
-from torch.fx import config as fx_config
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
@@ -27,6 +24,7 @@ from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, SearchState
 from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph, StepGraph
 from fairseq_depthwise.serving.formats import FORMATS
+from fairseq_depthwise.serving.standalone.compile_program import quick_tracing
 
 #: Operations that look at types only.
 _LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")
@@ -123,12 +121,7 @@ def step_arguments(state: SearchState, model: StackModel) -> tuple[Tensor, ...]:
 
 
 def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: tuple[Any, ...]) -> ExportedProgram:
-    # Two things that take half of the time: where each operation stands, which is dropped below, and to look for
-    # operations of equal sizes, which with sizes that are expressions takes longer than to compute those of a result.
-    with (
-        mock.patch.object(fx_config, "do_not_emit_stack_traces", True, create=True),
-        torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
-    ):
+    with quick_tracing():
         # Not strict: Python runs as it is, and only what torch computes is recorded.
         program = torch.export.export(module, arguments, dynamic_shapes=sizes, strict=False)
     for part in program.graph_module.modules():

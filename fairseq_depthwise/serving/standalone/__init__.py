@@ -1,1 +1,4 @@
-"""What looks through exported files before they are loaded; its modules import nothing of this package, nor fairseq."""
+"""What looks through exported files before they are loaded, and what compiles.
+
+Its modules import nothing of this package, nor fairseq.
+"""
