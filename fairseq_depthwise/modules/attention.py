@@ -246,12 +246,10 @@ def _attend_with_weights(
     precise = torch.promote_types(scores.dtype, torch.float32)
     weights = torch.softmax(scores, dim=-1, dtype=precise).to(scores.dtype)
     dropped = dropout(weights)
-    if len(parts) == 1:
-        attended = torch.matmul(dropped, parts[0].values)
-    else:
-        before, newest = parts
-        place = before.keys.size(2)
-        attended = torch.matmul(dropped[..., :place], before.values) + torch.matmul(dropped[..., place:], newest.values)
+    shares = dropped.split([part.keys.size(2) for part in parts], dim=3) if len(parts) > 1 else [dropped]
+    attended = torch.matmul(shares[0], parts[0].values)
+    for share, part in zip(shares[1:], parts[1:], strict=True):
+        attended = attended + torch.matmul(share, part.values)
     if relative_positions is not None and rows is not None and relative_positions.value_term:
         attended = attended + relative_positions.value_sums(dropped, rows)
     return attended, weights

@@ -66,7 +66,7 @@ def _tidy(model: Any) -> None:
     """Leave out what is computed twice or never; ``optimize=True`` also tries rules that none of these graphs needs."""
     optimizer, passes = import_module("onnxscript.optimizer"), import_module("onnx_ir.passes.common")
     optimizer.inline(model)
-    optimizer.fold_constants(model)
+    optimizer.fold_constants(model, onnx_shape_inference=True)
     for tidy in (
         passes.RemoveUnusedNodesPass(),
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),

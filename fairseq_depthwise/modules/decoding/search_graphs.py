@@ -136,11 +136,13 @@ def best_candidates(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
     Only the ``count`` groups of tokens with the greatest maxima can hold them: a sort of few numbers after one pass
     over all of them, which is several times as fast as a sort of all. ``count`` is 2k at most.
     """
-    size = totals.size(2)
+    sentences, beams, size = totals.shape
     width = math.gcd(size, _GROUP, size // 2)  # two groups of each beam at least, so that there are 2k
     groups = size // width  # token t is in group t % groups
-    chosen = totals.unflatten(2, (width, groups)).amax(dim=2).flatten(1).topk(count).indices
+    maxima = totals.unflatten(2, (width, groups)).amax(dim=2)
+    chosen = maxima.reshape(sentences, beams * groups).topk(count).indices
     members = torch.arange(width, device=totals.device) * groups
-    numbers = ((chosen // groups * size + chosen % groups)[:, :, None] + members).flatten(1)
-    best, places = totals.flatten(1).gather(1, numbers).topk(count)
+    numbers = (chosen // groups * size + chosen % groups)[:, :, None] + members
+    numbers = numbers.reshape(sentences, count * width)
+    best, places = totals.reshape(sentences, beams * size).gather(1, numbers).topk(count)
     return best, numbers.gather(1, places)

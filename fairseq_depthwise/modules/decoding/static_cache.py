@@ -62,11 +62,15 @@ class StaticCache(StepCache):
         positions = torch.arange(capacity, device=ancestors.device)
         hidden = ancestors[..., None].ne(beam)  # B x k x T x k
         is_other = beam[:, None].ne(beam)  # of the newest position, a beam sees its own
-        self.positions = positions[:, None].expand(capacity, self.beams).flatten()
+        self.positions = positions[:, None].expand(capacity, self.beams).reshape(capacity * self.beams)
+        # All places of a hypothesis are one dimension. Its size is said, since a graph would compute it in every layer.
+        self._places = capacity * self.beams
+        shape = self.sentences, self.beams, self._places
         if in_place:
-            hidden = torch.where(positions.eq(newest)[:, None], is_other[:, None, :], hidden).flatten(2)
+            hidden = torch.where(positions.eq(newest)[:, None], is_other[:, None, :], hidden).reshape(shape)
         else:
-            hidden = torch.cat([hidden.flatten(2), is_other.expand(self.sentences, self.beams, self.beams)], dim=2)
+            others = is_other.expand(self.sentences, self.beams, self.beams)
+            hidden = torch.cat([hidden.reshape(shape), others], dim=2)
             self.positions = torch.cat([self.positions, newest.expand(self.beams)])
         self.ancestor_mask = additive_mask(hidden, self.dtype)[:, None]
         self.source_mask = additive_mask(padding, self.dtype)[:, None, None, :]
@@ -78,7 +82,9 @@ class StaticCache(StepCache):
         if self._in_place:
             for buffer, new in zip(state[:2], newest, strict=True):
                 buffer.index_copy_(2, self.newest, new.unsqueeze(2))
-        before = KeysValues(state.own_keys.flatten(2, 3), state.own_values.flatten(2, 3))
+        _, heads, _, _, width = state.own_keys.shape
+        shape = self.sentences, heads, self._places, width
+        before = KeysValues(state.own_keys.view(shape), state.own_values.view(shape))
         return (before,) if self._in_place else (before, newest)
 
     def encoder(self, attention: nn.Module, compute: Callable[[Tensor], KeysValues]) -> KeysValues:
