@@ -38,7 +38,7 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
     require()
 
     def make(folder: Path) -> None:
-        say(f"quantizing {path}; this takes half a minute or more, and is kept")
+        say(f"quantizing {path}; this takes 15 seconds or more, and is kept")
         write_graphs("onnx", trace(models, in_place=False), models, path, str(folder), int8=True)
 
     folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
