@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq.data import iterators
+from fairseq.distributed.utils import get_global_rank, get_global_world_size
 from fairseq.trainer import Trainer
 
-from fairseq_compat import UserError
 from fairseq_compat.patches.data import BATCHES
 from fairseq_compat.patching import Overlay, replaces
 
@@ -27,25 +27,31 @@ _SCALE_WINDOW = 2**14
 def share_updates(train: Any) -> None:
     """Let the module ``fairseq_cli.train`` divide the batches of an update among the processes."""
     iterators.EpochBatchIterator = SharedUpdates  # tasks make them by this name
-    original = Trainer.get_train_iterator
 
-    def get_train_iterator(self: Any, *args: Any, **options: Any) -> Any:
+    @replaces(Trainer, "get_train_iterator")
+    def get_train_iterator(original: Any, self: Any, *args: Any, **options: Any) -> Any:
         iterator = original(self, *args, **options)
         iterator.update_freq = list(self.cfg.optimization.update_freq)
         return iterator
 
     def grouped(iterator: Any, update_freq: int, **options: Any) -> Any:
-        processes, process = _place()
-        return iterators.GroupedIterator(
-            iterator, batches_of_process(max(update_freq, processes), processes, process), **options
-        )
+        processes = get_global_world_size()
+        own = batches_of_process(max(update_freq, processes), processes, get_global_rank())
+        return iterators.GroupedIterator(iterator, own, **options)
 
-    Trainer.get_train_iterator = get_train_iterator
     train.iterators = Overlay(iterators, GroupedIterator=grouped)
 
     @replaces(train, "main")
     def main(original: Any, cfg: Any) -> None:
-        _describe(cfg)
+        processes, asked = get_global_world_size(), cfg.optimization.update_freq[0]
+        batches = max(asked, processes)
+        logger.log(
+            logging.INFO if asked == batches else logging.WARNING,
+            "an update has %d batches, up to %d for each of %d processes (--update-freq %d)",
+            batches, batches_of_process(batches, processes, 0), processes, asked,
+        )  # fmt: skip
+        if cfg.common.fp16_scale_window is None:  # the loss scale must not depend on the number of processes either
+            cfg.common.fp16_scale_window = max(1, _SCALE_WINDOW // asked)
         original(cfg)
 
 
@@ -111,30 +117,3 @@ class SharedUpdates(iterators.EpochBatchIterator):
         assert self.update_freq is not None
         batches = max(self.update_freq[min(epoch, len(self.update_freq)) - 1], self.num_shards)
         return batches, batches_of_process(batches, self.num_shards, self.shard_id)
-
-
-def _place() -> tuple[int, int]:
-    """Return the number of processes, and which of them this is."""
-    from torch import distributed
-
-    return (distributed.get_world_size(), distributed.get_rank()) if distributed.is_initialized() else (1, 0)
-
-
-def _describe(cfg: Any) -> None:
-    """Log how an update is shared; the loss scale of fp16 must not depend on the number of processes either."""
-    (processes, _), batches = _place(), cfg.optimization.update_freq[0]
-    if cfg.common.fp16_scale_window is None:
-        cfg.common.fp16_scale_window = max(1, _SCALE_WINDOW // batches)
-    if batches < processes:
-        logger.warning(
-            "--update-freq %d is less than %d processes, so an update has %d batches, more than with fewer processes",
-            batches, processes, processes,
-        )  # fmt: skip
-    else:
-        logger.info("an update has %d batches, up to %d for each of %d processes",
-                    batches, batches_of_process(batches, processes, 0), processes)  # fmt: skip
-    if cfg.distributed_training.ddp_backend == "fully_sharded" and batches % processes:
-        raise UserError(
-            f"--ddp-backend fully_sharded needs a --update-freq that the number of processes, {processes}, divides; "
-            f"{batches} is not one"
-        )
