@@ -60,18 +60,6 @@ def batches_of_process(batches: int, processes: int, process: int) -> int:
     return len(range(process, batches, processes))
 
 
-def part_of_updates(batches: Sequence[Any], update_freq: int, processes: int, process: int) -> list[Any]:
-    """Return the batches of a process, in the order of training.
-
-    The last update of an epoch may have fewer batches than there are processes; without one a process takes an empty
-    batch, as it must take part.
-    """
-    part: list[Any] = []
-    for first in range(0, len(batches), update_freq):
-        part += batches[first : first + update_freq][process::processes] or [[]]
-    return part
-
-
 class SharedUpdates(iterators.EpochBatchIterator):
     """An iterator over batches that gives each process its part of each update.
 
@@ -85,16 +73,20 @@ class SharedUpdates(iterators.EpochBatchIterator):
     shard_id: int
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
-        """Return the batches of this process in an epoch."""
+        """Return the batches of this process in an epoch, in the order of training.
+
+        The last update of an epoch may have fewer batches than there are processes; without one a process takes an
+        empty batch, as it must take part.
+        """
         if self.update_freq is None:
             return list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))
         processes, process = self.num_shards, self.shard_id
         self.num_shards, self.shard_id = 1, 0
-        try:
-            batches = super().ordered_batches(epoch, fix_batches_to_gpus, shuffle)
-        finally:
-            self.num_shards, self.shard_id = processes, process
-        return part_of_updates(batches, self._batches_of_update(epoch)[0], processes, process)
+        batches = super().ordered_batches(epoch, fix_batches_to_gpus, shuffle)
+        self.num_shards, self.shard_id = processes, process
+        size, _ = self._batches_of_update(epoch)
+        parts = (batches[first : first + size][process::processes] for first in range(0, len(batches), size))
+        return [batch for part in parts for batch in part or [[]]]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, also in batches of all processes."""

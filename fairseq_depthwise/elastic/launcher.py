@@ -93,13 +93,12 @@ def run(launch: argparse.Namespace, arguments: list[str]) -> int:
             number = Agent.signaled or error.sigval
             if number == signal.SIGINT:
                 raise KeyboardInterrupt from None
-            _say(f"ended by {signal.Signals(number).name}; the same command goes on from the last checkpoint")
+            _say(f"ended by {signal.Signals(number).name}")
             return 128 + number
         except ChildFailedError as error:
             return _explain_failures(launch, error, Agent.first_failure)
         except RendezvousError as error:
-            _say(f"error: --rendezvous {launch.rendezvous} has ended or is not reached: {error!r}; "
-                 "the same command goes on from the last checkpoint")  # fmt: skip
+            _say(f"error: --rendezvous {launch.rendezvous} has ended or is not reached: {error!r}")
             return TRY_AGAIN
 
 
@@ -113,12 +112,9 @@ def _explain_failures(launch: argparse.Namespace, error: Any, first_failure: tup
         return 1  # the process has said why
     rank, status = first_failure or (error.get_first_failure()[0], error.get_first_failure()[1].exitcode)
     how = f"was ended by {signal.Signals(-status).name}" if status < 0 else "failed"
-    _say(
-        f"error: process {rank} {how}, and --max-restarts {launch.max_restarts} allows no more; the same command goes "
-        "on from the last checkpoint"
-    )
+    _say(f"error: process {rank} {how}, and --max-restarts {launch.max_restarts} allows no more")
     return status if status > 0 else 128 - status
 
 
 def _say(sentence: str) -> None:
-    print(f"fairseq-depthwise: {sentence}", file=sys.stderr, flush=True)
+    print(f"fairseq-depthwise: {sentence}; the same command goes on from the last checkpoint", file=sys.stderr)

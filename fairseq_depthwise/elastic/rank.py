@@ -109,8 +109,7 @@ class Ending:
             if not due or should_stop or end_of_epoch:
                 return losses, should_stop
             command.checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-            what = "ends without saving (--no-save)" if cfg.checkpoint.no_save else "saved"
-            logger.info("%s after %d updates, as a process was asked to end", what, trainer.get_num_updates())
+            logger.info("ends after %d updates, as a process was asked to", trainer.get_num_updates())
             self.ended = True
             return losses, True
 

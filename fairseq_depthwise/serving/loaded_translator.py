@@ -14,11 +14,10 @@ from torch import Tensor
 
 from fairseq_compat import UserError, belonging
 from fairseq_compat.belonging import file_digest
-from fairseq_depthwise.serving.directions import languages_of, task_for
+from fairseq_depthwise.serving.directions import languages_of
 from fairseq_depthwise.serving.exported_folder import ExportedModel, is_exported
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Translation
-from fairseq_depthwise.serving.text_codec import TextCodec
 from fairseq_depthwise.serving.trained_models import TrainedModels
 
 __all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
@@ -127,12 +126,7 @@ class LoadedTranslator:
         """Return what a direction needs; made once."""
         pair = (source_lang, target_lang)
         if pair not in self._directions:
-            task = task_for(self._loaded.task, source_lang, target_lang)
-            text = self._loaded.text
-            self._directions[pair] = Direction(
-                task, self._loaded.search(task), TextCodec(text, source_lang, target_lang), text, self.options,
-                self._loaded.longest(task), *self._loaded.around,
-            )  # fmt: skip
+            self._directions[pair] = Direction(self._loaded, source_lang, target_lang, self.options)
         return self._directions[pair]
 
 

@@ -116,9 +116,6 @@ def _subwords(
     chosen = _chosen("bpe", name, cfg, BPE_REGISTRY, path)
     kind = chosen.get("bpe")
     needed = _FILES.get(kind or "")
-    for file in given:
-        if file != needed:
-            raise UserError(f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
     if needed is not None:
         chosen[needed] = given.get(needed) or _recorded_file(chosen, needed, path, data)
     if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
