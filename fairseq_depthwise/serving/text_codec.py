@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -21,11 +21,9 @@ from fairseq_depthwise.serving.options import TextOptions as TextOptions
 
 log = logging.getLogger(__name__)
 
-#: What ``--post-process`` of fairseq calls the subwords of each kind, and their mark in a dictionary.
-_SUBWORDS: dict[str, Callable[[str], bool]] = {
-    "sentencepiece": lambda symbol: symbol.startswith("\u2581"),
-    "subword_nmt": lambda symbol: symbol.endswith("@@"),
-}
+#: What ``--post-process`` of fairseq calls the subwords of each kind, and how they mark what they are a part of: by
+#: their begin, or by their end.
+MARKS = {"sentencepiece": ("\u2581", ""), "subword_nmt": ("", "@@"), "fastbpe": ("", "@@")}
 
 #: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
@@ -45,8 +43,8 @@ _MOST_WORDS = 100_000
 
 def post_process_for(dictionary: Dictionary) -> str | None:
     """Return what makes words of the entries: ``sentencepiece``, ``subword_nmt``, or None where they are words."""
-    for name, is_mark in _SUBWORDS.items():
-        if any(map(is_mark, dictionary.symbols)):
+    for name, (begin, end) in MARKS.items():
+        if any(symbol.startswith(begin) and symbol.endswith(end) for symbol in dictionary.symbols):
             return name
     return None
 

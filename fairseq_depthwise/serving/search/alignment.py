@@ -15,9 +15,7 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from fairseq_compat import UserError
-
-#: How subwords of a kind mark what they are a part of: by their begin, or by their end.
-_MARKS = {"sentencepiece": ("\u2581", ""), "subword_nmt": ("", "@@"), "fastbpe": ("", "@@")}
+from fairseq_depthwise.serving.text_codec import MARKS
 
 
 def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], list[str]]:
@@ -25,7 +23,7 @@ def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], li
 
     ``subwords`` is fairseq's name of their kind. Tokens of a kind without marks, and of None, are words.
     """
-    begin, end = _MARKS.get(subwords or "", ("", ""))
+    begin, end = MARKS.get(subwords or "", ("", ""))
     numbers: list[int] = []
     words: list[str] = []
     for place, token in enumerate(tokens):
