@@ -114,8 +114,12 @@ def _subwords(
     chosen = _chosen("bpe", name, cfg, BPE_REGISTRY, path)
     kind = chosen.get("bpe")
     needed = _FILES.get(kind or "")
-    if needed is not None:
-        chosen[needed] = given.get(needed) or _recorded_file(chosen, needed, path, data)
+    if needed in given:
+        chosen[needed] = given[needed]
+    elif needed is not None:
+        if (recorded_file := chosen.get(needed, "???")) in (None, "", "???"):
+            raise UserError(f"--bpe {kind} needs a file, and {path} names none; give it with {_option(needed)}")
+        chosen[needed] = os.path.abspath(moved_file(str(recorded_file), path, data, _option(needed)))
     if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
         raise UserError(
             f"{path} was trained with subwords of the kind {found}, and does not say of which file; give it with "
@@ -166,13 +170,6 @@ def _chosen(kind: str, name: str | None, cfg: Mapping[str, Any], known: Mapping[
     if name not in _RECORDED and given is None:
         raise UserError(f"{path} records --{kind} {name}, which may fetch files; give the option, or --{kind} none")
     return recorded if recorded.get(kind) == name else {kind: name}
-
-
-def _recorded_file(bpe: Mapping[str, Any], file: str, path: str, data: str) -> str:
-    recorded = bpe.get(file)
-    if not recorded or recorded == "???":
-        raise UserError(f"--bpe {bpe['bpe']} needs a file, and {path} names none; give it with {_option(file)}")
-    return os.path.abspath(moved_file(str(recorded), path, data, _option(file)))
 
 
 def _option(name: str) -> str:
