@@ -27,9 +27,6 @@ ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"
 #: Exit statuses: what argparse has for a wrong option, and sysexits' for "try again".
 PERMANENT, TRY_AGAIN = 2, 75
 
-#: Seconds for which a file server may hold the lock of a process whose machine is lost.
-LOCK_PATIENCE = 120.0
-
 #: Of prctl, Linux.
 _PR_SET_PDEATHSIG = 1
 
@@ -49,7 +46,7 @@ def train() -> int:
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
     _end_with_launcher()
-    training.PATIENCE = LOCK_PATIENCE
+    training.PATIENCE = 120.0  # seconds for which a file server may hold the lock of a process on a lost machine
     command = importlib.import_module("fairseq_cli.train")
     ending = Ending()
     batches.share_updates(command)

@@ -209,9 +209,9 @@ class Direction:
 
     def translation(self, line: Line) -> Translation:
         """Return a line's translation of its pieces' hypotheses."""
-        ranks = min((len(piece.hypotheses) for piece in line.pieces), default=1)
-        by_rank = [[piece.hypotheses[rank] for piece in line.pieces] for rank in range(ranks)]
-        best = [piece.hypotheses[0]["tokens"].tolist() for piece in line.pieces]
+        # The best of every piece, the second of every piece ..., as many as all pieces have.
+        by_rank = [*zip(*(piece.hypotheses for piece in line.pieces), strict=False)] or [()]
+        best = [output["tokens"].tolist() for output in by_rank[0]]
         return Translation(
             line.text,
             tuple(self._hypothesis(line, outputs) for outputs in by_rank),
