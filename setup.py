@@ -70,7 +70,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_depthwise*", "fairseq_compat*"]),
-    package_data={"fairseq_depthwise": ["py.typed", "serving/http/page.html"], "fairseq_compat": ["py.typed"]},
+    package_data={"fairseq_depthwise": ["py.typed", "serving/http/page/*"], "fairseq_compat": ["py.typed"]},
     python_requires=f">={PYTHON.first},<{PYTHON.end}",
     # fairseq itself is left out: a current pip cannot meet its pins. See "Installing" in docs/getting_started.md.
     install_requires=[

@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> int:
     from fairseq_depthwise.serving.cluster.large_text import LargeText, require_folder, translate_large_text
-    from fairseq_depthwise.serving.cluster.ray_blocks import Demand, require_ray
+    from fairseq_depthwise.serving.cluster.ray_blocks import Translators, require_ray
     from fairseq_depthwise.serving.exported_folder import is_exported
 
     address = None if options.ray == _HERE else options.ray
@@ -126,23 +126,24 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
         raise UserError("--ray writes to --output FILE or to --output-folder FOLDER; give one of them")
     if not is_exported(options.model):
         checkpoint_files(options.model)  # which says what is missing, before Ray is started
-    option, output = "--output", output_path
-    if output is None:
-        option, output = "--output-folder", require_folder(options.output_folder, options.files, force=options.force)
+    output = output_path or require_folder(options.output_folder, options.files, force=options.force)
     depends_on = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}
     for declared in (TranslatorOptions, LineOptions):
         depends_on |= dict(that_change_results(options_of(declared, options)))
-    text = LargeText(options.files, option, output, options.buffer_lines, depends_on, options.force)
-    demand = Demand(options.ray_actors, options.threads or 1, gpu=not options.cpu)
+    text = LargeText(
+        options.files, output, output_path is None, options.buffer_lines, depends_on, options.force
+    )  # fmt: skip
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
-    translate_large_text(text, address, demand, functools.partial(_load_actor, sent))
+    load = functools.partial(_load_actor, sent)
+    threads = options.threads or 1
+    start = functools.partial(Translators, address, load, options.ray_actors, threads, gpu=not options.cpu)
+    translate_large_text(text, start)
     return 0
 
 
 def _load_actor(options: argparse.Namespace) -> Loaded:
     """Return what an actor translates with."""
     from fairseq_compat.process import keep_freed_memory
-    from fairseq_depthwise.serving.cluster.ray_blocks import Loaded
 
     keep_freed_memory()
     translator = load_translator(options)
@@ -151,7 +152,7 @@ def _load_actor(options: argparse.Namespace) -> Loaded:
         text, warnings = translated_block(translator, block, options)
         return compressed(options.output or block.path, text), warnings
 
-    return Loaded(translate, translator.digests())
+    return translate, translator.digests()
 
 
 def _require_files(options: argparse.Namespace) -> str | None:

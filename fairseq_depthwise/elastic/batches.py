@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq.data import iterators
+from fairseq.distributed.utils import get_global_rank, get_global_world_size
 from fairseq.trainer import Trainer
 
-from fairseq_compat import UserError
 from fairseq_compat.patches.data import BATCHES
 from fairseq_compat.patching import Overlay, replaces
 
@@ -27,43 +27,37 @@ _SCALE_WINDOW = 2**14
 def share_updates(train: Any) -> None:
     """Let the module ``fairseq_cli.train`` divide the batches of an update among the processes."""
     iterators.EpochBatchIterator = SharedUpdates  # tasks make them by this name
-    original = Trainer.get_train_iterator
 
-    def get_train_iterator(self: Any, *args: Any, **options: Any) -> Any:
+    @replaces(Trainer, "get_train_iterator")
+    def get_train_iterator(original: Any, self: Any, *args: Any, **options: Any) -> Any:
         iterator = original(self, *args, **options)
         iterator.update_freq = list(self.cfg.optimization.update_freq)
         return iterator
 
     def grouped(iterator: Any, update_freq: int, **options: Any) -> Any:
-        processes, process = _place()
-        return iterators.GroupedIterator(
-            iterator, batches_of_process(max(update_freq, processes), processes, process), **options
-        )
+        processes = get_global_world_size()
+        own = batches_of_process(max(update_freq, processes), processes, get_global_rank())
+        return iterators.GroupedIterator(iterator, own, **options)
 
-    Trainer.get_train_iterator = get_train_iterator
     train.iterators = Overlay(iterators, GroupedIterator=grouped)
 
     @replaces(train, "main")
     def main(original: Any, cfg: Any) -> None:
-        _describe(cfg)
+        processes, asked = get_global_world_size(), cfg.optimization.update_freq[0]
+        batches = max(asked, processes)
+        logger.log(
+            logging.INFO if asked == batches else logging.WARNING,
+            "an update has %d batches, up to %d for each of %d processes (--update-freq %d)",
+            batches, batches_of_process(batches, processes, 0), processes, asked,
+        )  # fmt: skip
+        if cfg.common.fp16_scale_window is None:  # the loss scale must not depend on the number of processes either
+            cfg.common.fp16_scale_window = max(1, _SCALE_WINDOW // asked)
         original(cfg)
 
 
 def batches_of_process(batches: int, processes: int, process: int) -> int:
     """Return how many of the batches of an update a process takes."""
     return len(range(process, batches, processes))
-
-
-def part_of_updates(batches: Sequence[Any], update_freq: int, processes: int, process: int) -> list[Any]:
-    """Return the batches of a process, in the order of training.
-
-    The last update of an epoch may have fewer batches than there are processes; without one a process takes an empty
-    batch, as it must take part.
-    """
-    part: list[Any] = []
-    for first in range(0, len(batches), update_freq):
-        part += batches[first : first + update_freq][process::processes] or [[]]
-    return part
 
 
 class SharedUpdates(iterators.EpochBatchIterator):
@@ -79,16 +73,20 @@ class SharedUpdates(iterators.EpochBatchIterator):
     shard_id: int
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
-        """Return the batches of this process in an epoch."""
+        """Return the batches of this process in an epoch, in the order of training.
+
+        The last update of an epoch may have fewer batches than there are processes; without one a process takes an
+        empty batch, as it must take part.
+        """
         if self.update_freq is None:
             return list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))
         processes, process = self.num_shards, self.shard_id
         self.num_shards, self.shard_id = 1, 0
-        try:
-            batches = super().ordered_batches(epoch, fix_batches_to_gpus, shuffle)
-        finally:
-            self.num_shards, self.shard_id = processes, process
-        return part_of_updates(batches, self._batches_of_update(epoch)[0], processes, process)
+        batches = super().ordered_batches(epoch, fix_batches_to_gpus, shuffle)
+        self.num_shards, self.shard_id = processes, process
+        size, _ = self._batches_of_update(epoch)
+        parts = (batches[first : first + size][process::processes] for first in range(0, len(batches), size))
+        return [batch for part in parts for batch in part or [[]]]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, also in batches of all processes."""
@@ -111,30 +109,3 @@ class SharedUpdates(iterators.EpochBatchIterator):
         assert self.update_freq is not None
         batches = max(self.update_freq[min(epoch, len(self.update_freq)) - 1], self.num_shards)
         return batches, batches_of_process(batches, self.num_shards, self.shard_id)
-
-
-def _place() -> tuple[int, int]:
-    """Return the number of processes, and which of them this is."""
-    from torch import distributed
-
-    return (distributed.get_world_size(), distributed.get_rank()) if distributed.is_initialized() else (1, 0)
-
-
-def _describe(cfg: Any) -> None:
-    """Log how an update is shared; the loss scale of fp16 must not depend on the number of processes either."""
-    (processes, _), batches = _place(), cfg.optimization.update_freq[0]
-    if cfg.common.fp16_scale_window is None:
-        cfg.common.fp16_scale_window = max(1, _SCALE_WINDOW // batches)
-    if batches < processes:
-        logger.warning(
-            "--update-freq %d is less than %d processes, so an update has %d batches, more than with fewer processes",
-            batches, processes, processes,
-        )  # fmt: skip
-    else:
-        logger.info("an update has %d batches, up to %d for each of %d processes",
-                    batches, batches_of_process(batches, processes, 0), processes)  # fmt: skip
-    if cfg.distributed_training.ddp_backend == "fully_sharded" and batches % processes:
-        raise UserError(
-            f"--ddp-backend fully_sharded needs a --update-freq that the number of processes, {processes}, divides; "
-            f"{batches} is not one"
-        )

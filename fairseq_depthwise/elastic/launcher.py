@@ -20,8 +20,8 @@ from fairseq_depthwise.elastic.rank import ELASTIC, PERMANENT, TRY_AGAIN
 #: Seconds for which launchers wait for more machines once there are enough of them.
 LAST_CALL = 10
 
-#: Options of fairseq that say what a launcher finds out.
-_PLACES = ("--distributed-world-size", "--distributed-rank", "--distributed-init-method", "--distributed-port")
+#: Where the launcher of one machine meets nobody, at a port that is free.
+_HERE = "localhost:0"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--processes", type=int, metavar="N", help="on this machine (default: one for each GPU, or one)")
     group.add_argument("--nodes", default="1", metavar="MIN:MAX", help="machines, such as 2 or 1:4 (default: 1)")
     group.add_argument(
-        "--rendezvous", default="", metavar="HOST:PORT", help="where the launchers of several machines meet"
+        "--rendezvous", default=_HERE, metavar="HOST:PORT", help="where the launchers of several machines meet"
     )
     group.add_argument("--max-restarts", type=int, default=3, metavar="N", help="restarts after failures (default: 3)")
 
@@ -45,10 +45,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="fairseq-depthwise train", add_help=False, allow_abbrev=False)
     add_options(parser)
     launch, rest = parser.parse_known_args(arguments)
-    for name in (argument.partition("=")[0] for argument in rest):
-        if name in _PLACES:
-            raise UserError(f"{name} contradicts --elastic, which finds that out itself; leave it out")
-    if launch.nodes != "1" and not launch.rendezvous:
+    if launch.nodes != "1" and launch.rendezvous == _HERE:
         raise UserError(f"--nodes {launch.nodes} needs --rendezvous HOST:PORT, on a machine that all others reach")
     if launch.processes is None:
         import torch
@@ -78,39 +75,31 @@ def run(launch: argparse.Namespace, arguments: list[str]) -> int:
     from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.launcher import api
 
-    from fairseq_depthwise.elastic.agent import Agent, interruption
+    from fairseq_depthwise.elastic.agent import Agent, listen
 
     api.LocalElasticAgent = Agent  # type: ignore[misc]  # what torchrun has no option for
-    interruption.listen()
+    listen()
     with tempfile.TemporaryDirectory(prefix="fairseq_depthwise_elastic_") as logs:
-        options = [*_torchrun_options(launch), "--log-dir", logs]
+        command = [
+            "--nproc-per-node", str(launch.processes), "--max-restarts", str(launch.max_restarts), "--log-dir", logs,
+            "--nnodes", launch.nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", launch.rendezvous,
+            "--rdzv-id", os.environ.get("SLURM_JOB_ID", "training"), "--rdzv-conf", f"last_call_timeout={LAST_CALL}",
+            "-m", "fairseq_depthwise", "train", *arguments,
+        ]  # fmt: skip
         try:
-            torchrun.run(torchrun.parse_args([*options, "-m", "fairseq_depthwise", "train", *arguments]))
+            torchrun.run(torchrun.parse_args(command))
             return 0
         except SignalException as error:
-            number = interruption.number or error.sigval
+            number = Agent.signaled or error.sigval
             if number == signal.SIGINT:
                 raise KeyboardInterrupt from None
-            _say(f"ended by {signal.Signals(number).name}; the same command goes on from the last checkpoint")
+            _say(f"ended by {signal.Signals(number).name}")
             return 128 + number
         except ChildFailedError as error:
             return _explain_failures(launch, error, Agent.first_failure)
         except RendezvousError as error:
-            place = f"--rendezvous {launch.rendezvous}" if launch.rendezvous else "the rendezvous on this machine"
-            reason = str(error) or type(error).__name__
-            _say(f"error: {place} has ended or is not reached: {reason}; the same command goes on from the last "
-                 "checkpoint")  # fmt: skip
+            _say(f"error: --rendezvous {launch.rendezvous} has ended or is not reached: {error!r}")
             return TRY_AGAIN
-
-
-def _torchrun_options(launch: argparse.Namespace) -> list[str]:
-    options = ["--nproc-per-node", str(launch.processes), "--max-restarts", str(launch.max_restarts)]
-    if not launch.rendezvous:
-        return [*options, "--standalone", "--nnodes", "1"]
-    return [
-        *options, "--nnodes", launch.nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", launch.rendezvous,
-        "--rdzv-id", os.environ.get("SLURM_JOB_ID", "training"), "--rdzv-conf", f"last_call_timeout={LAST_CALL}",
-    ]  # fmt: skip
 
 
 def _explain_failures(launch: argparse.Namespace, error: Any, first_failure: tuple[int, int] | None) -> int:
@@ -123,12 +112,9 @@ def _explain_failures(launch: argparse.Namespace, error: Any, first_failure: tup
         return 1  # the process has said why
     rank, status = first_failure or (error.get_first_failure()[0], error.get_first_failure()[1].exitcode)
     how = f"was ended by {signal.Signals(-status).name}" if status < 0 else "failed"
-    _say(
-        f"error: process {rank} {how}, and --max-restarts {launch.max_restarts} allows no more; the same command goes "
-        "on from the last checkpoint"
-    )
+    _say(f"error: process {rank} {how}, and --max-restarts {launch.max_restarts} allows no more")
     return status if status > 0 else 128 - status
 
 
 def _say(sentence: str) -> None:
-    print(f"fairseq-depthwise: {sentence}", file=sys.stderr, flush=True)
+    print(f"fairseq-depthwise: {sentence}; the same command goes on from the last checkpoint", file=sys.stderr)

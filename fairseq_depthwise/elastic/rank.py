@@ -7,17 +7,17 @@ checkpoint when it or another process of the training is asked to end.
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib
 import logging
+import multiprocessing
 import os
 import signal
 import sys
-import threading
 from typing import Any
 
 from fairseq_compat.errors import mistake
 from fairseq_compat.patches import training
+from fairseq_compat.patching import replaces
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +26,6 @@ ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"
 
 #: Exit statuses: what argparse has for a wrong option, and sysexits' for "try again".
 PERMANENT, TRY_AGAIN = 2, 75
-
-#: Seconds for which a file server may hold the lock of a process whose machine is lost.
-LOCK_PATIENCE = 120.0
 
 #: Of prctl, Linux.
 _PR_SET_PDEATHSIG = 1
@@ -49,7 +46,7 @@ def train() -> int:
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
     _end_with_launcher()
-    training.PATIENCE = LOCK_PATIENCE
+    training.PATIENCE = 120.0  # seconds for which a file server may hold the lock of a process on a lost machine
     command = importlib.import_module("fairseq_cli.train")
     ending = Ending()
     batches.share_updates(command)
@@ -61,18 +58,18 @@ def train() -> int:
         if mistake(error) is None:
             raise
         return PERMANENT
+    finally:
+        for reader in multiprocessing.active_children():  # which would not hear how Python ends them
+            reader.kill()
     return TRY_AGAIN if ending.ended else 0
 
 
 def _end_with_launcher() -> None:
     """Let the system kill this process when its launcher ends, however that ends; elsewhere than on Linux it stays."""
-    try:
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (AttributeError, OSError, TypeError):
-        return
-    launcher = os.environ[ELASTIC]
-    if launcher.isdecimal() and not os.path.exists(f"/proc/{launcher}"):  # it ended before
-        sys.exit(TRY_AGAIN)
+        if not os.path.exists(f"/proc/{os.environ[ELASTIC]}"):  # it ended before
+            sys.exit(TRY_AGAIN)
 
 
 class Ending:
@@ -86,33 +83,32 @@ class Ending:
     def __init__(self) -> None:
         self.ended = False
         self._requested = False
-        self._announced = False
         self._updates = 0
 
     def listen(self, command: Any) -> None:
         """Handle the signals, and look for requests after each update of ``fairseq_cli.train``."""
+        from torch.utils import data
+
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._request)
-        _keep_readers()
-        original = command.validate_and_save
 
-        @functools.wraps(original)
+        @replaces(data, "DataLoader")  # fairseq makes them by this name
+        def reading(original: Any, *args: Any, **options: Any) -> Any:
+            return original(*args, **{"worker_init_fn": _ignore_end, **options})
+
+        @replaces(command, "validate_and_save")
         def validate_and_save(
-            cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
+            original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
         ) -> Any:
             losses, should_stop = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
             due = self._is_due()
             # Between epochs fairseq takes the learning rate's step; the next update is early enough.
             if not due or should_stop or end_of_epoch:
                 return losses, should_stop
-            if not _was_just_saved(cfg, trainer.get_num_updates()):
-                command.checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-            what = "ends without saving (--no-save)" if cfg.checkpoint.no_save else "saved"
-            logger.info("%s after %d updates, as a process was asked to end", what, trainer.get_num_updates())
+            command.checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+            logger.info("ends after %d updates, as a process was asked to", trainer.get_num_updates())
             self.ended = True
             return losses, True
-
-        command.validate_and_save = validate_and_save
 
     def _request(self, *received: object) -> None:
         self._requested = True
@@ -124,36 +120,11 @@ class Ending:
         if not distributed.is_initialized() or distributed.get_world_size() == 1:
             return self._requested
         store = distributed.distributed_c10d._get_default_store()
-        if self._requested and not self._announced:
-            store.compare_set(_LAST_UPDATE, "", str(self._updates + 1))
-            self._announced = True
+        if self._requested:
+            store.compare_set(_LAST_UPDATE, "", str(self._updates + 1))  # only the first time
         return store.check([_LAST_UPDATE]) and self._updates >= int(store.get(_LAST_UPDATE))
 
 
-def _keep_readers() -> None:
-    """Let processes that load data outlive the SIGTERM that a scheduler sends to all: they are needed to save."""
-    from torch.utils import data
-
-    class DataLoader(data.DataLoader):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{"worker_init_fn": _end_with_training, **options})
-
-    if hasattr(signal, "sigwaitinfo"):  # not on macOS
-        data.DataLoader = DataLoader  # type: ignore[misc]  # fairseq makes them by this name
-
-
-def _end_with_training(worker: int) -> None:
-    """Let this process, which loads data, end on a SIGTERM of the process that it loads them for, and on no other."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_wait_for_parent, daemon=True).start()
-
-
-def _wait_for_parent() -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
-        pass
-    os._exit(0)
-
-
-def _was_just_saved(cfg: Any, updates: int) -> bool:
-    interval = cfg.checkpoint.save_interval_updates
-    return interval > 0 and updates % interval == 0 and updates >= cfg.dataset.validate_after_updates
+def _ignore_end(worker: int) -> None:
+    """Let a process that loads data outlive the SIGTERM that a scheduler sends to all: it is needed to save."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

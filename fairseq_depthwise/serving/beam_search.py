@@ -29,6 +29,7 @@ class Search:
 
     def __init__(self, dictionary: Dictionary, limits: SearchLimits, graphs: Graphs | None) -> None:
         self.dictionary, self.longest = dictionary, limits.max_length
+        self.prefix = limits.prefix
         self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
         self._graphs, self._limits = graphs, limits
 
@@ -70,38 +71,34 @@ class BeamSearch(Search):
         limits = SearchLimits(options.beam, options.length_penalty, longest, start, tuple(prefix))
         super().__init__(task.target_dictionary, limits, graphs)
 
-    def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """Return what :meth:`Search.hypotheses` does."""
-        if self._graphs is not None:
-            return super().hypotheses(batch)
-        found: list[list[dict[str, Any]]] = self.task.inference_step(self._generator, self.models, self._moved(batch))
-        return found
-
     @torch.no_grad()
-    def constrained_hypotheses(
-        self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]]
+    def hypotheses(
+        self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
     ) -> list[list[dict[str, Any]]]:
-        """Return what :meth:`hypotheses` does, with all constraints in each; none where the search comes to none.
+        """Return what :meth:`Search.hypotheses` does.
 
-        Each sentence has at least one constraint, some tokens; the beam may be too large (UserError).
+        With ``constraints``, some tokens each and at least one for each sentence, all of them are in each hypothesis;
+        there is none where the search comes to none, and the beam may be too large (UserError).
         """
-        # fairseq's task of many languages refuses constraints, or leaves them out.
-        prefix = self._limits.prefix
-        # The search keeps a state for each hypothesis, so a generator is for one batch.
+        found: list[list[dict[str, Any]]]
+        if constraints is None:
+            if self._graphs is not None:
+                return super().hypotheses(batch)
+            found = self.task.inference_step(self._generator, self.models, self._moved(batch))
+            return found
+        # fairseq's task of many languages refuses constraints, or leaves them out. And the search keeps a state for
+        # each hypothesis, so a generator is for one batch.
         generator: Any = self.task.build_generator(self.models, self._options.cfg().generation)
-        order = self._options.constraints or "ordered"
         generator.search = ConstrainedSearch(
-            self.task.target_dictionary, order, prefix=len(prefix), beam=generator.beam_size
-        )
+            self.task.target_dictionary, self._options.constraints or "ordered", prefix=len(self.prefix),
+            beam=generator.beam_size,
+        )  # fmt: skip
         moved = self._moved(batch)
         source = moved["net_input"]["src_tokens"]
-        found: list[list[dict[str, Any]]] = generator.generate(
-            self.models,
-            moved,
-            prefix_tokens=source.new_tensor([prefix]).expand(len(source), -1) if prefix else None,
-            constraints=pack_constraints(constraints),
-            bos_token=self._limits.start,
-        )
+        found = generator.generate(
+            self.models, moved, constraints=pack_constraints(constraints), bos_token=self._limits.start,
+            prefix_tokens=source.new_tensor([self.prefix]).expand(len(source), -1) if self.prefix else None,
+        )  # fmt: skip
         return found
 
     def attention(self, batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:

@@ -80,52 +80,34 @@ class ExportedModel:
 
 def _config(path: str) -> dict[str, Any]:
     """Return the configuration; ``kind`` in it is the name of the graphs' format."""
+    file = os.path.join(path, CONFIG)
     try:
-        with open(os.path.join(path, CONFIG), encoding="utf-8") as file:
-            config = json.load(file)
+        with open(file, encoding="utf-8") as opened:
+            config: dict[str, Any] = json.load(opened)
         require_plain(config)
-        if (found := config["format"]) != FORMAT:
-            raise UserError(f"{path}/{CONFIG} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
-        endings = {os.path.splitext(graph["file"])[1] for graph in config["functions"].values()}
-        config["kind"] = next(name for name, form in FORMATS.items() if {form.ending} == endings)
-        numbers = {side: [config[side]["longest"], *config[side]["prefix"]] for side in ("source", "target")}
-        numbers["around"] = [*config["source"]["suffix"], config["target"]["start"], *config["vocabulary"].values()]
-        if any(type(number) is not int or number < 0 for some in numbers.values() for number in some):
-            raise ValueError("a size or a token is no number")
-    except UserError:
-        raise
-    except (AttributeError, LookupError, OSError, RecursionError, StopIteration, TypeError, ValueError) as error:
-        raise UserError(f"{path}/{CONFIG} is not what export writes: {error!r}") from error
-    return dict(config)
+        found, endings = config["format"], {form.ending: name for name, form in FORMATS.items()}
+        config["kind"] = endings[os.path.splitext(config["functions"]["encoder"]["file"])[1]]
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{file} is not what export writes: {error!r}") from error
+    if found != FORMAT:
+        raise UserError(f"{file} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
+    return config
 
 
 def _task(path: str, config: dict[str, Any]) -> TranslationTask:
-    dictionaries = []
-    for side, size in zip(("src", "tgt"), (config["vocabulary"][side] for side in ("source", "target")), strict=True):
-        file = _regular(os.path.join(path, f"dict.{side}.txt"))
-        dictionaries.append(Dictionary.load(file))
-        if len(dictionaries[-1]) != size:
-            raise UserError(f"{file} has {len(dictionaries[-1])} symbols, not {size}")
+    source, target = (Dictionary.load(os.path.join(path, f"dict.{side}.txt")) for side in ("src", "tgt"))
     languages = config["languages"]
     options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
-    return TranslationTask(options, *dictionaries)
+    return TranslationTask(options, source, target)
 
 
 def _graph_files(path: str, config: dict[str, Any]) -> list[str]:
     """Return encoder and step, each the file that was exported."""
-    files = []
-    for name in GRAPHS:
-        about = config["functions"][name]
-        files.append(_regular(os.path.join(path, name + FORMATS[config["kind"]].ending)))
-        if about.get("sha256", digest := file_digest(files[-1])) != digest:  # older exports have none
-            raise UserError(f"{files[-1]} is damaged, or not the one that was exported; export the checkpoint again")
-    return files
-
-
-def _regular(file: str) -> str:
-    if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
-        raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
-    return file
+    files = {name: os.path.join(path, name + FORMATS[config["kind"]].ending) for name in GRAPHS}
+    for name, file in files.items():
+        if config["functions"][name].get("sha256", digest := file_digest(file)) != digest:  # older exports have none
+            raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
+    return list(files.values())
 
 
 def _recorded(text: dict[str, Any] | None, path: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections import Counter
@@ -14,11 +13,11 @@ from torch import Tensor
 
 from fairseq_compat import UserError, belonging
 from fairseq_compat.belonging import file_digest
-from fairseq_depthwise.serving.directions import languages_of, task_for
+from fairseq_depthwise.serving.directions import languages_of
+from fairseq_depthwise.serving.export_folder import CONFIG
 from fairseq_depthwise.serving.exported_folder import ExportedModel, is_exported
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Translation
-from fairseq_depthwise.serving.text_codec import TextCodec
 from fairseq_depthwise.serving.trained_models import TrainedModels
 
 __all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
@@ -71,10 +70,10 @@ class LoadedTranslator:
 
     def digests(self) -> dict[str, Any]:
         """Return digests of what translations depend on besides options, by name."""
-        found = {f"model {number}": _digest(path) for number, path in enumerate(self.files, start=1)}
-        for path in filter(os.path.isfile, map(str, self._loaded.text.bpe.values())):
-            found["subwords"] = file_digest(path)
-        return {**found, **belonging.of_dictionaries(self._loaded.task)}
+        files = [os.path.join(path, CONFIG) if is_exported(path) else path for path in self.files]
+        found = {f"model {number}": file_digest(path) for number, path in enumerate(files, start=1)}
+        text = self._loaded.text
+        return {**found, **belonging.of_text(text.tokenizer, text.bpe), **belonging.of_dictionaries(self._loaded.task)}
 
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
@@ -127,19 +126,5 @@ class LoadedTranslator:
         """Return what a direction needs; made once."""
         pair = (source_lang, target_lang)
         if pair not in self._directions:
-            task = task_for(self._loaded.task, source_lang, target_lang)
-            text = self._loaded.text
-            self._directions[pair] = Direction(
-                task, self._loaded.search(task), TextCodec(text, source_lang, target_lang), text, self.options,
-                self._loaded.longest(task), *self._loaded.around,
-            )  # fmt: skip
+            self._directions[pair] = Direction(self._loaded, source_lang, target_lang, self.options)
         return self._directions[pair]
-
-
-def _digest(model: str) -> str:
-    """Return the SHA-256 of a checkpoint, or of the digests of an exported folder's files."""
-    if not os.path.isdir(model):
-        return file_digest(model)
-    names = sorted(entry.name for entry in os.scandir(model) if entry.is_file())
-    digests = [f"{name} {file_digest(os.path.join(model, name))}" for name in names]
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -21,11 +21,9 @@ from fairseq_depthwise.serving.options import TextOptions as TextOptions
 
 log = logging.getLogger(__name__)
 
-#: What ``--post-process`` of fairseq calls the subwords of each kind, and their mark in a dictionary.
-_SUBWORDS: dict[str, Callable[[str], bool]] = {
-    "sentencepiece": lambda symbol: symbol.startswith("\u2581"),
-    "subword_nmt": lambda symbol: symbol.endswith("@@"),
-}
+#: What ``--post-process`` of fairseq calls the subwords of each kind, and how they mark what they are a part of: by
+#: their begin, or by their end.
+MARKS = {"sentencepiece": ("\u2581", ""), "subword_nmt": ("", "@@"), "fastbpe": ("", "@@")}
 
 #: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
@@ -45,8 +43,8 @@ _MOST_WORDS = 100_000
 
 def post_process_for(dictionary: Dictionary) -> str | None:
     """Return what makes words of the entries: ``sentencepiece``, ``subword_nmt``, or None where they are words."""
-    for name, is_mark in _SUBWORDS.items():
-        if any(map(is_mark, dictionary.symbols)):
+    for name, (begin, end) in MARKS.items():
+        if any(symbol.startswith(begin) and symbol.endswith(end) for symbol in dictionary.symbols):
             return name
     return None
 
@@ -116,11 +114,12 @@ def _subwords(
     chosen = _chosen("bpe", name, cfg, BPE_REGISTRY, path)
     kind = chosen.get("bpe")
     needed = _FILES.get(kind or "")
-    for file in given:
-        if file != needed:
-            raise UserError(f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
-    if needed is not None:
-        chosen[needed] = given.get(needed) or _recorded_file(chosen, needed, path, data)
+    if needed in given:
+        chosen[needed] = given[needed]
+    elif needed is not None:
+        if (recorded_file := chosen.get(needed, "???")) in (None, "", "???"):
+            raise UserError(f"--bpe {kind} needs a file, and {path} names none; give it with {_option(needed)}")
+        chosen[needed] = os.path.abspath(moved_file(str(recorded_file), path, data, _option(needed)))
     if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
         raise UserError(
             f"{path} was trained with subwords of the kind {found}, and does not say of which file; give it with "
@@ -171,13 +170,6 @@ def _chosen(kind: str, name: str | None, cfg: Mapping[str, Any], known: Mapping[
     if name not in _RECORDED and given is None:
         raise UserError(f"{path} records --{kind} {name}, which may fetch files; give the option, or --{kind} none")
     return recorded if recorded.get(kind) == name else {kind: name}
-
-
-def _recorded_file(bpe: Mapping[str, Any], file: str, path: str, data: str) -> str:
-    recorded = bpe.get(file)
-    if not recorded or recorded == "???":
-        raise UserError(f"--bpe {bpe['bpe']} needs a file, and {path} names none; give it with {_option(file)}")
-    return os.path.abspath(moved_file(str(recorded), path, data, _option(file)))
 
 
 def _option(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import resource
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import checkpoint_of
 from tiny_checkpoints import TASK
 
-from fairseq_compat import UserError, checkpoints
+from fairseq_compat import checkpoints
 from fairseq_compat.outputs import MARKER
 from fairseq_depthwise import cli
 from fairseq_depthwise.serving.beam_search import BeamOptions
@@ -213,11 +212,6 @@ def with_graphs_exchanged(folder: Path) -> None:
         (folder / f"{before}.pt2").rename(folder / f"{after}.pt2")
 
 
-def with_a_pipe(folder: Path) -> None:
-    (folder / "dict.src.txt").unlink()
-    os.mkfifo(folder / "dict.src.txt")  # which is not read
-
-
 def with_the_record_of_another(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["belongs_to"] = {"source_dictionary": "sha256:1234 of 12 symbols"}
@@ -228,7 +222,6 @@ def with_the_record_of_another(folder: Path) -> None:
 DAMAGED: dict[Callable[[Path], object], str] = {
     with_a_bit_changed: "encoder.pt2",
     with_graphs_exchanged: "encoder.pt2",
-    with_a_pipe: "dict.src.txt",
     with_the_record_of_another: "dict.*.txt",
     lambda folder: (folder / "config.json").write_bytes(b"{"): "config.json",
 }
@@ -277,11 +270,6 @@ def test_weights_in_int8_are_a_quarter_as_large(in_onnx: Path) -> None:
 @pytest.mark.parametrize("options", ["--data data-bin", "--int8"])
 def test_options_of_checkpoints_are_refused(options: str, in_onnx: Path, refusal: Callable[..., str]) -> None:
     assert options.split()[0] in refusal("translate", in_onnx / "onnx", *options.split(), "--cpu")
-
-
-def test_constraints_are_for_checkpoints(in_onnx: Path) -> None:
-    with pytest.raises(UserError, match="constraints"):
-        loaded(str(in_onnx / "onnx"), 2).translations(["w1"], constraints=[["w2"]])
 
 
 def test_a_full_disk_is_one_sentence(data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:

@@ -9,33 +9,27 @@ from collections.abc import Iterator
 import pytest
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from fairseq_depthwise.elastic.agent import SIGNALS, Interruption
+from fairseq_depthwise.elastic.agent import SIGNALS, Agent, listen
 
 
 @pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(Agent, "signaled", None)
+    monkeypatch.setattr(Agent, "_grace", Agent._grace)
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 def test_the_first_signal_counts_and_ctrl_c_after_it_is_impatience() -> None:
-    interruption = Interruption()
-    interruption.listen()
+    listen()
+    os.kill(os.getpid(), signal.SIGHUP)  # with nohup
     with pytest.raises(SignalException):
         os.kill(os.getpid(), signal.SIGUSR1)
     os.kill(os.getpid(), signal.SIGTERM)  # the same notice by another way
-    assert (interruption.number, interruption.impatient) == (signal.SIGUSR1, False)
-    os.kill(os.getpid(), signal.SIGINT)
-    assert (interruption.number, interruption.impatient) == (signal.SIGUSR1, True)
-
-
-def test_what_nohup_ignores_stays_ignored() -> None:
-    interruption = Interruption()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for _ in range(2):  # PyTorch handles it in between
-        interruption.listen()
-        os.kill(os.getpid(), signal.SIGHUP)
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
-    assert interruption.number is None
+    assert Agent.signaled == signal.SIGUSR1
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert (Agent.signaled, Agent._grace) == (signal.SIGUSR1, 0)

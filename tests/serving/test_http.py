@@ -148,6 +148,8 @@ def test_wrong_bodies(case: str, client: Client) -> None:
         ("POST", "/translate", {"Host": "elsewhere.example"}, 400),
         ("GET", "/", {"Host": "127.0.0.1.elsewhere.example:80"}, 400),
         ("GET", "/health", {"Host": "[::1]:80"}, 200),
+        ("GET", "/page/page.js", {}, 200),
+        ("GET", "/page/../app.py", {}, 404),
         ("POST", "/explain", {}, 501),
     ],
 )

@@ -117,7 +117,6 @@ def test_given_goes_before_recorded(codes: str) -> None:
     [
         ({"tokenizer": "mosses"}, WORDS, "--tokenizer mosses"),
         ({"bpe_codes": "nowhere"}, WORDS, "--bpe-codes nowhere"),
-        ({"bpe": "sentencepiece", "bpe_codes": "{codes}"}, WORDS, "--bpe-codes .*--bpe sentencepiece"),
         # The model was trained with subwords that nothing is known of.
         ({}, BPE, "best.pt .*--bpe-codes"),
         ({}, PIECES, "best.pt .*--sentencepiece-model"),

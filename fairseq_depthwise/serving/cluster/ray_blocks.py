@@ -11,8 +11,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, suppress
-from dataclasses import dataclass
+from contextlib import redirect_stderr, suppress
 from functools import cached_property
 from io import StringIO
 from typing import Any
@@ -23,34 +22,11 @@ from fairseq_depthwise.text_files import Block
 #: How often an actor that is lost is started again, if only because of a block for which no memory is enough.
 _RESTARTS = 50
 
-#: Seconds in which the first actor must have a place and its model.
-_FIRST = 900
-
-#: Seconds between looks at the signals.
-_WAIT = 1.0
-
-#: Signals that have come.
-_signals: list[int] = []
-
 #: Bytes of the memory in which a Ray that is started here has what actors return; more goes to the disk.
 _STORE = 256 << 20
 
-
-@dataclass(frozen=True)
-class Demand:
-    """What is asked of the cluster: so many actors, or as many as it has places for, on a GPU each if it has any."""
-
-    actors: int | None = None
-    threads: int = 1
-    gpu: bool = True
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What an actor translates with, which returns text to write and warnings, and digests of its files by name."""
-
-    translate: Callable[[Block], tuple[bytes, list[str]]]
-    depends_on: Mapping[str, str]
+#: What an actor translates with, which returns text to write and warnings; and digests of its files by name.
+Loaded = tuple[Callable[[Block], tuple[bytes, list[str]]], Mapping[str, str]]
 
 
 class _Actor:
@@ -67,10 +43,11 @@ class _Actor:
 
     def depends_on(self) -> tuple[Mapping[str, str], str]:
         with redirect_stderr(StringIO()) as said:
-            return self._loaded.depends_on, said.getvalue()
+            return self._loaded[1], said.getvalue()
 
     def translate(self, block: Block) -> tuple[Block, bytes, list[str], Mapping[str, str]]:
-        return block, *self._loaded.translate(block), self._loaded.depends_on
+        translate, depends_on = self._loaded
+        return block, *translate(block), depends_on
 
 
 def require_ray(address: str | None) -> None:
@@ -89,64 +66,48 @@ def require_ray(address: str | None) -> None:
         ) from error
 
 
-@contextmanager
-def ray_cluster(address: str | None, demand: Demand) -> Iterator[Any]:
-    """Yield Ray's module, connected to ``HOST:PORT`` or ``auto``; for None Ray is started here, and ends on leaving."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    here: dict[str, Any] = {}
-    if address is None:
-        # Nobody else may connect: loopback only, and a token that only the processes started here have. Ray reads this
-        # when it is imported.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        cpus = demand.actors and demand.actors * demand.threads
-        here = {"num_cpus": cpus, "object_store_memory": _STORE, "include_dashboard": False}
-    import ray
-
-    ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **here)
-    for number in (signal.SIGTERM, signal.SIGINT):  # an exception within Ray's library may end it with SIGABRT
-        signal.signal(number, lambda number, frame: _signals.append(number))
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _end_if_asked() -> None:
-    if _signals:
-        raise KeyboardInterrupt if signal.SIGINT in _signals else SystemExit(128 + signal.SIGTERM)
-
-
 class Translators:
-    """Actors that have the model, as many as were asked for or as the cluster has places for.
+    """So many actors of a cluster that have the model, or as many as it has places for, on a GPU each if it has any.
 
-    ``depends_on`` is what their translations depend on, and ``said`` what the first of them has written to stderr.
+    ``address`` is ``HOST:PORT`` or ``auto``; for None Ray is started here. ``load`` makes an actor ready, anywhere.
+    ``depends_on`` is what translations depend on, and ``said`` what the first actor has written to stderr.
     """
 
-    def __init__(self, ray: Any, demand: Demand, load: Callable[[], Loaded]) -> None:
+    def __init__(
+        self, address: str | None, load: Callable[[], Loaded], actors: int | None, threads: int, gpu: bool
+    ) -> None:  # fmt: skip
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        here: dict[str, Any] = {}
+        if address is None:
+            # Nobody else may connect: loopback only, and a token that only the processes started here have. Ray reads
+            # this when it is imported.
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            cpus = actors and actors * threads
+            here = {"num_cpus": cpus, "object_store_memory": _STORE, "include_dashboard": False}
+        import ray
         from ray.util import ActorPool
 
-        on_gpu = demand.gpu and ray.cluster_resources().get("GPU", 0) >= 1
+        ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **here)
+        self._signals: list[int] = []  # an exception within Ray's library may end it with SIGABRT
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: self._signals.append(number))
+        self.close = ray.shutdown
+        on_gpu = gpu and ray.cluster_resources().get("GPU", 0) >= 1
         kind = ray.remote(_Actor).options(
-            num_cpus=demand.threads,
-            num_gpus=int(on_gpu),
-            max_restarts=_RESTARTS,
-            max_task_retries=-1,
+            num_cpus=threads, num_gpus=int(on_gpu), max_restarts=_RESTARTS, max_task_retries=-1,
             scheduling_strategy="SPREAD",
-        )
-        first = kind.remote(os.getcwd(), load)
+        )  # fmt: skip
+        self._pool = ActorPool([kind.remote(os.getcwd(), load)])
         # Alone: it makes what the others need only once.
-        answer = first.depends_on.remote()
-        for _ in range(_FIRST):
-            if ray.wait([answer], timeout=_WAIT)[0]:
-                break
-            _end_if_asked()
-        self.depends_on, self.said = ray.get(answer, timeout=_WAIT)
+        self._pool.submit(lambda actor, _: actor.depends_on.remote(), None)
+        self.depends_on, self.said = self._next()
         resources = ray.cluster_resources()
-        places = int(resources["GPU"] if on_gpu else resources["CPU"] // demand.threads)
-        self.actors = demand.actors or max(1, places)
-        self._pool = ActorPool([first, *(kind.remote(os.getcwd(), load) for _ in range(self.actors - 1))])
+        places = int(resources["GPU"] if on_gpu else resources["CPU"] // threads)
+        self.actors = actors or max(1, places)
+        for _ in range(self.actors - 1):
+            self._pool.push(kind.remote(os.getcwd(), load))
 
     def translate(self, blocks: Iterator[Block]) -> Iterator[tuple[Block, bytes, list[str]]]:
         """Yield blocks in any order, with their translations and warnings; a block is read when an actor is free."""
@@ -158,11 +119,14 @@ class Translators:
                     self._pool.pop_idle()  # and give its place to one that Ray has to restart
             if not self._pool.has_next():
                 return
-            _end_if_asked()
-            try:
-                done, text, warnings, depends_on = self._pool.get_next_unordered(timeout=_WAIT)
-            except TimeoutError:
-                continue
+            done, text, warnings, depends_on = self._next()
             if changed := [name for name, value in self.depends_on.items() if depends_on.get(name) != value]:
                 raise UserError(f"{', '.join(changed)}: not the same on all nodes; copy them from this one")
             yield done, text, warnings
+
+    def _next(self) -> Any:
+        while True:
+            if self._signals:
+                raise KeyboardInterrupt if signal.SIGINT in self._signals else SystemExit(128 + signal.SIGTERM)
+            with suppress(TimeoutError):
+                return self._pool.get_next_unordered(timeout=1)

@@ -23,17 +23,12 @@ _LOOK = 0.5
 
 @dataclass(eq=False)
 class _Job:
-    """The lines of a request, of which the first ``taken`` need no search any more; ``parts`` are their results."""
+    """A request: the lines that wait for a search, and ``parts``, the results of the others."""
 
     key: Hashable
     lines: Sequence[Any]
     parts: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
-    taken: int = 0
     arrived: float = field(default_factory=monotonic)
-
-    @property
-    def waiting(self) -> int:
-        return len(self.lines) - self.taken
 
 
 class Batcher:
@@ -52,7 +47,7 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """Return how many lines are in the queue."""
-        return sum(job.waiting for job in self._jobs)
+        return sum(len(job.lines) for job in self._jobs)
 
     async def results(
         self, key: Hashable, lines: Sequence[Any], is_gone: Callable[[], Awaitable[bool]]
@@ -81,24 +76,23 @@ class Batcher:
                 done += len(part)
                 yield part
         finally:
-            job.taken = len(lines)
+            job.lines = ()
 
     async def run(self) -> None:
         """Search what comes, until this is cancelled."""
         begins = 0.0  # even a batch of lines that have waited long enough
         while True:
             self._changed.clear()
-            self._jobs = [job for job in self._jobs if job.waiting]
+            self._jobs = [job for job in self._jobs if job.lines]
             alike = [job for job in self._jobs if job.key == self._jobs[0].key]
             left = max(alike[0].arrived + self._wait, begins) - monotonic() if alike else None
-            if left is None or (left > 0 and sum(job.waiting for job in alike) < self._options.batch_lines):
+            if left is None or (left > 0 and sum(len(job.lines) for job in alike) < self._options.batch_lines):
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), left)
                 continue
             batch, room = {}, self._options.batch_lines
             for job in alike:
-                batch[job] = job.lines[job.taken : job.taken + room]
-                job.taken += len(batch[job])
+                batch[job], job.lines = job.lines[:room], job.lines[room:]
                 room -= len(batch[job])
             started = monotonic()
             await self._search_all(batch)

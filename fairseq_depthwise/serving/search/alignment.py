@@ -7,7 +7,6 @@ into subwords.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,35 +15,23 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from fairseq_compat import UserError
-
-#: How subwords of a kind mark what they are a part of: by their begin, or by their end.
-_MARKED_BEGIN, _MARKED_END = {"sentencepiece": "\u2581"}, {"subword_nmt": "@@", "fastbpe": "@@"}
+from fairseq_depthwise.serving.text_codec import MARKS
 
 
-class Words:
-    """The words that tokens are parts of.
+def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], list[str]]:
+    """Return the number of each token's word, counted from 0, and the words without marks.
 
-    Args:
-        tokens: in order.
-        subwords: fairseq's name of their kind. Tokens of a kind without marks, and of None, are words.
-
-    Attributes:
-        numbers: of each token's word, counted from 0.
-        words: without marks.
+    ``subwords`` is fairseq's name of their kind. Tokens of a kind without marks, and of None, are words.
     """
-
-    def __init__(self, tokens: Sequence[str], subwords: str | None) -> None:
-        begin, end = _MARKED_BEGIN.get(subwords or ""), _MARKED_END.get(subwords or "")
-        if begin is not None:
-            begins = [place == 0 or token.startswith(begin) for place, token in enumerate(tokens)]
-        elif end is not None:
-            begins = [place == 0 or not tokens[place - 1].endswith(end) for place in range(len(tokens))]
-        else:
-            begins = [True] * len(tokens)
-        self.numbers = [count - 1 for count in accumulate(begins)]
-        self.words = [""] * sum(begins)
-        for number, token in zip(self.numbers, tokens, strict=True):
-            self.words[number] += token.removeprefix(begin or "").removesuffix(end or "")
+    begin, end = MARKS.get(subwords or "", ("", ""))
+    numbers: list[int] = []
+    words: list[str] = []
+    for place, token in enumerate(tokens):
+        if place == 0 or (token.startswith(begin) if begin else not (end and tokens[place - 1].endswith(end))):
+            words.append("")
+        words[-1] += token.removeprefix(begin).removesuffix(end)
+        numbers.append(len(words) - 1)
+    return numbers, words
 
 
 @torch.no_grad()

@@ -5,22 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_compat import UserError
 from fairseq_depthwise.serving import long_lines
-from fairseq_depthwise.serving.beam_search import BeamSearch, Search
-from fairseq_depthwise.serving.directions import languages_of, target_start
+from fairseq_depthwise.serving.directions import task_for
 from fairseq_depthwise.serving.options import TranslatorOptions
-from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
+from fairseq_depthwise.serving.search.alignment import hard_alignment, soft_alignment, words_of
 from fairseq_depthwise.serving.search.constraints import contains
-from fairseq_depthwise.serving.text_codec import TextCodec, TextSettings
+from fairseq_depthwise.serving.text_codec import TextCodec
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ class Piece:
 
     place: range
     tokens: Tensor
-    constraints: list[Tensor]
+    constraints: list[Tensor] = field(default_factory=list)
     hypotheses: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -107,36 +103,25 @@ class Line:
     constraints: dict[str, tuple[list[int] | None, str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class Direction:
-    """One direction of a loaded model.
+    """One direction of a loaded model: ``TrainedModels``, or an ``ExportedModel``."""
 
-    Attributes:
-        settings: of the codec.
-        longest: source tokens of a piece at most that the models take, with the end of the sentence.
-        prefix: tokens before those of a piece.
-        suffix: tokens after them, in the place of the end of the sentence; None for that.
-    """
-
-    task: FairseqTask
-    search: Search
-    codec: TextCodec
-    settings: TextSettings
-    options: TranslatorOptions
-    longest: int
-    prefix: Sequence[int] = ()
-    suffix: Sequence[int] | None = None
+    def __init__(self, loaded: Any, source_lang: str, target_lang: str, options: TranslatorOptions) -> None:
+        self.task = task_for(loaded.task, source_lang, target_lang)
+        self.search: Any = loaded.search(self.task)
+        self.codec = TextCodec(loaded.text, source_lang, target_lang)
+        # For constraints: the target's tokenizer and subwords for text to tokens.
+        self._target_codec = TextCodec(loaded.text, target_lang, target_lang)
+        self._target_lang, self._subwords, self._options = target_lang, loaded.text.bpe.get("bpe"), options
+        self._longest, (self._prefix, self._suffix) = loaded.longest(self.task), loaded.around
 
     def read(self, text: str, constraints: Sequence[str]) -> Line:
         """Return a line's pieces, and what their translations must have."""
         encoded = self.codec.encode(text)
         symbols = encoded.split()
         tokens = self.task.source_dictionary.encode_line(encoded, add_if_not_exist=False).long()
-        end = tokens[-1:]
-        pieces = [
-            Piece(place, torch.cat([tokens[place.start : place.stop], end]), []) for place in self._places(symbols)
-        ]
-        line = Line(text, symbols, pieces)
+        places = self._places(symbols)
+        line = Line(text, symbols, [Piece(at, torch.cat([tokens[at.start : at.stop], tokens[-1:]])) for at in places])
         if wanted := [constraint for constraint in constraints if constraint.strip()]:
             self._constrain(line, wanted)
         return line
@@ -145,18 +130,12 @@ class Direction:
         """Return the places of a line's pieces; none where it is empty."""
         if not symbols:
             return []
-        given = self.options.max_line_tokens
-        limit = min(given or self.longest, self.longest - 1)
+        given = self._options.max_line_tokens
+        limit = min(given or self._longest, self._longest - 1)
         if len(symbols) <= limit:
             return [range(len(symbols))]
         # Half as many as a hypothesis may have, so that its translation is not cut off.
         return long_lines.cut(symbols, max(1, limit if given else min(limit, self.search.longest // 2)))
-
-    @cached_property
-    def _target_codec(self) -> TextCodec:
-        """The target's tokenizer and subwords for text to tokens."""
-        _, target_lang = languages_of(self.task)
-        return TextCodec(self.settings, target_lang, target_lang)
 
     def _constrain(self, line: Line, constraints: Sequence[str]) -> None:
         """Add those constraints to a line that can be searched for, and of all why its translation may lack them."""
@@ -171,8 +150,7 @@ class Direction:
                 line.constraints[constraint] = (None, f"{' '.join(unknown)} is not in the target dictionary")
             else:
                 possible.append((constraint, tokens))
-        _, prefix = target_start(self.task)
-        needed, capacity = sum(len(tokens) for _, tokens in possible), self.search.longest - len(prefix)
+        needed, capacity = sum(len(tokens) for _, tokens in possible), self.search.longest - len(self.search.prefix)
         if len(line.pieces) > 1:
             why = f"the line is translated in {len(line.pieces)} pieces, and nothing says in which it belongs"
         elif not line.pieces:
@@ -185,42 +163,35 @@ class Direction:
         line.constraints |= {constraint: (tokens.tolist(), why) for constraint, tokens in possible}
 
     def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
-        """Find so many hypotheses of every piece; pieces of like length are in one batch."""
-        for batch, members in self._batches([piece for piece in pieces if piece.constraints]):
-            constraints = [piece.constraints for piece in members]
-            self._take(batch, members, self._model_search().constrained_hypotheses(batch, constraints), nbest)
-        for batch, members in self._batches([piece for piece in pieces if not piece.hypotheses]):
-            self._take(batch, members, self.search.hypotheses(batch), nbest)
+        """Find so many hypotheses of every piece; pieces of like length are in one batch.
 
-    def _model_search(self) -> BeamSearch:
-        if not isinstance(self.search, BeamSearch):
-            raise UserError("constraints and alignments are for checkpoints, and the model was exported")
-        return self.search
-
-    def _take(
-        self, batch: dict[str, Any], members: Sequence[Piece], found: Sequence[list[dict[str, Any]]], nbest: int
-    ) -> None:
-        for piece, hypotheses in zip(members, found, strict=True):
-            piece.hypotheses = hypotheses[:nbest]
-        if self.options.alignment:
-            self._add_attention(batch, members)
+        Those that have constraints come first, and once more without where the search came to none.
+        """
+        for constrained in (True, False):
+            left = [piece for piece in pieces if not piece.hypotheses and (piece.constraints or not constrained)]
+            for batch, members in self._batches(left):
+                given = [[piece.constraints for piece in members]] if constrained else []
+                for piece, found in zip(members, self.search.hypotheses(batch, *given), strict=True):
+                    piece.hypotheses = found[:nbest]
+                if self._options.alignment:
+                    self._add_attention(batch, members)
 
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[tuple[dict[str, Any], list[Piece]]]:
         """Yield batches, as a data set makes them, and the pieces in them in order."""
         if not pieces:
             return
         tokens = [piece.tokens for piece in pieces]
-        if self.suffix is not None:
-            before, after = torch.tensor([*self.prefix]).long(), torch.tensor([*self.suffix]).long()
+        if self._suffix is not None:
+            before, after = torch.tensor([*self._prefix]).long(), torch.tensor([*self._suffix]).long()
             tokens = [torch.cat([before, of_piece[:-1], after]) for of_piece in tokens]
         lengths = list(map(len, tokens))
         dataset: Any = self.task.build_dataset_for_inference(tokens, lengths)
-        limit = self.options.max_tokens or (None if self.options.batch_size else 4096)
+        limit = self._options.max_tokens or (None if self._options.batch_size else 4096)
         batches = dataset.batch_by_size(
             np.argsort(np.array(lengths), kind="stable"),
             # A longer piece makes a larger batch, rather than an error. 1 is for the token that names a language.
             max_tokens=None if limit is None else max(limit, max(lengths) + 1),
-            max_sentences=self.options.batch_size,
+            max_sentences=self._options.batch_size,
         )
         for numbers in batches:
             batch = dataset.collater([dataset[number] for number in numbers])
@@ -230,7 +201,7 @@ class Direction:
         """Add to each hypothesis how much its tokens attend to each token of the piece."""
         hypotheses = [[hypothesis["tokens"] for hypothesis in piece.hypotheses] for piece in members]
         width = batch["net_input"]["src_tokens"].size(1)
-        for piece, attention in zip(members, self._model_search().attention(batch, hypotheses), strict=True):
+        for piece, attention in zip(members, self.search.attention(batch, hypotheses), strict=True):
             # Padding and the token of a language come before a piece, and its end is last.
             columns = slice(width - len(piece.tokens), width - 1)
             for hypothesis, weights in zip(piece.hypotheses, attention, strict=True):
@@ -238,15 +209,15 @@ class Direction:
 
     def translation(self, line: Line) -> Translation:
         """Return a line's translation of its pieces' hypotheses."""
-        ranks = min((len(piece.hypotheses) for piece in line.pieces), default=1)
-        by_rank = [[piece.hypotheses[rank] for piece in line.pieces] for rank in range(ranks)]
-        best = [piece.hypotheses[0]["tokens"].tolist() for piece in line.pieces]
+        # The best of every piece, the second of every piece ..., as many as all pieces have.
+        by_rank = [*zip(*(piece.hypotheses for piece in line.pieces), strict=False)] or [()]
+        best = [output["tokens"].tolist() for output in by_rank[0]]
         return Translation(
             line.text,
             tuple(self._hypothesis(line, outputs) for outputs in by_rank),
             len(line.pieces),
             any(len(tokens) > self.search.longest for tokens in best),
-            tuple(self._words(line.symbols).words) if self.options.alignment else None,
+            tuple(words_of(line.symbols, self._subwords)[1]) if self._options.alignment else None,
             {
                 constraint: why
                 for constraint, (wanted, why) in line.constraints.items()
@@ -256,39 +227,35 @@ class Direction:
 
     def _hypothesis(self, line: Line, outputs: Sequence[dict[str, Any]]) -> Hypothesis:
         """Return the hypothesis of a line with these of its pieces."""
-        _, target_lang = languages_of(self.task)
         texts = [self.codec.decode(self.search.text(output["tokens"])) for output in outputs]
         scores = [float(output["score"]) / math.log(2) for output in outputs]
         more: dict[str, Any] = {}
-        if self.options.token_scores:
+        if self._options.token_scores:
             dictionary = self.task.target_dictionary
             more["tokens"] = tuple(dictionary[token] for output in outputs for token in output["tokens"].tolist())
             more["token_scores"] = tuple(
                 score / math.log(2) for output in outputs for score in output["positional_scores"].tolist()
             )
-        if self.options.alignment:
+        if self._options.alignment:
             more |= self._aligned(line, outputs)
         score = sum(scores) / len(scores) if scores else 0.0
-        return Hypothesis(long_lines.joined(texts, target_lang), score, **more)
+        return Hypothesis(long_lines.joined(texts, self._target_lang), score, **more)
 
     def _aligned(self, line: Line, outputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the words of a hypothesis and their alignment with those of the line."""
-        source = self._words(line.symbols)
+        source, source_words = words_of(line.symbols, self._subwords)
         words: list[str] = []
         found: list[tuple[Any, ...]] = []
         for piece, output in zip(line.pieces, outputs, strict=True):
             tokens = output["tokens"].tolist()
             seen = [place for place, token in enumerate(tokens) if token not in self.search.hidden]
-            target = self._words([self.task.target_dictionary[tokens[place]] for place in seen])
-            numbers = source.numbers[piece.place.start : piece.place.stop]
-            given = (output["cross_attention"][seen], numbers, target.numbers)
-            if self.options.alignment == "soft":
-                found += map(tuple, soft_alignment(*given, (len(target.words), len(source.words))).tolist())
+            symbols = [self.task.target_dictionary[tokens[place]] for place in seen]
+            target, target_words = words_of(symbols, self._subwords)
+            given = (output["cross_attention"][seen], source[piece.place.start : piece.place.stop], target)
+            if self._options.alignment == "soft":
+                found += map(tuple, soft_alignment(*given, (len(target_words), len(source_words))).tolist())
             else:
                 found += [(first, len(words) + second) for first, second in hard_alignment(*given)]
-            words += target.words
-        name = "attention" if self.options.alignment == "soft" else "alignment"
+            words += target_words
+        name = "attention" if self._options.alignment == "soft" else "alignment"
         return {"words": tuple(words), name: tuple(found)}
-
-    def _words(self, symbols: Sequence[str]) -> Words:
-        return Words(symbols, self.settings.bpe.get("bpe"))

@@ -32,8 +32,7 @@ def load_program(path: str | Path) -> ExportedProgram:
         ProgramError: the file is missing or damaged, or has in it what could run as code.
     """
     path = Path(path)
-    log = logging.getLogger("torch.export")  # it would print tracebacks of what it then raises
-    before, log.disabled = log.disabled, True
+    logging.getLogger("torch.export").disabled = True  # it would print tracebacks of what it then raises
     try:
         return torch.export.load(_checked_copy(path))
     except ProgramError:
@@ -41,13 +40,9 @@ def load_program(path: str | Path) -> ExportedProgram:
     except Exception as error:  # what torch raises about a file that makes no sense is anything
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise ProgramError(f"{path} is damaged, or is no program that this PyTorch can load: {reason}") from error
-    finally:
-        log.disabled = before
 
 
 def _checked_copy(path: Path) -> io.BytesIO:
-    if path.is_symlink() or not path.is_file():
-        raise ProgramError(f"{path} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
     copy = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as checked:
         entries = archive.infolist()
@@ -72,7 +67,11 @@ def _check(path: Path, name: str, content: bytes) -> None:
         return
     if inside in _JSON:
         document = json.loads(content)
-        _check_value(path, name, "", document)
+        for key, value in _parts("", document):
+            text_is_plain = not isinstance(value, str) or _FORMS.get(key, _WORD.fullmatch)(value)
+            pickled = key == "use_pickle" and value is not False
+            if key in _REFUSED or pickled or not text_is_plain or not _WORD.fullmatch(key):
+                raise ProgramError(f"{path} is refused: {key[:60]!r} in {name} is nothing that export writes")
         if "graph_module" in document:
             _check_numbers(path, document["graph_module"]["graph"]["nodes"])
     elif inside in _PICKLES and zipfile.is_zipfile(io.BytesIO(content)):  # of PyTorch before 2.9
@@ -81,38 +80,27 @@ def _check(path: Path, name: str, content: bytes) -> None:
         raise ProgramError(f"{path} is refused: {name} in it is none of what export writes, and could run as code")
 
 
-def _check_value(path: Path, name: str, key: str, value: Any) -> None:
-    if isinstance(value, dict):
-        for inner, content in value.items():
-            if not _WORD.fullmatch(inner) or inner in _REFUSED or (inner == "use_pickle" and content is not False):
-                raise ProgramError(f"{path} is refused: {inner[:60]!r} in {name} could run as code")
-            _check_value(path, name, inner, content)
-    elif isinstance(value, list):
-        for item in value:
-            _check_value(path, name, key, item)
-    elif isinstance(value, str) and not _FORMS.get(key, _WORD.fullmatch)(value):
-        raise ProgramError(f"{path} is refused: {key} in {name} is {value[:60]!r}, which export never writes")
-
-
 def _check_numbers(path: Path, nodes: list[dict[str, Any]]) -> None:
     """Refuse sizes, and products of products, that would take all memory or forever."""
-    arithmetic = [node for node in nodes if node["target"].startswith("_operator.")]
-    computed = {leaf for node in arithmetic for key, leaf in _leaves("", node["outputs"]) if key == "as_name"}
+    arithmetic = [node["outputs"] for node in nodes if node["target"].startswith("_operator.")]
+    computed = {value for key, value in _parts("", arithmetic) if key == "as_name"}
     for node in nodes:
-        for key, leaf in _leaves("", node["inputs"]):
-            product = node["target"] == "_operator.mul" and key == "as_name" and leaf in computed
-            large = isinstance(leaf, int) and abs(leaf) > 2**20 and (node["target"], leaf) != _TO_THE_END
+        for key, value in _parts("", node["inputs"]):
+            product = node["target"] == "_operator.mul" and key == "as_name" and value in computed
+            large = isinstance(value, int) and abs(value) > 2**20 and (node["target"], value) != _TO_THE_END
             if product or large:
-                raise ProgramError(f"{path} is refused: {node['target']} of {leaf} in it is more than export writes")
+                raise ProgramError(f"{path} is refused: {node['target']} of {value} in it is more than export writes")
 
 
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is in a document, with the nearest key."""
-    if isinstance(value, (dict, list)):
-        for inner, content in value.items() if isinstance(value, dict) else ((key, item) for item in value):
-            yield from _leaves(inner, content)
-    else:
-        yield key, value
+def _parts(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield all values within a document, each with the nearest key."""
+    yield key, value
+    if isinstance(value, dict):
+        for inner, content in value.items():
+            yield from _parts(inner, content)
+    elif isinstance(value, list):
+        for content in value:
+            yield from _parts(key, content)
 
 
 def _is_size(text: str) -> bool:

@@ -15,7 +15,7 @@ from probe_checkpoints import KINDS, checkpoint_of
 from fairseq_compat import checkpoints
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
-from fairseq_depthwise.serving.search.alignment import Words, hard_alignment, soft_alignment
+from fairseq_depthwise.serving.search.alignment import hard_alignment, soft_alignment, words_of
 
 KIND = "mute_transformer"
 LINES = ["w0 w1 w7", "w3 w1 w2 w7 w7 w6", "w5", "w2 w2 w2 w4"]
@@ -36,8 +36,7 @@ def options(kind: bool | str = True, beam: int = 3, **others: Any) -> Translator
     ],
 )
 def test_words_of_subwords(tokens: str, kind: str | None, numbers: list[int], words: list[str]) -> None:
-    found = Words(tokens.split(), kind)
-    assert (found.numbers, found.words) == (numbers, words)
+    assert words_of(tokens.split(), kind) == (numbers, words)
 
 
 def test_alignment_of_subwords() -> None:
