@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,6 +161,24 @@ def _fitting(pairs: set[tuple[str, str]], source: str | None, target: str | None
         known = ", ".join("-".join(pair) for pair in sorted(fitting or pairs))
         raise UserError(f"{given} fits {len(fitting)} directions of {folder}; it has {known}: give both languages")
     return fitting[0]
+
+
+@patch("fairseq.data.multilingual.multilingual_data_manager")
+def equal_dictionaries(module: Any) -> None:
+    """With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 10 s and a gigabyte for 64,000 symbols.
+
+    Here files of equal content are one dictionary, read once.
+    """
+
+    @replaces(module.MultilingualDatasetManager, "load_all_dictionaries")
+    def load_all_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load: Any, training: bool) -> Any:
+        loaded: dict[bytes, Any] = {}
+
+        def load_once(path: str) -> Any:
+            content = Path(path).read_bytes()
+            return loaded[content] if content in loaded else loaded.setdefault(content, load(path))
+
+        return original(cls, args, languages, load_once, training)
 
 
 @patch("fairseq.data.multilingual.multilingual_data_manager")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fairseq_compat import import_hook
+from fairseq_compat import UserError, import_hook
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.literals import evaluate
 from fairseq_compat.patching import Overlay, patch, replaces
@@ -29,6 +30,17 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
     (r"\s*(hydra\.experimental\.|The version_base parameter|The strict flag in the compose API)", UserWarning),
     (r"\s*(In '.*': Usage of deprecated keyword|'.*' is validated against ConfigStore schema)", UserWarning),
 )
+
+#: Options whose numbers could fill the memory, start programs without end, or never end: the lowest and the highest.
+RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("max_tokens", "max_tokens_valid", "batch_size", "batch_size_valid"), (1, math.inf)),
+    **dict.fromkeys(("required_batch_size_multiple", "required_seq_len_multiple", "update_freq"), (1, math.inf)),
+    "num_workers": (0, 1024),
+    "data_buffer_size": (0, math.inf),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), (0, 10_000)),
+    **dict.fromkeys(("beam", "nbest"), (1, 10_000)),
+    "lr": (0, math.inf),
+}
 
 #: fairseq's commands.
 _COMMANDS = ("eval_lm", "generate", "hydra_train", "interactive", "preprocess", "score", "train", "validate")
@@ -124,6 +136,23 @@ def log_file_once(module: Any) -> None:
         if log_file is not None and os.path.abspath(log_file) in opened:
             log_file = None
         return original(*args, log_file=log_file, **kwargs)
+
+
+@patch("fairseq.options")
+def option_ranges(module: Any) -> None:
+    """Some numbers, such as ``--max-tokens -1`` or ``--num-workers 99999``, fill the memory or never end."""
+
+    @replaces(module, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        given = vars(result[0] if isinstance(result, tuple) else result)
+        for name, (lowest, highest) in RANGES.items():
+            value = given.get(name)
+            for number in value if isinstance(value, list) else [] if value is None else [value]:
+                if not (lowest <= number <= highest and number < math.inf):
+                    option = f"--{name.replace('_', '-')}"
+                    raise UserError(f"{option} {number} is out of range: {lowest} to {highest}, finite")
+        return result
 
 
 @patch("fairseq.options")

@@ -143,6 +143,6 @@ def best_candidates(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
     chosen = maxima.reshape(sentences, beams * groups).topk(count).indices
     members = torch.arange(width, device=totals.device) * groups
     numbers = (chosen // groups * size + chosen % groups)[:, :, None] + members
-    numbers = numbers.reshape(sentences, count * width)
+    numbers = numbers.reshape(sentences, -1)
     best, places = totals.reshape(sentences, beams * size).gather(1, numbers).topk(count)
     return best, numbers.gather(1, places)

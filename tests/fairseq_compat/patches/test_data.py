@@ -13,7 +13,8 @@ from fairseq.data import Dictionary, LanguagePairDataset, ListDataset, TokenBloc
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.tasks.translation import TranslationConfig
-from many_languages import configured, directions, make_data
+from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
+from many_languages import configured, directions, languages, make_data
 from omegaconf import DictConfig, OmegaConf
 from probe_checkpoints import data_in
 from tiny_models import dictionary_of
@@ -159,3 +160,19 @@ def test_directions_without_validation_set_are_trained(tmp_path: Path) -> None:
     for split, expected in (("train", directions(2)), ("valid", directions(1))):
         task.load_dataset(split)
         assert len(task.datasets[split].datasets) == len(expected)
+
+
+def test_the_dictionary_of_many_languages_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    load = TranslationMultiSimpleEpochTask.load_dictionary
+    monkeypatch.setattr(
+        TranslationMultiSimpleEpochTask, "load_dictionary", lambda path: read.append(path) or load(path)
+    )
+    task = tasks.setup_task(configured(make_data(tmp_path / "data", 4), 4).task)
+    assert len(read) == 1
+    assert set(task.dicts) == {"en", *languages(4)}
+    assert all(dictionary is task.dicts["en"] for dictionary in task.dicts.values())
+    assert [task.source_dictionary.index(f"__{language}__") for language in ("en", "l00", "l03")] == [34, 35, 38]
+    (tmp_path / "data" / "dict.l01.txt").write_text("other 1\n")
+    with pytest.raises(AssertionError, match="Diffrent dictionary are specified"):
+        tasks.setup_task(configured(tmp_path / "data", 4).task)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from fairseq.logging import progress_bar
 
+from fairseq_compat import UserError
+
 # Warnings and logs.
 
 
@@ -31,3 +33,18 @@ def test_a_log_file_has_each_line_once(tmp_path: Path, monkeypatch: pytest.Monke
     lines = (tmp_path / "one").read_text().splitlines()
     assert lines == [f"epoch {epoch:03d} | loss {epoch}" for epoch in (1, 2, 3, 4)]  # to all files that are open
     assert len((tmp_path / "two").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--max-tokens -1", "--batch-size 0", "--num-workers 99999", "--encoder-layers 1000000000", "--lr 1e999",
+        "--lr 0.1,-1", "--update-freq 0",
+    ],
+)  # fmt: skip
+def test_numbers_that_never_end_are_refused_on_every_command_line(words: str, stock_data: Path) -> None:
+    from fairseq import options as of_fairseq
+
+    given = [str(stock_data), "--arch", "transformer", "--criterion", "label_smoothed_cross_entropy", *words.split()]
+    with pytest.raises(UserError, match=rf"^{words.split()[0]} \S+ is out of range"):
+        of_fairseq.parse_args_and_arch(of_fairseq.get_training_parser(), given)
