@@ -119,6 +119,27 @@ def interactive_lines(module: Any) -> None:
     module.buffered_read = buffered_read
 
 
+@patch("fairseq.data.encoders.subword_nmt_bpe")
+def subword_codes(module: Any) -> None:
+    """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and so misreads them outside of UTF-8 ones.
+
+    Words with letters beyond ASCII are then split otherwise than in training, without a word. The codes are read as
+    UTF-8, as subword-nmt writes them.
+    """
+
+    @replaces(module.SubwordNMTBPE, "__init__")
+    def read_codes(original: Any, self: Any, cfg: Any) -> None:
+        from subword_nmt.apply_bpe import BPE
+
+        if cfg.bpe_codes is None:
+            original(self, cfg)  # it says what is missing
+            return
+
+        with open(module.file_utils.cached_path(cfg.bpe_codes), encoding="utf-8") as codes:
+            self.bpe = BPE(codes, separator=cfg.bpe_separator)
+        self.bpe_symbol = f"{cfg.bpe_separator} "
+
+
 @patch("fairseq.tasks")
 def languages_of_the_data(module: Any) -> None:
     """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first pair of languages that the data folder lists.

@@ -148,8 +148,8 @@ def option_ranges(module: Any) -> None:
         given = vars(result[0] if isinstance(result, tuple) else result)
         for name, (lowest, highest) in RANGES.items():
             value = given.get(name)
-            for number in value if isinstance(value, list) else [] if value is None else [value]:
-                if not (lowest <= number <= highest and number < math.inf):
+            for number in value if isinstance(value, list) else [value]:
+                if isinstance(number, (int, float)) and not (lowest <= number <= highest and number < math.inf):
                     option = f"--{name.replace('_', '-')}"
                     raise UserError(f"{option} {number} is out of range: {lowest} to {highest}, finite")
         return result

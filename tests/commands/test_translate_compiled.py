@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch._inductor.config
 from probe_checkpoints import checkpoint_of
 
 from fairseq_depthwise import cli
@@ -54,7 +53,7 @@ def translate(
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", (None, "/nowhere/g++"))
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "/nowhere/g++"))
 
 
 @pytest.mark.long

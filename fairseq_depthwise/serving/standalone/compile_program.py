@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from unittest import mock
 
 import torch
-import torch._dynamo.config
-from torch.fx import config as fx_config
 
 
 @contextmanager
@@ -25,6 +23,9 @@ def quick_tracing() -> Iterator[None]:
     These are notes of where each operation stands, and a search for operations of equal sizes, which where sizes are
     expressions takes longer than to compute those of a result.
     """
+    import torch._dynamo.config  # takes a second, which only those who trace are to wait
+    from torch.fx import config as fx_config
+
     with (
         mock.patch.object(fx_config, "do_not_emit_stack_traces", True, create=True),
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
