@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from probe_checkpoints import checkpoint_of
@@ -212,7 +213,7 @@ def test_a_configuration_that_makes_no_sense_is_one_sentence(
     assert line.startswith(f"translate.py: error: {folder}")
 
 
-@pytest.mark.parametrize("change", ["Loop", "a domain", "a function", "garbage"])
+@pytest.mark.parametrize("change", ["Loop", "a domain", "a function", "a division", "garbage"])
 def test_other_operators_are_refused_before_they_are_loaded(
     change: str, exported: Path, tmp_path: Path, refusal: Callable[..., str]
 ) -> None:
@@ -230,7 +231,11 @@ def test_other_operators_are_refused_before_they_are_loaded(
     elif change == "a function":
         versions = [onnx.helper.make_opsetid("", 20)]
         model.functions.append(onnx.helper.make_function("", "Add", ["x"], ["y"], [add], versions))
-    content = b"\xff" * 1000 if change == "garbage" else model.SerializeToString()
+    elif change == "a division":  # of the smallest integer by -1, which ends the process
+        for name, number in (("least", -(2**63)), ("one", -1)):
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(number), name))
+        model.graph.node.insert(0, onnx.helper.make_node("Div", ["least", "one"], ["z"]))
+    content = b"\xff" * 10**7 if change == "garbage" else model.SerializeToString()
     (folder / "encoder.onnx").write_bytes(content)
     assert f"{folder}/encoder.onnx is damaged, or not what export writes" in refusal("translate", folder, "--tokenized")
     run = subprocess.run(
