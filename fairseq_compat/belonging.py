@@ -162,10 +162,12 @@ def settings_in(kind: str, cfg: Any) -> dict[str, Any]:
     found = cfg.get(kind) if isinstance(cfg, Mapping) else getattr(cfg, kind, None)
     if isinstance(found, str) or found is None:
         return {kind: found} if found else {}
-    found = vars(found) if isinstance(found, Namespace) else found
+    is_namespace = isinstance(found, Namespace)
+    found = vars(found) if is_namespace else found
     missing = OmegaConf.missing_keys(found) if OmegaConf.is_config(found) else ()
     values = {name: found[name] for name in found if name not in missing}
-    name = values.pop("_name", None) or values.get(kind)
+    recorded = values.pop("_name", None)
+    name = values.get(kind) if is_namespace else recorded or values.get(kind)  # as fairseq chooses
     return {**values, kind: name} if name else {}
 
 
