@@ -17,6 +17,9 @@ from fairseq_depthwise.serving.options import ServerOptions
 #: Part of the duration of a search for which the next one waits for more lines.
 _AFTER = 0.05
 
+#: Characters from which on a line counts for more than one, as subwords of a long word take forever.
+_CHARACTERS = 128
+
 #: Seconds between looks whether a client that waits is still there.
 _LOOK = 0.5
 
@@ -95,11 +98,15 @@ class Batcher:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), left)
                 continue
-            batch, room = {}, self._options.batch_lines
+            batch: dict[_Job, Sequence[Any]] = {}
+            room: float = self._options.batch_lines
             for job in alike:
-                batch[job] = job.lines[job.taken : job.taken + room]
-                job.taken += len(batch[job])
-                room -= len(batch[job])
+                begin = job.taken
+                while room > 0 and job.waiting:
+                    room -= max(1, len(str(job.lines[job.taken])) / _CHARACTERS)
+                    job.taken += 1
+                if job.taken > begin:
+                    batch[job] = job.lines[begin : job.taken]
             started = monotonic()
             await self._search_all(batch)
             begins = monotonic() + (max(self._wait, _AFTER * (monotonic() - started)) if self._wait else 0)
