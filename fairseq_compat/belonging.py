@@ -102,7 +102,7 @@ def of_task(task: Any) -> Record:
     }
 
 
-def limits_in(options: Any) -> Record:
+def limits_in(options: Any) -> dict[str, int]:
     """Return the longest sentences that a task's options allow."""
     return {name: getattr(options, name) for name in _LIMITS if isinstance(getattr(options, name, None), int)}
 
@@ -166,8 +166,8 @@ def settings_in(kind: str, cfg: Any) -> dict[str, Any]:
     found = vars(found) if is_namespace else found
     missing = OmegaConf.missing_keys(found) if OmegaConf.is_config(found) else ()
     values = {name: found[name] for name in found if name not in missing}
-    recorded = values.pop("_name", None)
-    name = values.get(kind) if is_namespace else recorded or values.get(kind)  # as fairseq chooses
+    choice, option = values.pop("_name", None), values.get(kind)
+    name = (option or choice) if is_namespace else (choice or option)  # in fairseq's order
     return {**values, kind: name} if name else {}
 
 
