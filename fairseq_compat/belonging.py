@@ -41,11 +41,7 @@ _OF_MODELS = {
 
 
 def require_same(name: str, recorded: Record, found: Record, where: str) -> None:
-    """Compare the record in a checkpoint, ``name``, with what it is used with, which ``where`` calls by its name.
-
-    Raises:
-        UserError: something that both name differs.
-    """
+    """Raise UserError where the record in a checkpoint, ``name``, and what it is used with, ``where``, differ."""
     for key, trained in recorded.items():
         given = found.get(key, trained)
         if given == trained or (key in _OTHER_SIDE and given != recorded.get(_OTHER_SIDE[key])):

@@ -48,11 +48,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
 
 
 def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:
-    """Return a fairseq checkpoint as the dictionary that is in the file; ``mapped`` as in :func:`load`.
-
-    Raises:
-        UserError: as :func:`load`, or the file is not a checkpoint of fairseq.
-    """
+    """Return a fairseq checkpoint, which the file must be, as a dictionary; ``mapped`` as in :func:`load`."""
     state = load(path, mapped=mapped)
     require_checkpoint(state, os.fspath(path))
     return state
@@ -65,9 +61,7 @@ def require_checkpoint(state: Any, name: str) -> None:
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
     options = [given for part in ("cfg", "args") if (given := state.get(part)) is not None]
     if len(options) != 1 or not isinstance(options[0], (Mapping, Namespace)):
-        raise UserError(
-            f"{name} is not a fairseq checkpoint: it has options neither in 'cfg' nor in 'args', or in both"
-        )
+        raise UserError(f"{name} is not a fairseq checkpoint: it has options in none of 'cfg' and 'args', or in both")
     model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
     widths = [vars(model).get(f"{side}_embed_dim", 512) for side in ("encoder", "decoder")]
     width = max((one for one in widths if isinstance(one, int)), default=512)

@@ -100,11 +100,7 @@ def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
 
 def decoded(line: bytes, number: int, path: str) -> str:
-    """Return a line of a text file, the first one (number 1) without a byte order mark; ``path`` ``-`` is stdin.
-
-    Raises:
-        UserError: it is not UTF-8.
-    """
+    """Return a line of a text file as UTF-8, the first one (number 1) without its mark; ``path`` ``-`` is stdin."""
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:

@@ -72,11 +72,7 @@ def read(file: IO[bytes], *, mapped: bool = False) -> Any:
 
 
 def require_plain(value: Any) -> None:
-    """Refuse texts that would be looked up elsewhere, JSON in them, too, and values that are too many or too deep.
-
-    Raises:
-        RefusedError: there is such a text, or there are such values.
-    """
+    """Refuse texts that would be looked up elsewhere, JSON in them, too, and values that are too many or too deep."""
     for option, text in _texts(value):
         if "${" in text:
             raise RefusedError(
@@ -114,9 +110,6 @@ def _texts(value: Any) -> Iterator[tuple[str, str]]:
         if seen > _MOST_VALUES or depth > _DEEPEST:
             raise RefusedError(f"it has more than {_MOST_VALUES:,} values, or more than {_DEEPEST} within each other")
         waiting += [(name, held, depth + 1) for name, held in inside]
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
 
 
 class _Storage(NamedTuple):
@@ -199,9 +192,6 @@ def _require_truth_values(dtype: torch.dtype, content: torch.UntypedStorage) -> 
     """Refuse other bytes than 0 and 1 for true and false: PyTorch counts with them."""
     if dtype is torch.bool and (torch.empty(0, dtype=torch.uint8).set_(content) > 1).any():
         raise RefusedError("it has truth values that are neither true nor false")
-
-
-# --- what a pickle may name ------------------------------------------------------------------------------------------
 
 
 def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
