@@ -87,6 +87,8 @@ def _open_aside(path: str) -> tuple[str, int]:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):  # the other one has finished, and given it its name
+            if os.fstat(descriptor).st_nlink > 1:  # a link to another file, which stays as it is
+                os.remove(aside)
             if os.path.samestat(os.fstat(descriptor), os.lstat(aside)):
                 os.ftruncate(descriptor, 0)
                 return aside, descriptor

@@ -72,11 +72,7 @@ class FusedAdam(FairseqOptimizer):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], optimizer_overrides: Mapping[str, Any] | None = None
     ) -> None:
-        """Continue from a checkpoint with its moments and its rate; all else is as the options say.
-
-        Raises:
-            UserError: a moment has another shape than its parameter; the kernel reads and writes all the same.
-        """
+        """Continue with a checkpoint's rate and its moments, which must fit; all else is as the options say."""
         groups = [
             {**own, "params": saved["params"], "lr": saved["lr"]}
             for own, saved in zip(self.param_groups, state_dict["param_groups"], strict=True)
