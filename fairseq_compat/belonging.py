@@ -41,11 +41,7 @@ _OF_MODELS = {
 
 
 def require_same(name: str, recorded: Record, found: Record, where: str) -> None:
-    """Compare the record in a checkpoint, ``name``, with what it is used with, which ``where`` calls by its name.
-
-    Raises:
-        UserError: something that both name differs.
-    """
+    """Raise UserError where the record in a checkpoint, ``name``, and what it is used with, ``where``, differ."""
     for key, trained in recorded.items():
         given = found.get(key, trained)
         if given == trained or (key in _OTHER_SIDE and given != recorded.get(_OTHER_SIDE[key])):
@@ -102,7 +98,7 @@ def of_task(task: Any) -> Record:
     }
 
 
-def limits_in(options: Any) -> Record:
+def limits_in(options: Any) -> dict[str, int]:
     """Return the longest sentences that a task's options allow."""
     return {name: getattr(options, name) for name in _LIMITS if isinstance(getattr(options, name, None), int)}
 
@@ -162,10 +158,12 @@ def settings_in(kind: str, cfg: Any) -> dict[str, Any]:
     found = cfg.get(kind) if isinstance(cfg, Mapping) else getattr(cfg, kind, None)
     if isinstance(found, str) or found is None:
         return {kind: found} if found else {}
-    found = vars(found) if isinstance(found, Namespace) else found
+    is_namespace = isinstance(found, Namespace)
+    found = vars(found) if is_namespace else found
     missing = OmegaConf.missing_keys(found) if OmegaConf.is_config(found) else ()
     values = {name: found[name] for name in found if name not in missing}
-    name = values.pop("_name", None) or values.get(kind)
+    choice, option = values.pop("_name", None), values.get(kind)
+    name = (option or choice) if is_namespace else (choice or option)  # in fairseq's order
     return {**values, kind: name} if name else {}
 
 

@@ -18,6 +18,9 @@ from fairseq_compat import belonging, plain_values
 from fairseq_compat.errors import UserError, named
 from fairseq_compat.files import atomic_write
 
+#: Numbers of a table of positions, which is in no file.
+_MOST_IN_POSITIONS = 2**27
+
 
 def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> Any:
     """Return what ``torch.save`` wrote, a path or an open file, with all tensors on the CPU.
@@ -45,11 +48,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
 
 
 def load_checkpoint(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:
-    """Return a fairseq checkpoint as the dictionary that is in the file; ``mapped`` as in :func:`load`.
-
-    Raises:
-        UserError: as :func:`load`, or the file is not a checkpoint of fairseq.
-    """
+    """Return a fairseq checkpoint, which the file must be, as a dictionary; ``mapped`` as in :func:`load`."""
     state = load(path, mapped=mapped)
     require_checkpoint(state, os.fspath(path))
     return state
@@ -60,10 +59,15 @@ def require_checkpoint(state: Any, name: str) -> None:
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(value, torch.Tensor) for value in model.values()):
         raise UserError(f"{name} is not a fairseq checkpoint: it has no entry 'model' with tensors by name")
-    if not any(isinstance(state.get(options), (Mapping, Namespace)) for options in ("cfg", "args")):
-        raise UserError(f"{name} is not a fairseq checkpoint: it has options neither in 'cfg' nor in 'args'")
+    options = [given for part in ("cfg", "args") if (given := state.get(part)) is not None]
+    if len(options) != 1 or not isinstance(options[0], (Mapping, Namespace)):
+        raise UserError(f"{name} is not a fairseq checkpoint: it has options in none of 'cfg' and 'args', or in both")
+    model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
+    widths = [vars(model).get(f"{side}_embed_dim", 512) for side in ("encoder", "decoder")]
+    width = max((one for one in widths if isinstance(one, int)), default=512)
+    if width * max(belonging.limits_in(model).values(), default=0) > _MOST_IN_POSITIONS:
+        raise UserError(f"{name} is refused: no memory holds as many positions as its options name")
     if recorded := belonging.recorded_in(state):
-        model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
         found = {**belonging.of_model(model), **belonging.limits_in(task)}
         belonging.require_same(name, recorded, found, "its own options")
 

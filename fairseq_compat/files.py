@@ -87,6 +87,8 @@ def _open_aside(path: str) -> tuple[str, int]:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):  # the other one has finished, and given it its name
+            if os.fstat(descriptor).st_nlink > 1:  # a link to another file, which stays as it is
+                os.remove(aside)
             if os.path.samestat(os.fstat(descriptor), os.lstat(aside)):
                 os.ftruncate(descriptor, 0)
                 return aside, descriptor
@@ -100,11 +102,7 @@ def copied_whole(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
 
 def decoded(line: bytes, number: int, path: str) -> str:
-    """Return a line of a text file, the first one (number 1) without a byte order mark; ``path`` ``-`` is stdin.
-
-    Raises:
-        UserError: it is not UTF-8.
-    """
+    """Return a line of a text file as UTF-8, the first one (number 1) without its mark; ``path`` ``-`` is stdin."""
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:

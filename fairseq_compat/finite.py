@@ -14,11 +14,7 @@ NEVER_READ = "_float_tensor"
 
 
 def require_finite(values: Iterable[tuple[str, Tensor]], name: str) -> None:
-    """Check that the values of a model, (name, tensor), are numbers; ``name`` is its file.
-
-    Raises:
-        UserError: some are NaN or infinite; the message says how many tensors have such values, and which is first.
-    """
+    """Raise UserError unless all values of a model, (name, tensor), are finite numbers; ``name`` is its file."""
     count, wrong = 0, []
     for key, tensor in values:
         if tensor.is_floating_point() and not key.endswith(NEVER_READ):

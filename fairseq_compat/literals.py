@@ -56,7 +56,9 @@ def evaluate(text: str) -> Any:
 
 
 class _Arithmetic(ast.NodeTransformer):
-    """Replaces sums, differences and products of literals by their values."""
+    """Replaces sums, differences and products of literals by their values, which all together may be so long."""
+
+    room = LONGEST
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -65,6 +67,7 @@ class _Arithmetic(ast.NodeTransformer):
         for sequence, times in ((left, right), (right, left)):
             if isinstance(node.op, ast.Mult) and isinstance(sequence, _SEQUENCES) and isinstance(times, int):
                 size = len(repr(sequence)) * max(1, times)
-        if size > LONGEST:
+        self.room -= size
+        if self.room < 0:
             raise ValueError(f"it has more than {LONGEST:,} characters")
         return ast.parse(repr(_OPERATORS[type(node.op)](left, right)), mode="eval").body

@@ -28,12 +28,9 @@ _PROGRAM = "fairseq-depthwise"
 def output_file(
     option: str, path: str, *, force: bool = False, inputs: Iterable[str] = (), stream: bool = False
 ) -> str:
-    """Return ``path`` if a command may write a file there; asked before anything is computed.
+    """Return ``path`` if a command may write a file there, or raise UserError; asked before anything is computed.
 
     ``inputs`` are read, so that they may not be the output; with ``stream`` a pipe or a terminal will do, too.
-
-    Raises:
-        UserError: it may not.
     """
     named, status = f"{option} {path!r}", _status(option, path)
     if path.endswith("/") or os.path.isdir(path):
@@ -52,12 +49,9 @@ def output_file(
 
 
 def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> str:
-    """Return where a command may put a folder, without a slash at the end; what is there is replaced as a whole.
+    """Return where a command may put a folder, without a slash at the end, or raise UserError.
 
-    With ``force`` a folder of the same ``kind``, such as ``export``, may be there.
-
-    Raises:
-        UserError: nothing may be put there.
+    With ``force`` a folder of the same ``kind``, such as ``export``, may be there, and is replaced as a whole.
     """
     place = _folder(option, path)
     if os.path.lexists(place):
@@ -70,8 +64,7 @@ def output_folder(option: str, path: str, kind: str, *, force: bool = False) -> 
 def begin_folder(option: str, path: str, kind: str) -> str:
     """Return where a command may work in a folder, which is made: a new or empty one, or one of its ``kind``.
 
-    Raises:
-        UserError: there is something else.
+    Where there is something else, this is a UserError.
     """
     place = _folder(option, path)
     os.makedirs(place, exist_ok=True)
@@ -115,9 +108,6 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
         raise
 
 
-# --- the marker ------------------------------------------------------------------------------------------------------
-
-
 def _write_marker(folder: str, kind: str, names: list[str] | None = None) -> None:
     made_by: dict[str, Any] = {"program": _PROGRAM, "version": installed_version(_PROGRAM), "kind": kind}
     if names is not None:
@@ -146,9 +136,6 @@ def _require_replaceable(named: str, folder: str, kind: str) -> None:
     for entry in os.scandir(folder):
         if entry.name not in names or not entry.is_file(follow_symlinks=False):
             raise UserError(f"{named} has {entry.name!r} in it, which is none of its files; move that away")
-
-
-# --- what is at a path -----------------------------------------------------------------------------------------------
 
 
 def _folder(option: str, path: str) -> str:

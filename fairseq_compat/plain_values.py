@@ -41,7 +41,9 @@ _MOST_REPEATED = 2**20
 _MOST_VALUES, _DEEPEST = 2**20, 50
 
 #: Addresses in a network, but for those of logging (ext), those at which processes find each other, and fairseq's own.
-_ADDRESS = re.compile(r"\s*(?!(tcp|env|file|ext)://|https://dl\.fbaipublicfiles\.com/fairseq/)[a-z][\w+.-]*://", re.I)
+_ADDRESS = re.compile(
+    r"\s*(?!(tcp|env|file|ext)://|https://dl\.fbaipublicfiles\.com/fairseq/(?!.*(\.\.|%)))[a-z][\w+.-]*://", re.I | re.S
+)
 
 
 class RefusedError(ValueError):
@@ -70,11 +72,7 @@ def read(file: IO[bytes], *, mapped: bool = False) -> Any:
 
 
 def require_plain(value: Any) -> None:
-    """Refuse texts that would be looked up elsewhere, JSON in them, too, and values that are too many or too deep.
-
-    Raises:
-        RefusedError: there is such a text, or there are such values.
-    """
+    """Refuse texts that would be looked up elsewhere, JSON in them, too, and values that are too many or too deep."""
     for option, text in _texts(value):
         if "${" in text:
             raise RefusedError(
@@ -112,9 +110,6 @@ def _texts(value: Any) -> Iterator[tuple[str, str]]:
         if seen > _MOST_VALUES or depth > _DEEPEST:
             raise RefusedError(f"it has more than {_MOST_VALUES:,} values, or more than {_DEEPEST} within each other")
         waiting += [(name, held, depth + 1) for name, held in inside]
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
 
 
 class _Storage(NamedTuple):
@@ -168,6 +163,8 @@ def _read_old_format(file: IO[bytes]) -> Any:
     mark, version, _, value, keys = (_Unpickler(file, find).load() for _ in range(5))
     if (mark, version) != _OLD_FORMAT:
         raise RefusedError("it is no file of torch.save")
+    if set(keys) != storages.keys():
+        raise RefusedError("the storages in it are not those of its tensors")
     for key in keys:
         dtype, storage = storages[key]
         if int.from_bytes(file.read(8), "little") * dtype.itemsize != storage.nbytes():
@@ -197,18 +194,15 @@ def _require_truth_values(dtype: torch.dtype, content: torch.UntypedStorage) -> 
         raise RefusedError("it has truth values that are neither true nor false")
 
 
-# --- what a pickle may name ------------------------------------------------------------------------------------------
-
-
 def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
     _require_keys([key for key, _ in pairs])  # as Python 2 writes them
     return OrderedDict(pairs)
 
 
 def _require_keys(keys: list[Any]) -> None:
-    """Refuse tuples, whose hash takes forever where they share others, and the process with it where they are deep."""
-    if any(type(key) not in (str, int, float, bool, type(None)) for key in keys):
-        raise RefusedError("it has a dictionary whose keys are neither texts nor numbers")
+    """Refuse tuples and large numbers: hashes of shared tuples take forever, and many numbers can have one hash."""
+    if any(type(key) not in (str, bool, type(None)) and not (type(key) is int and -1 < key < 2**48) for key in keys):
+        raise RefusedError("it has a dictionary whose keys are neither texts nor small integers")
 
 
 def _tensor(storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_unused: Any) -> Any:
@@ -219,8 +213,8 @@ def _tensor(storage: _Storage, offset: int, size: tuple[int, ...], stride: tuple
         raise RefusedError("it has a tensor of a shape, an offset or strides that no tensor has")
     values, stored = math.prod(size), storage.content.nbytes() // storage.dtype.itemsize
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) if values else 0
-    if (values and last >= stored) or values > max(stored, _MOST_REPEATED):
-        raise RefusedError(f"it has a tensor of {values:,} values, of which the file holds {stored:,}")
+    if (values and last >= stored) or max((values, *size)) > max(stored, _MOST_REPEATED):
+        raise RefusedError(f"it has a tensor of {size} values, of which the file holds {stored:,}")
     return torch.empty(0, dtype=storage.dtype).set_(storage.content, offset if values else 0, size, stride)
 
 

@@ -38,9 +38,6 @@ def figure_path(option: str, path: str, *, force: bool, inputs: Sequence[str] = 
         path: of the figure.
         force: the file may exist.
         inputs: files that are read, which the figure may not replace.
-
-    Raises:
-        UserError: it cannot be written.
     """
     checked = output_file(option, path, force=force, inputs=inputs)
     if _suffix(path) not in _FORMATS:

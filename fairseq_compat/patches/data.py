@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from glob import escape, glob
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,13 @@ def damaged_data(module: Any) -> None:
     files as the system's hard limit allows.
     """
     import numpy
+
+    @replaces(module, "get_indexed_dataset_to_local")  # is asked before any file is opened
+    def get_indexed_dataset_to_local(original: Any, path: str) -> Any:
+        for file in (f"{path}.idx", f"{path}.bin"):
+            if os.path.exists(file) and not os.path.isfile(file):  # a pipe would be waited for
+                raise UserError(f"{file} is no file; make the data anew")
+        return original(path)
 
     @replaces(module, "make_dataset")
     def make_dataset(
@@ -146,7 +154,8 @@ def languages_of_the_data(module: Any) -> None:
 
     A model is then trained, or asked, for another direction than the command says. Here the other language is that of
     the one pair that fits, and a language without data is refused. Whichever languages the task takes are recorded
-    with the options, so that its model is not asked for others.
+    with the options, so that its model is not asked for others. Of several folders the first has the dictionaries that
+    fairseq reads; those of the others must be the same.
     """
 
     @replaces(module, "setup_task")
@@ -158,12 +167,23 @@ def languages_of_the_data(module: Any) -> None:
             folder = split_paths(cfg.data)[0]
             if os.path.isdir(folder) and (pairs := pairs_in(folder)):
                 cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, folder)
+        data = getattr(cfg, "data", None)
+        first, *others = split_paths(data) if isinstance(data, str) else [""]
+        for file in (file for folder in others for file in glob(os.path.join(escape(folder), "dict.*.txt"))):
+            same = os.path.join(first, os.path.basename(file))
+            if os.path.isfile(same) and _symbols(file) != _symbols(same):
+                raise UserError(f"{file} is another dictionary than {same}; make the data with one, --srcdict")
         task = original(cfg, **given)
         for side in ("source_lang", "target_lang"):
             language = getattr(getattr(task, "cfg", None), side, None)
             if isinstance(language, str) and getattr(cfg, side, language) is None:
                 setattr(cfg, side, language)
         return task
+
+
+def _symbols(dictionary: str) -> list[bytes]:
+    with open(dictionary, "rb") as file:
+        return [line.rpartition(b" ")[0] for line in file]
 
 
 def pairs_in(folder: str) -> set[tuple[str, str]]:

@@ -46,6 +46,8 @@ def _lock(folder: str, stack: ExitStack) -> None:
 
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, LOCK)
+    if os.path.isfile(path) and os.stat(path).st_nlink > 1:  # a link to another file, which would be emptied
+        os.remove(path)
     try:
         stack.enter_context(FileLock(path, timeout=PATIENCE))
     except Timeout:

@@ -73,9 +73,6 @@ def sides_of(options: argparse.Namespace) -> tuple[str, ...]:
     return SIDES if options.side == "both" else (options.side,)
 
 
-# --- batches and sums ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class StackBatch:
     """A batch that is ready to run: as fairseq makes it, and where its padding is.
@@ -150,9 +147,6 @@ class RunningMoments:
     def value(self) -> MeanDeviation:
         """Return mean and deviation of at least one value."""
         return MeanDeviation(self.mean, math.sqrt(self._squares / self.count))
-
-
-# --- reports ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -139,9 +139,6 @@ def _numbers(values: Iterable[float | None]) -> list[str]:
     return ["-" if value is None else f"{value:.3f}" for value in values]
 
 
-# --- figures ---------------------------------------------------------------------------------------------------------
-
-
 def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport]) -> None:
     """Draw a heat map of units and layers for each model, side by side with one color scale (Figure 3)."""
     weights = [[row.weights for row in report.layers] for report in reports]
@@ -193,9 +190,6 @@ def write_attention(path: str, titles: Sequence[str], reports: Sequence[UnitRepo
 
     labels = 0.09 * max(len(word) for _, words, _ in rows for word in words)
     write_figure(path, (most * side + labels + 1.2, len(rows) * (side + labels + 0.8)), draw)
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

@@ -61,6 +61,7 @@ class RunningAverage:
     def __init__(self) -> None:
         self.count = 0
         self._first_name = ""
+        self._kinds: dict[str, str] = {}
         self._sums: dict[str, Tensor] = {}
         self._last: dict[str, Tensor] = {}
         self._one_in_memory: dict[str, str] = {}
@@ -69,15 +70,16 @@ class RunningAverage:
         """Add a state dict; ``name`` is what an error calls it."""
         require_finite(state.items(), name)
         same = first_of_each_memory(state)
+        kinds = {key: _kind(tensor) for key, tensor in state.items()}
         if self.count == 0:
-            self._first_name, self._one_in_memory = name, same
+            self._first_name, self._one_in_memory, self._kinds = name, same, kinds
             self._sums = {key: torch.zeros_like(tensor, dtype=torch.float64) for key, tensor in state.items()}
-        for key in {**self._sums, **state}:
-            before, now = (tensors[key].shape if key in tensors else None for tensors in (self._sums, state))
+        for key in {**self._kinds, **kinds}:
+            before, now = (of.get(key, "missing") for of in (self._kinds, kinds))
             if before != now:
                 raise UserError(
-                    f"{key} is {_shape(now)} in {name} and {_shape(before)} in {self._first_name}; average checkpoints "
-                    "of one model only"
+                    f"{key} is {now} in {name} and {before} in {self._first_name}; average checkpoints of one model, "
+                    "saved in one precision"
                 )
         # Keep only what is one in memory in every state.
         groups: dict[tuple[str, str], str] = {}
@@ -150,8 +152,8 @@ def _require(present: int, wanted: int, folder: str, what: str, option: str) -> 
         raise UserError(f"{option} {wanted}: {folder} holds {present} {what}; give at most that many")
 
 
-def _shape(shape: torch.Size | None) -> str:
-    return "missing" if shape is None else "x".join(map(str, shape)) or "one number"
+def _kind(tensor: Tensor) -> str:
+    return f"{'x'.join(map(str, tensor.shape)) or 'one number'} of {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _words(depths: Mapping[str, int]) -> str:

@@ -72,12 +72,18 @@ class FusedAdam(FairseqOptimizer):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], optimizer_overrides: Mapping[str, Any] | None = None
     ) -> None:
-        """Continue from a checkpoint; older ones have the groups of fairseq's ``adam``, which name no kernel."""
+        """Continue with a checkpoint's rate and its moments, which must fit; all else is as the options say."""
         groups = [
-            {**own, **saved, "fused": True}
+            {**own, "params": saved["params"], "lr": saved["lr"]}
             for own, saved in zip(self.param_groups, state_dict["param_groups"], strict=True)
         ]
         super().load_state_dict({**state_dict, "param_groups": groups}, optimizer_overrides)
+        for parameter, state in self._optimizer.state.items():
+            for name, value in state.items():
+                if value.shape != (() if name == "step" else parameter.shape):
+                    raise UserError(f"the optimizer's {name} in the checkpoint is not its model's; --reset-optimizer")
+                if name != "step" and value.stride() != parameter.stride():
+                    state[name] = torch.empty_like(parameter).copy_(value)
 
 
 # fairseq goes on from a checkpoint only if the class is called as the one that wrote it: older ones say this name.

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ _OF_LAYER = re.compile(r"(\w+?)_(?:layer)?\d{1,9}[ab]?$")
 
 #: Points of a curve, about one for each pixel, and markers on it.
 _POINTS, _MARKED = 500, 12
+#: More metrics than any training has, each of which would take a tenth of a second.
+_MOST_CHARTS = 300
 #: An axis is logarithmic from this ratio between largest and smallest value on.
 _LOGARITHMIC = 200
 
@@ -62,7 +65,7 @@ def charts_of(runs: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
             charts[base] = [*charts.get(base, ()), name] if base != name else [name]
     seconds = max(run.seconds for run in runs)
     clock = ("hours", 3600) if seconds > 10800 else ("minutes", 60) if seconds > 120 else ("seconds", 1)
-    for base, metrics in charts.items():
+    for base, metrics in islice(charts.items(), _MOST_CHARTS):
         section = "Gates and cell states" if base.endswith(("_gate", "_cell_norm")) else "Auxiliary losses"
         section, title, unit = _CHARTS.get(base, (section, base.replace("_", " ").capitalize(), "mean"))
         for x, scale in (("updates", 0), clock) if base in _VALIDATED and seconds else (("updates", 0),):

@@ -110,7 +110,8 @@ def read_run(path: str) -> Run:
     """Read a log, the log of a folder, or the event files of a folder that has no log."""
     place, run = Path(path), Run(path)
     if place.is_dir():
-        logs = [place / "train.log"] if (place / "train.log").exists() else list(place.glob("*.log"))
+        log = place / "train.log"
+        logs = [log] if log.is_file() else list(filter(Path.is_file, place.glob("*.log")))
         if not logs and any(place.rglob("*tfevents*")):
             _read_events(place, run)
             return run
@@ -118,7 +119,7 @@ def read_run(path: str) -> Run:
             raise UserError(f"folder {path} holds {len(logs)} files *.log and no train.log; name the log of the run")
         run.source = str(logs[0])
     with open(run.source, encoding="utf-8", errors="replace") as file:
-        for line in file:
+        for line in filter(lambda line: len(line) < 100_000, file):
             with suppress(ValueError, TypeError, OverflowError, StopIteration, RecursionError):  # it is damaged
                 run.read_line(line)
     if not run.readings:

@@ -86,9 +86,6 @@ def export(
     return config
 
 
-# --- what the configuration says -------------------------------------------------------------------------------------
-
-
 def _language(task: FairseqTask, model: StackModel) -> dict[str, Any]:
     """Return languages, vocabularies, the tokens around a sentence, and how translations are searched by default."""
     source: Dictionary = task.source_dictionary

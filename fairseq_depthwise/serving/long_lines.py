@@ -51,7 +51,7 @@ def _ends_word(tokens: Sequence[str], place: int, marked: bool) -> bool:
 def _ends_sentence(tokens: Sequence[str], place: int, marked: bool) -> bool:
     """Return whether a sentence ends before ``tokens[place]``, with the quotes and brackets that it closes."""
     before = place - 1
-    while before > 0 and _only_closes(tokens[before]):
+    while before > max(0, place - 10) and _only_closes(tokens[before]):  # more is no sentence's end
         before -= 1
     last = tokens[before].rstrip(_CLOSING)[-1:]
     return last in _WIDE_ENDS or (last in _ENDS and _ends_word(tokens, place, marked))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ _RECORDED = {
 
 #: Words that subword-nmt may remember.
 _MOST_WORDS = 100_000
+
+#: What is more than a word, such as a page of Chinese, becomes several.
+_LONG_WORD = re.compile(r"(\S{1000})(?=\S)")
 
 
 def post_process_for(dictionary: Dictionary) -> str | None:
@@ -114,12 +118,19 @@ def _subwords(
     chosen = _chosen("bpe", name, cfg, BPE_REGISTRY, path)
     kind = chosen.get("bpe")
     needed = _FILES.get(kind or "")
-    if needed in given:
-        chosen[needed] = given[needed]
-    elif needed is not None:
-        if (recorded_file := chosen.get(needed, "???")) in (None, "", "???"):
+    for file in given:
+        if file != needed:
+            raise UserError(f"{_option(file)} is given, and --bpe {kind or 'none'} does not read it; leave one out")
+    if needed is not None:
+        if needed in given:
+            chosen[needed] = given[needed]
+        elif (recorded_file := chosen.get(needed, "???")) in (None, "", "???"):
             raise UserError(f"--bpe {kind} needs a file, and {path} names none; give it with {_option(needed)}")
-        chosen[needed] = os.path.abspath(moved_file(str(recorded_file), path, data, _option(needed)))
+        else:
+            chosen[needed] = os.path.abspath(moved_file(str(recorded_file), path, data, _option(needed)))
+        with open(chosen[needed], "rb") as codes:
+            if kind == "subword_nmt" and len(codes.readline(1000)) == 1000:  # its version, which takes forever to read
+                raise UserError(f"{chosen[needed]} has a line of more than 1,000 bytes; give what learn-bpe wrote")
     if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
         raise UserError(
             f"{path} was trained with subwords of the kind {found}, and does not say of which file; give it with "
@@ -143,10 +154,12 @@ class TextCodec:
             line = self._tokenizer.encode(line)
         if self._bpe is None:
             return line
-        # subword-nmt remembers every word that it has split.
-        known = getattr(getattr(self._bpe, "bpe", None), "cache", {})
-        if len(known) > _MOST_WORDS:
-            known.clear()
+        # subword-nmt remembers every word that it has split, and takes a time of the square of its length.
+        known = getattr(getattr(self._bpe, "bpe", None), "cache", None)
+        if known is not None:
+            line = _LONG_WORD.sub(r"\1 ", line)
+            if len(known) > _MOST_WORDS:
+                known.clear()
         tokens: str = self._bpe.encode(line)
         return tokens
 

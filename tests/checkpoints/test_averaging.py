@@ -87,6 +87,11 @@ def test_counters_and_masks_are_those_of_the_last() -> None:
     assert mean["mask"].tolist() == [True]
 
 
+def test_one_precision_only() -> None:
+    with pytest.raises(UserError, match="precision"):
+        average_of([*random_states(count=1), *random_states(torch.float16, 1)], NAMES[:2])
+
+
 # One tensor under two names.
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from probe_checkpoints import checkpoint_of
@@ -133,6 +134,7 @@ HOSTILE: dict[str, Any] = {
     "a weight, said to be none": weights(use_pickle=1),
     "an object": lambda files: files.update({"archive/data/constants/opaque_obj_0": pickle.dumps(Runs())}),
     "weights of an older release": lambda files: files.update({"archive/data/weights/model.pt": pickled()}),
+    "weights of no bytes": lambda files: files.update({"archive/data/weights/weight_0": b""}),
     "a library": lambda files: files.update({"archive/data/aotinductor/model/x.so": b"x"}),
     "an older release": lambda files: files.update({"serialized_example_inputs.pt": pickled(), "version": b"8.1"}),
     "a size": everywhere("expr_str", f"exec({CODE!r})"),
@@ -144,6 +146,7 @@ HOSTILE: dict[str, Any] = {
     "a power of powers": everywhere("expr_str", "9**9**9**9"),
     "a large power": everywhere("expr_str", "Pow(Symbol('s0', positive=True, integer=True), Integer(99999999))"),
     "many factors": everywhere("expr_str", f"Mul({', '.join(100 * ['s0'])}, 2)" + 100 * " "),
+    "a quotient of products": everywhere("expr_str", f"PythonMod({'*'.join(8 * ['(s0+s1+s2)'])}, {'s0*' * 8}s1)"),
     "a large size": argument(0, {"as_ints": [2**40]}, "torch.ops.aten.zeros.default"),
     "products of products": model(squared),
     "an attribute of the operators": everywhere("target", "torch.ops.aten.__class__.__subclasses__"),
@@ -212,7 +215,7 @@ def test_a_configuration_that_makes_no_sense_is_one_sentence(
     assert line.startswith(f"translate.py: error: {folder}")
 
 
-@pytest.mark.parametrize("change", ["Loop", "a domain", "a function", "garbage"])
+@pytest.mark.parametrize("change", ["Loop", "a domain", "a function", "a division", "garbage"])
 def test_other_operators_are_refused_before_they_are_loaded(
     change: str, exported: Path, tmp_path: Path, refusal: Callable[..., str]
 ) -> None:
@@ -230,7 +233,11 @@ def test_other_operators_are_refused_before_they_are_loaded(
     elif change == "a function":
         versions = [onnx.helper.make_opsetid("", 20)]
         model.functions.append(onnx.helper.make_function("", "Add", ["x"], ["y"], [add], versions))
-    content = b"\xff" * 1000 if change == "garbage" else model.SerializeToString()
+    elif change == "a division":  # of the smallest integer by -1, which ends the process
+        for name, number in (("least", -(2**63)), ("one", -1)):
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(number), name))
+        model.graph.node.insert(0, onnx.helper.make_node("Div", ["least", "one"], ["z"]))
+    content = b"\xff" * 10**7 if change == "garbage" else model.SerializeToString()
     (folder / "encoder.onnx").write_bytes(content)
     assert f"{folder}/encoder.onnx is damaged, or not what export writes" in refusal("translate", folder, "--tokenized")
     run = subprocess.run(

@@ -114,6 +114,7 @@ def test_a_killed_run_that_went_on(run_of: Document) -> None:
     [
         inner(9)[:-9], inner(9).replace('"9"', '"nan"'), inner(9).replace('"9"', "1e999"), '{"a": ' + "[" * 100_000,
         '{"epoch": 1}', '{"num_updates": {}}', "{'_name'", "num. shared model params: , ", "\0\ufffd" * 50,
+        f"x {{'_name': 1 {'a=[ ' * 400_000}}}",  # would take hours
     ],
     ids=lambda text: text[-9:],
 )  # fmt: skip

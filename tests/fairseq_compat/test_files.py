@@ -44,6 +44,14 @@ def test_failure_in_the_middle_keeps_what_was_there(error: type[BaseException], 
         assert_untouched(target)
 
 
+def test_a_link_aside_is_not_written_through(target: Path) -> None:
+    os.link(target, target.with_name(f".new{UNFINISHED}"))
+    with atomic_write(target.with_name("new")) as file:
+        file.write(b"new")
+    target.with_name("new").unlink()
+    assert_untouched(target)
+
+
 # The limits and the end of a process.
 
 

@@ -82,6 +82,7 @@ HOSTILE: dict[str, Any] = {
     "NumPy truth values": Reduced(core, (np.ndarray, (0,), b"b"), (1, (1,), np.dtype("?"), False, b"\x02")),
     "dates": np.array(["2020-01-01"], dtype="M8[D]"),
     "a tensor larger than its storage": tensor((2**40,), (1,)),
+    "a tensor of no values in many rows": tensor((2**40, 0), (1, 1)),
     "a tensor larger than all memory": tensor((2**62, 2**62), (1, 1)),
     "a tensor behind its storage": tensor((1,), (1,), offset=2**40),
     "a tensor before its storage": tensor((1,), (1,), offset=-1),
@@ -99,6 +100,7 @@ HOSTILE: dict[str, Any] = {
     "a counter": Counter("ab"),
     "a key": {("a",): 1},
     "a key of pairs": Reduced(OrderedDict, ([[paired(60), 1]],)),
+    "keys of one hash": {number * (2**61 - 1): None for number in range(1, 9)},
     "a type of pairs": Reduced(np.dtype, (paired(60),)),
     "a size of lists": tensor((nested(30, 2),), (1,)),
     "a byte order of lists": Reduced(np.dtype, ("f8",), (3, nested(30, 2), None)),
@@ -114,6 +116,7 @@ HOSTILE: dict[str, Any] = {
     "an environment variable in JSON": {"probe_model": '{"a": "\\u0024{oc.env:HOME}"}'},
     "an address": {"option": "http://127.0.0.1/"},
     "an address in capitals": {"option": " HTTPS://127.0.0.1/"},
+    "an address that leaves fairseq's": {"option": "https://dl.fbaipublicfiles.com/fairseq/../x"},
     "an address in a cloud": Namespace(option=("s3://bucket/key",)),
 }
 
@@ -153,6 +156,16 @@ def test_members_lie_apart(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "file.pt", "a") as archive:
         archive.filelist *= 100
         archive.writestr("more", "")
+    with pytest.raises(UserError, match="is refused"):
+        checkpoints.load(tmp_path / "file.pt")
+
+
+def test_all_storages_are_filled(tmp_path: Path) -> None:
+    """Otherwise a tensor has whatever was in memory."""
+    torch.save([torch.ones(2)], tmp_path / "file.pt", _use_new_zipfile_serialization=False)
+    content, keys = (tmp_path / "file.pt").read_bytes(), pickle.dumps([], protocol=2)
+    begin = content.rindex(pickle.PROTO + b"\2]")
+    (tmp_path / "file.pt").write_bytes(content[:begin] + keys)
     with pytest.raises(UserError, match="is refused"):
         checkpoints.load(tmp_path / "file.pt")
 

@@ -80,7 +80,16 @@ def as_older_versions_saved(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("saved", [copy.deepcopy, as_older_versions_saved])
+def as_a_stranger_saved(state: dict[str, Any]) -> dict[str, Any]:
+    """With options that nobody has chosen, and numbers in another order in memory."""
+    state = copy.deepcopy(state)
+    for one in state["state"].values():
+        one["exp_avg"] = one["exp_avg"].t().contiguous().t() if one["exp_avg"].dim() == 2 else one["exp_avg"]
+    groups = [{**group, "maximize": True, "betas": (0.0, 0.0), "amsgrad": True} for group in state["param_groups"]]
+    return {**state, "param_groups": groups}
+
+
+@pytest.mark.parametrize("saved", [copy.deepcopy, as_older_versions_saved, as_a_stranger_saved])
 def test_a_saved_state_goes_on_bit_for_bit(saved: Any) -> None:
     params = parameters()
     optimizer = optimizer_of(params)
@@ -134,3 +143,14 @@ def test_trainings_go_on_from_checkpoints(first: str, precision: dict[str, Any],
 def test_half_precision_parameters_are_refused() -> None:
     with pytest.raises(UserError, match="--memory-efficient-bf16"):
         optimizer_of(parameters(torch.bfloat16))
+
+
+@pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])
+def test_moments_of_another_shape_are_refused(name: str) -> None:
+    params = parameters()
+    optimizer = optimizer_of(params)
+    take_steps(optimizer, params, range(1))
+    state = copy.deepcopy(optimizer.state_dict())
+    state["state"][0][name] = torch.ones(2)
+    with pytest.raises(UserError, match=name):
+        optimizer.load_state_dict(state)

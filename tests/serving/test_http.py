@@ -222,6 +222,14 @@ def test_what_waits_is_searched_together_and_a_short_request_before_the_rest_of_
     assert slow.searches == [("a",), tuple("0123"), ("ab",), ("cd", "ef", "4", "5"), tuple("6789")]
 
 
+def test_long_lines_are_searched_few_at_a_time() -> None:
+    translator = FakeTranslator()
+    lines = [256 * "a", "b", 256 * "c"]
+    with served(translator, batch_lines=3) as client:
+        client.translate(*lines)
+    assert translator.searches == [tuple(lines[:2]), tuple(lines[2:])]
+
+
 def test_lines_wait_for_others_and_one_that_fails_fails_its_own_request_only() -> None:
     translator = FakeTranslator()
     with served(translator, batch_lines=3, wait_ms=1000 * PATIENCE) as client, ThreadPoolExecutor(3) as pool:

@@ -86,6 +86,7 @@ def test_memory_does_not_grow_with_directions_and_words(codes: str, monkeypatch:
     for number in range(100):
         assert first.encode(f"the {number} the") == second.encode(f"the {number} the")
     assert len(settings.subwords.bpe.cache) < 20
+    assert max(map(len, first.encode("a" * 2500).replace("@@ ", "").split())) == 1000
 
 
 def test_sentencepiece(pieces: str) -> None:
@@ -116,6 +117,7 @@ def test_given_goes_before_recorded(codes: str) -> None:
     ("options", "dictionary", "said"),
     [
         ({"tokenizer": "mosses"}, WORDS, "--tokenizer mosses"),
+        ({"bpe_codes": "{codes}.long"}, BPE, "more than 1,000 bytes"),
         ({"bpe_codes": "nowhere"}, WORDS, "--bpe-codes nowhere"),
         # The model was trained with subwords that nothing is known of.
         ({}, BPE, "best.pt .*--bpe-codes"),
@@ -123,6 +125,7 @@ def test_given_goes_before_recorded(codes: str) -> None:
     ],
 )
 def test_refused(options: dict[str, str], dictionary: Dictionary, said: str, codes: str) -> None:
+    Path(f"{codes}.long").write_text("#version: 1" + ".0" * 150_000 + "x\n")  # would take hours
     given = {name: value.format(codes=codes) for name, value in options.items()}
     with pytest.raises(UserError, match=said):
         codec(TextOptions(**given), None, dictionary)

@@ -192,6 +192,14 @@ def test_no_command_runs_code_from_a_checkpoint(
     assert trap.values >= 4
 
 
+def test_options_are_recorded_once(trained: Callable[[str], Path], tmp_path: Path) -> None:
+    """fairseq takes those in ``args``, while others are compared with the record."""
+    state = checkpoints.load(trained(STOCK))
+    torch.save({**state, "args": Namespace()}, tmp_path / "both.pt")
+    with pytest.raises(UserError, match="both"):
+        checkpoints.load_checkpoint(tmp_path / "both.pt")
+
+
 def test_python_interfaces_run_no_code_either(
     trained: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
 ) -> None:
@@ -210,12 +218,13 @@ def test_python_interfaces_run_no_code_either(
         assert os.listdir(trap.folder) == []
 
 
+@pytest.mark.parametrize("option", ["encoder_ffn_embed_dim", "max_source_positions"])
 def test_no_model_is_built_that_is_far_larger_than_its_checkpoint(
-    trained: Callable[[str], Path], fill: Callable[..., list[object]], run_here: RunHere, tmp_path: Path
+    option: str, trained: Callable[[str], Path], fill: Callable[..., list[object]], run_here: RunHere, tmp_path: Path
 ) -> None:
     state = checkpoints.load(trained(STOCK))
     model = state["cfg"]["model"]
-    (vars(model) if isinstance(model, Namespace) else model).update(encoder_ffn_embed_dim=2**24)
+    (vars(model) if isinstance(model, Namespace) else model)[option] = 2**24
     torch.save(state, tmp_path / "larger.pt")
     for command in ("generate", "translate"):
         status, stderr = run_here(fill(COMMANDS[command][0], STOCK, tmp_path / "larger.pt"))
@@ -244,13 +253,14 @@ def test_options_are_those_that_are_recorded(
         assert f"--{option.replace('_', '-')}" in stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("bpe", [{"_name": "gpt2"}, Namespace(_name="bytes", bpe="gpt2")], ids=str)
 def test_no_file_is_fetched_that_a_checkpoint_names(
-    trained: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
+    bpe: Any, trained: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
 ) -> None:
     from fairseq.models.transformer import TransformerModel
 
     state = checkpoints.load(trained(STOCK))
-    state["cfg"]["bpe"] = {"_name": "gpt2"}
+    state["cfg"]["bpe"] = bpe
     torch.save(state, tmp_path / "gpt2.pt")
     with pytest.raises(UserError, match="--bpe gpt2"):
         TransformerModel.from_pretrained(str(tmp_path), "gpt2.pt", str(copy_reverse_data))

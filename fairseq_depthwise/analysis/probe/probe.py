@@ -155,9 +155,6 @@ def translate_subset(
     return translations
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
-
-
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a checkpoint of this plugin's families, or of fairseq's transformer"

@@ -17,6 +17,9 @@ from fairseq_depthwise.serving.options import ServerOptions
 #: Part of the duration of a search for which the next one waits for more lines.
 _AFTER = 0.05
 
+#: Characters from which on a line counts for more than one, as subwords of a long word take forever.
+_CHARACTERS = 128
+
 #: Seconds between looks whether a client that waits is still there.
 _LOOK = 0.5
 
@@ -90,10 +93,15 @@ class Batcher:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), left)
                 continue
-            batch, room = {}, self._options.batch_lines
+            batch: dict[_Job, Sequence[Any]] = {}
+            room: float = self._options.batch_lines
             for job in alike:
-                batch[job], job.lines = job.lines[:room], job.lines[room:]
-                room -= len(batch[job])
+                taken = 0
+                while room > 0 and taken < len(job.lines):
+                    room -= max(1, len(str(job.lines[taken])) / _CHARACTERS)
+                    taken += 1
+                if taken:
+                    batch[job], job.lines = job.lines[:taken], job.lines[taken:]
             started = monotonic()
             await self._search_all(batch)
             begins = monotonic() + (max(self._wait, _AFTER * (monotonic() - started)) if self._wait else 0)

@@ -1,7 +1,8 @@
 """Looks through a file in ONNX before onnxruntime loads it; needs no package.
 
-onnxruntime runs no code in a file, but loops in it that never end, and functions that call themselves. A file is
-refused unless its operators are those that `fairseq-depthwise export` writes, none of which has a graph within it.
+onnxruntime runs no code in a file, but loops in it that never end, and functions that call themselves; and the smallest
+integer divided by -1 ends the process. A file is refused unless its operators are those that `fairseq-depthwise export`
+writes, none of which has a graph within it, and divide by constants alone, integers by positive ones.
 """
 
 from __future__ import annotations
@@ -12,28 +13,45 @@ from pathlib import Path
 
 def require_plain_operators(path: str | Path) -> None:
     """Raise :class:`ValueError` unless a file has a graph of operators that export writes, and nothing else to run."""
+    divisors: set[bytes] = set()
+    constants: dict[bool, set[bytes]] = {True: set(), False: set()}
     for field, content in _fields(memoryview(Path(path).read_bytes())):
         if field in _FUNCTIONS:
             raise ValueError("it has functions in it, which export never writes")
-        if field == _GRAPH:
-            for node in (inner for number, inner in _fields(content) if number == _NODE):
-                for number, text in _fields(node):
-                    if (number == _OPERATOR and bytes(text).decode() not in OPERATORS) or (number == _DOMAIN and text):
-                        raise ValueError(f"it has an operator {bytes(text)[:60]!r} in it, which export never writes")
+        for number, inner in _fields(content) if field == _GRAPH else ():
+            if number == _CONSTANT:
+                tensor = {place: bytes(value) for place, value in _fields(inner)}
+                constants[_may_divide(tensor)].add(tensor.get(_NAME, b""))
+            if number == _NODE:
+                parts = [(place, bytes(text)) for place, text in _fields(inner)]
+                for place, text in parts:
+                    if (place == _OPERATOR and text.decode() not in OPERATORS) or (place == _DOMAIN and text):
+                        raise ValueError(f"it has an operator {text[:60]!r} in it, which export never writes")
+                if {(_OPERATOR, b"Div"), (_OPERATOR, b"Mod")}.intersection(parts):
+                    divisors.update([text for place, text in parts if place == _INPUT][1:])
+    if not divisors <= constants[True] - constants[False]:
+        raise ValueError("it divides by something else than positive constants, which export never does")
+
+
+def _may_divide(tensor: dict[int, bytes]) -> bool:
+    value = int.from_bytes(tensor.get(_BYTES, b"")[:8], "little", signed=True)
+    is_integer = tensor.get(_TYPE) == b"\7" and _ELSEWHERE not in tensor and len(tensor.get(_BYTES, b"")) == 8
+    return tensor.get(_TYPE) == b"\1" or (is_integer and value > 0)
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield number and content of each field of a message, as Protocol Buffers have them; a number has no content."""
+    """Yield number and content of each field of a message, as Protocol Buffers have them."""
     place = 0
 
     def number() -> int:
         nonlocal place
-        value = shift = 0
-        while True:
+        value = 0
+        for shift in range(0, 70, 7):
             byte = message[place]
-            place, value, shift = place + 1, value | (byte & 127) << shift, shift + 7
+            place, value = place + 1, value | (byte & 127) << shift
             if byte < 128:
                 return value
+        raise ValueError("it is no file of ONNX")
 
     while place < len(message):
         key = number()
@@ -41,18 +59,21 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
         if not 0 < field < 1000 or kind not in (0, 1, 2, 5):
             raise ValueError("it is no file of ONNX")
         size = {0: 0, 1: 8, 5: 4}[kind] if kind != 2 else number()
+        begin = place
         if kind == 0:
             number()
-        if place + size > len(message):
-            raise ValueError("it is cut short")
-        yield field, message[place : place + size]
         place += size
+        if place > len(message):
+            raise ValueError("it is cut short")
+        yield field, message[begin:place]
 
 
-#: Numbers of fields: of a model, of its graph, and of a node; functions and training come as graphs of their own.
+#: Numbers of fields: of a model, of its graph, of a node, and of a constant, whose type is 1 (float32) or 7 (int64);
+#: functions and training come as graphs of their own.
 _GRAPH, _FUNCTIONS = 7, (20, 25)
-_NODE = 1
-_OPERATOR, _DOMAIN = 4, 7
+_NODE, _CONSTANT = 1, 5
+_INPUT, _OPERATOR, _DOMAIN = 1, 4, 7
+_TYPE, _NAME, _BYTES, _ELSEWHERE = 2, 8, 9, 14
 
 #: What export writes, in float32 and in int8, and some that compute each element by itself, for other options.
 OPERATORS = frozenset({

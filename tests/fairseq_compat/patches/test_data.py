@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy
@@ -36,6 +37,13 @@ def test_data_that_is_cut_off_or_of_another_dictionary(prefix: str) -> None:
     path = Path(f"{prefix}.bin")
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(UserError, match=r"valid\.src-tgt\.src\.idx is damaged"):
+        load_indexed_dataset(prefix, dictionary_of(12))
+
+
+def test_a_pipe_is_not_waited_for(prefix: str) -> None:
+    Path(f"{prefix}.idx").unlink()
+    os.mkfifo(f"{prefix}.idx")
+    with pytest.raises(UserError, match="is no file"):
         load_indexed_dataset(prefix, dictionary_of(12))
 
 
@@ -147,6 +155,15 @@ def test_one_language_says_the_direction_which_is_recorded(
     task = tasks.setup_task(cfg)
     assert (task.cfg.source_lang, task.cfg.target_lang) == found
     assert (cfg.source_lang, cfg.target_lang) == found
+
+
+def test_all_folders_of_data_have_one_dictionary(tmp_path: Path) -> None:
+    for name in ("one", "same", "other"):
+        data_in(tmp_path / name)
+    (tmp_path / "other" / "dict.tgt.txt").write_text("w1 1\nw0 1\n")
+    tasks.setup_task(options(f"{tmp_path}/one:{tmp_path}/same", "src", "tgt"))
+    with pytest.raises(UserError, match="another dictionary"):
+        tasks.setup_task(options(f"{tmp_path}/one:{tmp_path}/same:{tmp_path}/other", "src", "tgt"))
 
 
 # Many languages.

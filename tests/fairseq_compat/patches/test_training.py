@@ -71,6 +71,13 @@ def test_a_second_training_is_refused_until_the_first_is_killed(
         assert os.listdir(tmp_path) == []
 
 
+def test_a_lock_that_is_a_link_is_not_written_through(patched: Patched, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    os.link(tmp_path / "file", tmp_path / training.LOCK)
+    assert sorted(train_in(tmp_path, patched)) == [training.LOCK, "file"]
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 # Updates.
 
 
