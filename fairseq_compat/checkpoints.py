@@ -16,7 +16,7 @@ import torch
 
 from fairseq_compat import belonging, plain_values
 from fairseq_compat.errors import UserError, named
-from fairseq_compat.files import atomic_write
+from fairseq_compat.files import atomic_write, require_file
 
 #: Numbers of a table of positions, which is in no file.
 _MOST_IN_POSITIONS = 2**27
@@ -31,6 +31,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> A
         UserError: the file is damaged, or has something else in it than plain values and tensors of numbers.
     """
     if isinstance(file, (str, os.PathLike)):
+        require_file(file)
         with open(file, "rb") as opened:
             return load(opened, mapped=mapped)
     name = getattr(file, "name", "the checkpoint")

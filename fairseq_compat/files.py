@@ -110,6 +110,12 @@ def decoded(line: bytes, number: int, path: str) -> str:
         raise UserError(f"{name} is not UTF-8: line {number} has the byte 0x{error.object[error.start]:02x}") from None
 
 
+def require_file(path: str | os.PathLike[str]) -> None:
+    """Raise UserError where there is a pipe, which is waited for, or a device, which fills memory."""
+    if is_stream(os.fspath(path)):
+        raise UserError(f"{os.fspath(path)} is a pipe or a device; give a file")
+
+
 def is_stream(path: str) -> bool:
     """Return whether what is written to ``path`` is passed on, to a pipe or a terminal: there is nothing to replace."""
     if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/self/fd/")):

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.files import decoded
+from fairseq_compat.files import decoded, require_file
 from fairseq_compat.patching import Overlay, patch, replaces
 from fairseq_compat.process import allow_more_open_files
 
@@ -33,9 +33,8 @@ def damaged_data(module: Any) -> None:
 
     @replaces(module, "get_indexed_dataset_to_local")  # is asked before any file is opened
     def get_indexed_dataset_to_local(original: Any, path: str) -> Any:
-        for file in (f"{path}.idx", f"{path}.bin"):
-            if os.path.exists(file) and not os.path.isfile(file):  # a pipe would be waited for
-                raise UserError(f"{file} is no file; make the data anew")
+        require_file(f"{path}.idx")
+        require_file(f"{path}.bin")
         return original(path)
 
     @replaces(module, "make_dataset")
@@ -64,6 +63,17 @@ def damaged_data(module: Any) -> None:
                 "entries: it is damaged, or was made with another dictionary"
             )
         return dataset
+
+
+@patch("fairseq.data.dictionary")
+def dictionaries_are_files(module: Any) -> None:
+    """A dictionary that is a pipe is waited for without an end, and a device fills the memory."""
+
+    @replaces(module.Dictionary, "add_from_file")
+    def add_from_file(original: Any, self: Any, f: Any) -> None:
+        if isinstance(f, str):
+            require_file(f)
+        original(self, f)
 
 
 @patch("fairseq.data.fasta_dataset")

@@ -7,6 +7,7 @@ import importlib
 import io
 import logging
 import os
+import shutil
 import sys
 import traceback
 from argparse import Namespace
@@ -264,3 +265,20 @@ def test_no_file_is_fetched_that_a_checkpoint_names(
     torch.save(state, tmp_path / "gpt2.pt")
     with pytest.raises(UserError, match="--bpe gpt2"):
         TransformerModel.from_pretrained(str(tmp_path), "gpt2.pt", str(copy_reverse_data))
+
+
+@pytest.mark.parametrize("command", ["translate", "fairseq-generate", "inspect"])
+def test_pipes_are_refused(
+    command: str, trained: Callable[[str], Path], copy_reverse_data: Path, fill: Callable[..., list[object]],
+    run_here: RunHere, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Nobody would ever write into them."""
+    shutil.copytree(copy_reverse_data, data := tmp_path / "piped")
+    (data / "dict.src.txt").unlink()
+    for pipe in (data / "dict.src.txt", tmp_path / "pipe.pt"):
+        os.mkfifo(pipe)
+    words, arch = COMMANDS[command]
+    for model in [tmp_path / "pipe.pt", *([trained(arch)] if "DATA" in words else [])]:
+        status, stderr = run_here([data if word == copy_reverse_data else word for word in fill(words, arch, model)])
+        assert status == 1
+        assert "pipe" in stderr.splitlines()[-1]
