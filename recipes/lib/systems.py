@@ -1,7 +1,7 @@
 """What a system of a recipe is: an architecture, how it is trained, and what was published for it.
 
-The systems themselves are in ``depthwise_systems.py``, ``sdt_systems.py``, ``mute_systems.py`` and
-``small_systems.py``; ``recipes.py`` says which of them belong to which recipe.
+The systems themselves are in ``depthwise_systems.py``, ``sdt_systems.py``, ``mute_systems.py``, ``iwslt_systems.py``
+and ``small_systems.py``; ``recipes.py`` says which of them belong to which recipe.
 """
 
 from __future__ import annotations
