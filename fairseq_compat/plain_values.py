@@ -201,7 +201,7 @@ def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
 
 def _require_keys(keys: list[Any]) -> None:
     """Refuse tuples and large numbers: hashes of shared tuples take forever, and many numbers can have one hash."""
-    if any(type(key) not in (str, bool, type(None)) and not (type(key) is int and -1 < key < 2**48) for key in keys):
+    if any(type(key) not in (str, bool, type(None)) and not (type(key) is int and abs(key) < 2**48) for key in keys):
         raise RefusedError("it has a dictionary whose keys are neither texts nor small integers")
 
 
