@@ -135,7 +135,7 @@ def test_the_primary_comparison(tmp_path: Path) -> None:
     assert "interval" not in sweep.tables_of(plan)["final"]  # before the last has ended
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.xdist_group("recipes")
 def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[str], Work], tmp_path: Path) -> None:
     work = prepared("multi30k")

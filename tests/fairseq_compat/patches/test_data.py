@@ -43,7 +43,7 @@ def test_data_that_is_cut_off_or_of_another_dictionary(prefix: str) -> None:
 def test_a_pipe_is_not_waited_for(prefix: str) -> None:
     Path(f"{prefix}.idx").unlink()
     os.mkfifo(f"{prefix}.idx")
-    with pytest.raises(UserError, match="is no file"):
+    with pytest.raises(UserError, match="pipe"):
         load_indexed_dataset(prefix, dictionary_of(12))
 
 
