@@ -63,6 +63,8 @@ def require_checkpoint(state: Any, name: str) -> None:
     options = [given for part in ("cfg", "args") if (given := state.get(part)) is not None]
     if len(options) != 1 or not isinstance(options[0], (Mapping, Namespace)):
         raise UserError(f"{name} is not a fairseq checkpoint: it has options in none of 'cfg' and 'args', or in both")
+    if not updates_in(state) >= 0:
+        raise UserError(f"{name} is damaged: its model was trained for {updates_in(state)} updates")
     model, task = (Namespace(**options_in(state, part)) for part in ("model", "task"))
     widths = [vars(model).get(f"{side}_embed_dim", 512) for side in ("encoder", "decoder")]
     width = max((one for one in widths if isinstance(one, int)), default=512)

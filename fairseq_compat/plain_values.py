@@ -40,6 +40,9 @@ _MOST_REPEATED = 2**20
 #: Values in a file at most, however often each is repeated, and how deep they may be nested.
 _MOST_VALUES, _DEEPEST = 2**20, 50
 
+#: Values among the options at most: omegaconf takes a second for some ten thousand.
+_MOST_OPTIONS = 2**14
+
 #: Addresses in a network, but for those of logging (ext), those at which processes find each other, and fairseq's own.
 _ADDRESS = re.compile(
     r"\s*(?!(tcp|env|file|ext)://|https://dl\.fbaipublicfiles\.com/fairseq/(?!.*(\.\.|%)))[a-z][\w+.-]*://", re.I | re.S
@@ -68,12 +71,14 @@ def read(file: IO[bytes], *, mapped: bool = False) -> Any:
     else:
         raise ValueError("no pickle")
     require_plain(value)
+    for options in ("cfg", "args"):
+        require_plain(value.get(options) if isinstance(value, dict) else None, most=_MOST_OPTIONS)
     return value
 
 
-def require_plain(value: Any) -> None:
+def require_plain(value: Any, *, most: int = _MOST_VALUES) -> None:
     """Refuse texts that would be looked up elsewhere, JSON in them, too, and values that are too many or too deep."""
-    for option, text in _texts(value):
+    for option, text in _texts(value, most):
         if "${" in text:
             raise RefusedError(
                 f"its option {option} is {text[:60]!r}, which omegaconf would look up; give a plain value"
@@ -82,7 +87,7 @@ def require_plain(value: Any) -> None:
             raise RefusedError(f"its option {option} is {text[:60]!r}; only files on this machine can be read")
 
 
-def _texts(value: Any) -> Iterator[tuple[str, str]]:
+def _texts(value: Any, most: int) -> Iterator[tuple[str, str]]:
     """Yield the texts in values, keys among them, each with the key that it stands under."""
     waiting = [("", value, 0)]
     seen, texts = 0, set()
@@ -107,8 +112,8 @@ def _texts(value: Any) -> Iterator[tuple[str, str]]:
         else:
             continue
         seen += len(inside)
-        if seen > _MOST_VALUES or depth > _DEEPEST:
-            raise RefusedError(f"it has more than {_MOST_VALUES:,} values, or more than {_DEEPEST} within each other")
+        if seen > most or depth > _DEEPEST:
+            raise RefusedError(f"it has more than {most:,} values, or more than {_DEEPEST} within each other")
         waiting += [(name, held, depth + 1) for name, held in inside]
 
 

@@ -239,6 +239,7 @@ def recorded_belonging(module: Any) -> None:
         self.belongs_to = belonging.of_training(self.task, self.cfg)
         if self.is_data_parallel_master and os.path.isfile(filename):
             state = checkpoints.load_checkpoint(filename, mapped=True)
+            _require_same_kinds(state, filename)
             recorded = belonging.recorded_in(state)
             is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
             self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
@@ -250,6 +251,20 @@ def recorded_belonging(module: Any) -> None:
         record = getattr(self, "belongs_to", None) or belonging.of_training(self.task, self.cfg)
         state["extra_state"] |= {belonging.ENTRY: dict(record), "versions": versions.recorded_versions()}
         return state
+
+
+def _require_same_kinds(state: Any, name: str) -> None:
+    """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
+    from torch import empty_like
+
+    from fairseq_compat.finite import require_finite
+
+    if (average := (state.get("extra_state") or {}).get("ema")) is not None:
+        kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
+        overlap = any(one.stride() != empty_like(one).stride() for one in average.values())  # written to more than once
+        if kinds[0] != kinds[1] or overlap:
+            raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
+        require_finite(average.items(), name)
 
 
 @patch("fairseq_cli.interactive")

@@ -46,7 +46,7 @@ def files_by_language(folder: str, endings: Sequence[str]) -> dict[str, str]:
 def read_score(path: str) -> LanguageScore:
     """Read the output of ``fairseq-depthwise score --json``."""
     document = json.loads(Path(path).read_text(encoding="utf-8"))
-    return LanguageScore(*(document[name] for name in LanguageScore._fields))
+    return LanguageScore(float(document["score"]), str(document["metric"]), str(document["signature"]))
 
 
 def require_comparable(systems: Sequence[tuple[str, Mapping[str, LanguageScore]]]) -> None:

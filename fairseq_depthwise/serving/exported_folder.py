@@ -80,30 +80,52 @@ class ExportedModel:
 
 def _config(path: str) -> dict[str, Any]:
     """Return the configuration; ``kind`` in it is the name of the graphs' format."""
-    file = os.path.join(path, CONFIG)
+    file = _regular(path, CONFIG)
     try:
         with open(file, encoding="utf-8") as opened:
             config: dict[str, Any] = json.load(opened)
         require_plain(config)
         found, endings = config["format"], {form.ending: name for name, form in FORMATS.items()}
         config["kind"] = endings[os.path.splitext(config["functions"]["encoder"]["file"])[1]]
-    except (LookupError, TypeError, ValueError) as error:
+        for side in ("source", "target"):
+            _require_numbers(config[side], config["vocabulary"][side])
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(f"{file} is not what export writes: {error!r}") from error
     if found != FORMAT:
         raise UserError(f"{file} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
     return config
 
 
+def _require_numbers(about: dict[str, Any], size: int) -> None:
+    """Raise ValueError unless the tokens around a sentence are in a dictionary of that size, and leave room for one."""
+    around = [*about["prefix"], *about.get("suffix", ()), about.get("start", 0)]
+    if any(type(number) is not int for number in (size, about["longest"], *around)):
+        raise ValueError("a token or a size is no whole number")
+    if not 0 <= min(around) <= max(around) < size or about["longest"] < len(around):
+        raise ValueError("a token is in no dictionary, or there is no room for one")
+
+
+def _regular(path: str, name: str) -> str:
+    file = os.path.join(path, name)
+    if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
+        raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
+    return file
+
+
 def _task(path: str, config: dict[str, Any]) -> TranslationTask:
-    source, target = (Dictionary.load(os.path.join(path, f"dict.{side}.txt")) for side in ("src", "tgt"))
+    dictionaries = []
+    for name, side in (("src", "source"), ("tgt", "target")):
+        dictionaries.append(Dictionary.load(_regular(path, f"dict.{name}.txt")))
+        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
+            raise UserError(f"{path}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
     languages = config["languages"]
     options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
-    return TranslationTask(options, source, target)
+    return TranslationTask(options, *dictionaries)
 
 
 def _graph_files(path: str, config: dict[str, Any]) -> list[str]:
     """Return encoder and step, each the file that was exported."""
-    files = {name: os.path.join(path, name + FORMATS[config["kind"]].ending) for name in GRAPHS}
+    files = {name: _regular(path, name + FORMATS[config["kind"]].ending) for name in GRAPHS}
     for name, file in files.items():
         if config["functions"][name].get("sha256", digest := file_digest(file)) != digest:  # older exports have none
             raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")

@@ -212,17 +212,27 @@ def with_graphs_exchanged(folder: Path) -> None:
         (folder / f"{before}.pt2").rename(folder / f"{after}.pt2")
 
 
-def with_the_record_of_another(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config["belongs_to"] = {"source_dictionary": "sha256:1234 of 12 symbols"}
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+def configured(value: Any, *place: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        inner = config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = value
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+    return change
 
 
 #: What happens to a folder, and the file that is named then.
 DAMAGED: dict[Callable[[Path], object], str] = {
     with_a_bit_changed: "encoder.pt2",
     with_graphs_exchanged: "encoder.pt2",
-    with_the_record_of_another: "dict.*.txt",
+    lambda folder: (folder / "dict.src.txt").rename(folder / "dict.txt"): "dict.src.txt",
+    configured({"source_dictionary": "sha256:1234 of 12 symbols"}, "belongs_to"): "dict.*.txt",
+    configured(100, "vocabulary", "target"): "dict.tgt.txt",
+    configured(-1, "target", "start"): "config.json",
+    configured([12], "source", "suffix"): "config.json",
+    configured(1, "source", "longest"): "config.json",
     lambda folder: (folder / "config.json").write_bytes(b"{"): "config.json",
 }
 

@@ -200,22 +200,22 @@ def test_ray_of_this_machine_ends_with_the_command(model: str, tmp_path: Path) -
         time.sleep(0.1)
 
 
+@needs_ray
 @pytest.mark.parametrize(
-    ("words", "named", "installed"),
+    ("words", "named"),
     [
-        ("{text} --ray", "--output", True),
-        ("{text} {text} --ray --output-folder {folder}/b", "2 files are called text.src", True),
-        ("{text} --output {folder}/a --ray 127.0.0.1:{closed}", "127.0.0.1:{closed}", True),
-        ("{text} --output {folder}/a --ray", "fairseq-depthwise[ray]", False),
+        ("{text} --ray", "--output"),
+        ("{text} {text} --ray --output-folder {folder}/b", "2 files are called text.src"),
+        ("{text} --output {folder}/a --ray 127.0.0.1:{closed}", "127.0.0.1:{closed}"),
+        ("{text} --output {folder}/a --ray", "fairseq-depthwise[ray]"),
     ],
 )
 def test_refused(
-    words: str, named: str, installed: bool, model: str, tmp_path: Path, refusal: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    words: str, named: str, model: str, tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before a model is loaded, and nothing is left."""
-    found = "found" if installed else None
-    monkeypatch.setattr("fairseq_depthwise.serving.cluster.ray_blocks.importlib.util.find_spec", lambda name: found)
+    if named.endswith("[ray]"):
+        monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
     text = tmp_path / "text.src"
     text.write_text("w1 w2\n", encoding="utf-8")
     before = sorted(tmp_path.iterdir())

@@ -109,6 +109,7 @@ HOSTILE: dict[str, Any] = {
     "a list in itself": cycle(),
     "a billion values": nested(30, 2),
     "values within values": nested(100, 1),
+    "more values than options have": [0] * 2**14,
     "an environment variable": {"option": "${oc.env:HOME}"},
     "an environment variable in another": {"option": "${a.${oc.env:HOME}}"},
     "an environment variable in a name": {"${oc.env:HOME}": 1},

@@ -59,9 +59,7 @@ def test_every_patch_says_which_fault_it_mends_and_is_for_modules_that_there_are
 # What an interpreter that only starts pays for.
 
 
-def test_starting_python_loads_the_hook_once_and_none_of_the_packages(
-    run_python: RunPython,
-) -> None:
+def test_starting_python_loads_the_hook_once_and_none_of_the_packages(run_python: RunPython) -> None:
     report = "import json, sys; print(json.dumps([sorted(sys.modules), [type(one).__name__ for one in sys.meta_path]]))"
     results = [run_python(f"{code}\n{report}") for code in ("", "import fairseq_compat; fairseq_compat.install()")]
     (loaded, finders), other = (json.loads(result.stdout) for result in results)

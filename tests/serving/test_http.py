@@ -123,6 +123,7 @@ WRONG: dict[str, tuple[bytes, int, str]] = {
     "too many characters": (json.dumps({"lines": ["a" * 41]}).encode(), 413, "lines.* 40 "),
     "nbest 4": (b'{"lines": ["a"], "nbest": 4}', 400, "nbest.* 3"),
     "language": (b'{"lines": ["a"], "target_lang": "zz"}', 400, "target_lang zz"),
+    "a language of half a character": (b'{"lines": ["a"], "target_lang": "\\ud800"}', 400, "target_lang"),
     "alignment": (b'{"lines": ["a"], "alignment": true}', 400, "alignment"),
     "fails": (b'{"lines": ["poison"]}', 500, "log"),
 }

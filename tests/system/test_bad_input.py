@@ -51,7 +51,10 @@ def test_refused_before_training(
 # Checkpoints.
 
 
-@pytest.mark.parametrize(("kind", "named"), [("truncated", "damaged"), ("lr_scheduler_state", "TypeError")])
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("truncated", "damaged"), ("num_updates", "-1 updates"), ("lr_scheduler_state", "TypeError"), ("ema", "ema")],
+)
 def test_a_checkpoint_that_is_refused_stays_as_it_is(
     kind: str, named: str, trained: Callable[[str], Path], refusal: Callable[..., str],
     training: list[object], copy_reverse_data: Path, tmp_path: Path,
@@ -62,7 +65,9 @@ def test_a_checkpoint_that_is_refused_stays_as_it_is(
         path.write_bytes(whole.read_bytes()[:-4000])
     else:
         state = torch.load(whole, weights_only=False)
-        state["optimizer_history"][-1][kind] = ["lr"]
+        spread = {name: value.flatten()[:1].expand(value.shape) for name, value in state["model"].items()}
+        entries = state["extra_state"] if kind == "ema" else state["optimizer_history"][-1]
+        entries[kind] = {"num_updates": -1, "lr_scheduler_state": ["lr"], "ema": spread}[kind]
         torch.save(state, path)
     before = path.read_bytes()
     assert named in refusal(*training)

@@ -215,7 +215,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
         sentence = f"{'.'.join(map(ascii, wrong['loc'][1:])) or 'the body'}: {wrong['msg']}"
     elif isinstance(error, UserError):
         status = 400
-    return JSONResponse({"error": sentence}, status, headers)
+    # A sentence may quote half a character, of which JSON can be read but not written.
+    return JSONResponse({"error": sentence.encode(errors="backslashreplace").decode()}, status, headers)
 
 
 def _sentence(error: Exception) -> str:

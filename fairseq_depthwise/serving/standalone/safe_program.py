@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.export import ExportedProgram
@@ -32,9 +33,10 @@ def load_program(path: str | Path) -> ExportedProgram:
         ProgramError: the file is missing or damaged, or has in it what could run as code.
     """
     path = Path(path)
-    logging.getLogger("torch.export").disabled = True  # it would print tracebacks of what it then raises
     try:
-        return torch.export.load(_checked_copy(path))
+        # It would print tracebacks of what it then raises.
+        with mock.patch.object(logging.getLogger("torch.export"), "disabled", True):
+            return torch.export.load(_checked_copy(path))
     except ProgramError:
         raise
     except Exception as error:  # what torch raises about a file that makes no sense is anything
@@ -43,6 +45,8 @@ def load_program(path: str | Path) -> ExportedProgram:
 
 
 def _checked_copy(path: Path) -> io.BytesIO:
+    if path.is_symlink() or not path.is_file():
+        raise ProgramError(f"{path} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
     copy = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as checked:
         entries = archive.infolist()
