@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,11 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
         return function
 
     return put
+
+
+def as_configuration(module: Any, cfg: Any) -> Any:
+    """Return what the ``main`` of a command is given as fairseq's configuration."""
+    return module.convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
 
 
 class Overlay(ModuleType):

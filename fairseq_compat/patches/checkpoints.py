@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from fairseq_compat import belonging, files, versions
 from fairseq_compat.errors import UserError
-from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 
 
 @patch(mentioned="torch.load")
@@ -274,6 +274,7 @@ def compared_text(module: Any) -> None:
 
     @replaces(module, "main")
     def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        cfg = as_configuration(module, cfg)
         found = belonging.of_text(belonging.settings_in("tokenizer", cfg), belonging.settings_in("bpe", cfg))
         for path in filter(os.path.isfile, module.utils.split_paths(cfg.common_eval.path or "")):
             recorded = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_compat.errors import UserError
-from fairseq_compat.patching import Overlay, patch, replaces
+from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 from fairseq_compat.process import keep_freed_memory
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,11 @@ def one_training_per_folder(module: Any) -> None:
 
     @replaces(module, "main")
     def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        cfg = as_configuration(module, cfg)
+        common = cfg.common
+        needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
+        if needs_gpu and (common.cpu or not module.torch.cuda.is_available()):  # it would stop after reading the data
+            raise UserError("--fp16 needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
         if cfg.checkpoint.no_save or not module.distributed_utils.is_master(cfg.distributed_training):
             return original(cfg, *args, **kwargs)
         if not __debug__:

@@ -16,7 +16,7 @@ from fairseq.distributed.utils import get_global_rank, get_global_world_size
 from fairseq.trainer import Trainer
 
 from fairseq_compat.patches.data import BATCHES
-from fairseq_compat.patching import Overlay, replaces
+from fairseq_compat.patching import Overlay, as_configuration, replaces
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ def share_updates(train: Any) -> None:
 
     @replaces(train, "main")
     def main(original: Any, cfg: Any) -> None:
+        cfg = as_configuration(train, cfg)
         processes, asked = get_global_world_size(), cfg.optimization.update_freq[0]
         batches = max(asked, processes)
         logger.log(

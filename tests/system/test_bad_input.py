@@ -35,6 +35,7 @@ def training(copy_reverse_data: Path, tiny_model_options: Callable[[str], list[s
         ("fairseq-depthwise train {folder}/nowhere --arch transformer TRAINING", "{folder}/nowhere"),
         ("fairseq-depthwise generate {data} --path {folder}/nowhere.pt", "{folder}/nowhere.pt"),
         ("OURS --encoder-attention-heads 3", "--encoder-attention-heads 3"),
+        ("OURS --fp16", "--fp16 needs a GPU"),
         ("OURS -s xx", "--source-lang 'xx'"),
     ],
 )

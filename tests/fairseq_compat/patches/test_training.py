@@ -36,8 +36,8 @@ def train_in(folder: Path, patched: Patched) -> Any:
     module = patched(
         training.one_training_per_folder, distributed_utils=utils, main=lambda cfg: seen.append(os.listdir(folder))
     )
-    options = {"checkpoint": {"save_dir": str(folder), "no_save": False}, "distributed_training": {}}
-    module.main(OmegaConf.create(options))
+    saving = {"save_dir": str(folder), "no_save": False}
+    module.main(OmegaConf.create({"checkpoint": saving, "common": {"fp16": False}, "distributed_training": {}}))
     return seen[0]
 
 
