@@ -59,9 +59,9 @@ def translate_large_text(text: LargeText, start: Callable[[], Translators]) -> N
     that its translations depend on, so that blocks of something else are none of this text's.
     """
     place = begin_folder("the folder", f"{text.output.rstrip('/')}.blocks", "folder of blocks")
-    blocks = os.path.join(glob.escape(place), "*.block")
+    blocks = os.path.join(glob.escape(place), f"{'?' * 16}-{'[0-9]' * 5}-{'[0-9]' * 8}.block")
     marker = os.path.join(place, MARKER)
-    with open(marker, "rb") as locked:
+    with open(marker, "ab") as locked:  # to be written, though nothing is: otherwise NFS does not lock it
         try:
             fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
