@@ -71,7 +71,7 @@ def export(
         "dtype": precision,
         **_language(task, model),
         "text": text,
-        belonging.ENTRY: trained.belongs_to,
+        belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.belongs_to},
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
         config["functions"] = write_graphs(options.format, graphs, [model], trained.path, aside, int8=options.int8)

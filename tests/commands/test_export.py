@@ -164,7 +164,7 @@ def test_programs_have_the_inputs_and_outputs_of_the_configuration(exported: Pat
     assert {path.name for path in exported.iterdir()} == NAMES
     text = config["text"]
     assert (text["tokenizer"], text["bpe"], text["bpe_codes"]) == ("moses", "subword_nmt", "bpe.codes")
-    assert config["belongs_to"] == {"tokenizer": "moses"}
+    assert set(config["belongs_to"]) == {"tokenizer", "source_dictionary", "target_dictionary"}
     assert (config["dtype"], config["architecture"]) == ("bfloat16", "sdt_transformer")
     sizes = {"sentences": 2, "source": 3, "beams": 2, "capacity": 16, "2 * beams": 4}
     given: dict[str, torch.Tensor] = {
@@ -228,7 +228,7 @@ DAMAGED: dict[Callable[[Path], object], str] = {
     with_a_bit_changed: "encoder.pt2",
     with_graphs_exchanged: "encoder.pt2",
     lambda folder: (folder / "dict.src.txt").rename(folder / "dict.txt"): "dict.src.txt",
-    configured({"source_dictionary": "sha256:1234 of 12 symbols"}, "belongs_to"): "dict.*.txt",
+    lambda folder: (folder / "dict.src.txt").write_text("".join(f"w{n} 1\n" for n in range(7, -1, -1))): "dict.*.txt",
     configured(100, "vocabulary", "target"): "dict.tgt.txt",
     configured(-1, "target", "start"): "config.json",
     configured([12], "source", "suffix"): "config.json",
