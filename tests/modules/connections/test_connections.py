@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections import CONNECTIONS
 from fairseq_depthwise.modules.connections.hyper import doubly_stochastic
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names
+from fairseq_depthwise.modules.connections.sources import source_names
+from fairseq_depthwise.modules.stack import Connection, StackShape
 
 WIDTH, LAYERS = 4, 5
 
@@ -18,12 +19,12 @@ WIDTH, LAYERS = 4, 5
 PLAIN_AT_FIRST = ("average", "hyper", "hyper on a manifold")
 
 
-def connection_of(form: str, layers: int = LAYERS) -> ShapedConnection:
+def connection_of(form: str, layers: int = LAYERS) -> Connection:
     shape = StackShape(WIDTH, layers, streams=3, manifold=form.endswith("manifold"))
     return CONNECTIONS[form.partition(" ")[0]](shape).double()
 
 
-def run(connection: ShapedConnection, layers: list[nn.Module], embedded: Tensor) -> Tensor:
+def run(connection: Connection, layers: list[nn.Module], embedded: Tensor) -> Tensor:
     state = connection.initial_state(embedded)
     for index, layer in enumerate(layers):
         read = connection.layer_input(state, index)
