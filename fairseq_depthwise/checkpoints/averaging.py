@@ -44,8 +44,8 @@ def best_checkpoints(folder: str, count: int) -> list[str]:
     pattern = re.compile(r"checkpoint\.best_(.+)_(-?\d+\.?\d*)\.pt")
     scored = sorted((float(match[2]), name) for name in os.listdir(folder) if (match := pattern.fullmatch(name)))
     _require(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
-    newest_first = checkpoints.load_checkpoint(os.path.join(folder, scored[0][1]))
-    if _larger_is_better(newest_first):
+    first = checkpoints.load_checkpoint(os.path.join(folder, scored[0][1]))
+    if checkpoints.options_in(first, "checkpoint").get("maximize_best_checkpoint_metric"):  # larger is better
         scored.reverse()
     return [os.path.join(folder, name) for _, name in scored[:count]]
 
@@ -141,10 +141,6 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
         extra[belonging.ENTRY] = recorded
     extra["averaged_from"] = [os.path.basename(path) for path in paths]
     checkpoints.save(state, output)
-
-
-def _larger_is_better(state: Mapping[str, Any]) -> bool:
-    return bool(checkpoints.options_in(state, "checkpoint").get("maximize_best_checkpoint_metric"))
 
 
 def _require(present: int, wanted: int, folder: str, what: str, option: str) -> None:

@@ -88,7 +88,7 @@ class GrowingTask(FairseqTask):
     @property
     def growth_options(self) -> Any:
         """Those of :class:`GrowthConfig`, and ``train_subset``, ``save_dir`` and so on of fairseq's own."""
-        raise NotImplementedError  # abstract: each kind of task of fairseq keeps its options in a place of its own
+        return belonging.options_of(self)
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
