@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
-from fairseq_compat.finite import require_finite
+from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
 
@@ -20,16 +20,10 @@ def saved_checkpoints(folder: str) -> list[str]:
 
     Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) are one sequence.
     """
-
-    def position(name: str) -> tuple[int, float] | None:
-        if match := re.fullmatch(r"checkpoint(\d+)\.pt", name):
-            return int(match[1]), float("inf")
-        if match := re.fullmatch(r"checkpoint_(\d+)_(\d+)\.pt", name):
-            return int(match[1]), int(match[2])
-        return None
-
-    placed = sorted((place, name) for name in os.listdir(folder) if (place := position(name)) is not None)
-    return [os.path.join(folder, name) for _, name in placed]
+    pattern = re.compile(r"checkpoint(?:(\d+)|_(\d+)_(\d+))\.pt")
+    found = [match for name in os.listdir(folder) if (match := pattern.fullmatch(name))]
+    found.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
+    return [os.path.join(folder, match[0]) for match in found]
 
 
 def last_checkpoints(folder: str, count: int) -> list[str]:
