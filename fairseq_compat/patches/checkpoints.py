@@ -241,9 +241,8 @@ def _require_same_kinds(state: Any, name: str) -> None:
     """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
     if (average := (state.get("extra_state") or {}).get("ema")) is not None:
         kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
-        overlap = any(
-            one.stride() != torch.empty_like(one).stride() for one in average.values()
-        )  # written to more than once
+        # What overlaps in memory is written to more than once.
+        overlap = any(one.stride() != torch.empty_like(one).stride() for one in average.values())
         if kinds[0] != kinds[1] or overlap:
             raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
         checkpoints.require_finite(average.items(), name)
