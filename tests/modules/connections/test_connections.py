@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections import CONNECTIONS
-from fairseq_depthwise.modules.connections.hyper import doubly_stochastic
 from fairseq_depthwise.modules.connections.sources import source_names
 from fairseq_depthwise.modules.stack import Connection, StackShape
 
@@ -107,10 +106,3 @@ def test_weights_of_value_residuals() -> None:
     ]
     names = ("values of layer 1", "its own values")
     assert found == [{}, dict.fromkeys(names, 0.5), dict(zip(names, (0.25, -2.0), strict=True)), {}]
-
-
-def test_matrices_are_doubly_stochastic() -> None:
-    matrices = doubly_stochastic(torch.randn(7, 4, 4, dtype=torch.float64), 20)
-    assert (matrices > 0).all()
-    for dim in (-1, -2):
-        torch.testing.assert_close(matrices.sum(dim), torch.ones(7, 4, dtype=torch.float64), rtol=1e-5, atol=1e-5)
