@@ -16,7 +16,6 @@ import sys
 from typing import Any
 
 from fairseq_compat.errors import mistake
-from fairseq_compat.patches import training
 from fairseq_compat.patching import replaces
 
 logger = logging.getLogger(__name__)
@@ -43,7 +42,8 @@ def train() -> int:
     """Run ``fairseq-train`` with the options of ``sys.argv``; return the exit status."""
     from torch.distributed.elastic.multiprocessing.errors import record
 
-    from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
+    from fairseq_compat.patches import training  # with PyTorch, and the next with fairseq, which no launcher needs
+    from fairseq_depthwise.elastic import batches
 
     _end_with_launcher()
     training.PATIENCE = 120.0  # seconds for which a file server may hold the lock of a process on a lost machine
