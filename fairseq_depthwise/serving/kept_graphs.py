@@ -25,7 +25,7 @@ from fairseq_depthwise.models.base.model import StackModel
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"
 
 #: To be raised with every change of what is traced, and of how it is compiled or written.
-FORMAT = 2
+FORMAT = 3
 
 
 def kept_folder(

@@ -41,8 +41,9 @@ _MOST_SENTENCES, _MOST_CAPACITY = 2**16, 2**16
 #: Where tracing notes which lines of which files an operation came from; files elsewhere say nothing to a reader.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 
-#: Sentences and beams of a search for one sentence, and of one for many; 1 would be taken for a constant.
-FEW, MANY = (2, 3), (9, 7)
+#: Sentences and beams that a step is traced with, few as where the fastest products are worth a search. None equals
+#: another size, nor 1, which torch takes for constants.
+_SENTENCES, _BEAMS = 2, 3
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,11 @@ def refuse_unless_ours(path: str, model: type | object, architecture: str = "") 
 
 
 @torch.no_grad()
-def trace(models: Sequence[StackModel], *, in_place: bool, typical: tuple[int, int] = FEW) -> TracedGraphs:
+def trace(models: Sequence[StackModel], *, in_place: bool) -> TracedGraphs:
     """Trace models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``, with one pair of
     dictionaries.
 
-    ``in_place`` lets the step write into the tensors that it is given; a compiler may choose its products for
-    ``typical`` sentences and beams.
+    ``in_place`` lets the step write into the tensors that it is given.
     """
     for model in models:
         longest = model.decoder.max_positions()
@@ -100,11 +100,9 @@ def trace(models: Sequence[StackModel], *, in_place: bool, typical: tuple[int, i
         *3 * [hypotheses], {**hypotheses, 2: capacity}, None, None, None, {0: sentences, 1: source},
         layers * (own, own, cross, cross),
     )  # fmt: skip
-    # Sizes of which none equals another, nor 1, which torch takes for constants.
-    sentences_now, beams_now = typical
-    tokens = torch.full((sentences_now, min(13, longest_source)), models[0].encoder.dictionary.eos())
+    tokens = torch.full((_SENTENCES, min(13, longest_source)), models[0].encoder.dictionary.eos())
     encoder = EncoderGraph(models).eval()
-    arguments = step_arguments(SearchState.first(encoder(tokens)[0], encoder(tokens)[1:], beams_now), models[0])
+    arguments = step_arguments(SearchState.first(encoder(tokens)[0], encoder(tokens)[1:], _BEAMS), models[0])
     return TracedGraphs(
         _traced(encoder, (tokens,), ({0: sentences, 1: source},)),
         _traced(StepGraph(models, in_place=in_place).eval(), arguments, step_sizes),

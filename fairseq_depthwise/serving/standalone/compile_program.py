@@ -38,7 +38,8 @@ def main(program: str, package: str, settings: str) -> None:
 
     configs = json.loads(settings)
     torch.set_num_threads(configs["cpp.threads"])  # with which products are tried
-    with quick_tracing():
+    # Weights are laid out for the CPU (Inductor's freezing) only where no gradients are wanted.
+    with quick_tracing(), torch.no_grad():
         aoti_compile_and_package(torch.export.load(program), package_path=package, inductor_configs=configs)
 
 
