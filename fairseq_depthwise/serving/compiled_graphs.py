@@ -19,9 +19,10 @@ from torch import Tensor
 
 from fairseq_compat.errors import UserError, named
 from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
 from fairseq_depthwise.serving.standalone import compile_program
-from fairseq_depthwise.serving.traced_graphs import FEW, MANY, CallableGraphs, require_equal, trace
+from fairseq_depthwise.serving.traced_graphs import FEW, MANY, require_equal, trace
 
 #: Inductor's choices: weights in the layout of its own products, and what several layers read, such as the mask of
 #: their attention, is computed once, not again in each.
@@ -37,7 +38,7 @@ _PARTS: dict[str, dict[str, object]] = {"step_few": _TRIAL, "step_many": {}, "en
 _FEW_ROWS = 16
 
 
-def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> CallableGraphs:
+def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
     """Return the graphs of models on the CPU, compiled now unless they have been before; ``say`` is told what takes
     long.
 
@@ -56,9 +57,8 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
         except RuntimeError as error:
             raise UserError(f"{path} cannot be compiled: {named(error)}") from error
         say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
-        few, many = (trace(models, in_place=True, typical=typical) for typical in (FEW, MANY))
-        programs = {"encoder": few.encoder, "step_few": few.step, "step_many": many.step}
-        for name, program in programs.items():
+        (encoder, few), (_, many) = (trace(models, in_place=True, typical=typical) for typical in (FEW, MANY))
+        for name, program in {"encoder": encoder, "step_few": few, "step_many": many}.items():
             torch.export.save(program, folder / f"{name}.traced.pt2")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for name in pool.map(lambda name: _compile(folder, name, settings | _PARTS[name]), _PARTS):
@@ -85,10 +85,10 @@ def _compile(folder: Path, name: str, settings: dict[str, object]) -> str:
     return name
 
 
-def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:
+def _loaded(folder: Path, load: Callable[[str], Any]) -> Graphs:
     encode, few, many = (load(str(folder / f"{name}.pt2")) for name in ("encoder", "step_few", "step_many"))
 
     def step(*arguments: Tensor) -> Sequence[Tensor]:
         return (few if arguments[0].numel() <= _FEW_ROWS else many)(*arguments)
 
-    return CallableGraphs(encode, step)
+    return Graphs(encode, step)

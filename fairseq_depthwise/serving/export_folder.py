@@ -20,8 +20,8 @@ from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.serving import onnx_graphs
 from fairseq_depthwise.serving.directions import languages_of, recorded_task, target_start
-from fairseq_depthwise.serving.formats import FORMATS
 from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, trace, write_graphs
@@ -48,10 +48,8 @@ def export(
 
     ``say`` is told what is left out.
     """
-    form, precision = FORMATS[options.format], "int8" if options.int8 else options.dtype
-    if precision not in form.precisions or (options.int8 and options.dtype != "float32"):
-        raise UserError(f"--format {options.format} is in {' or '.join(form.precisions)}, not in {precision}")
-    form.imported().require()
+    if options.format == "onnx":
+        onnx_graphs.require()
     place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:
@@ -68,7 +66,7 @@ def export(
         "format": FORMAT,
         "architecture": trained.architecture,
         "versions": recorded_versions(),
-        "dtype": precision,
+        "dtype": "int8" if options.int8 else options.dtype,
         **_language(task, model),
         "text": text,
         belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.belongs_to},

@@ -19,10 +19,9 @@ from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
 from fairseq_depthwise.serving.beam_search import Search
 from fairseq_depthwise.serving.directions import languages_of, task_for
 from fairseq_depthwise.serving.export_folder import CONFIG, FORMAT, SUBWORDS
-from fairseq_depthwise.serving.formats import FORMATS
-from fairseq_depthwise.serving.options import TranslatorOptions
+from fairseq_depthwise.serving.options import FORMATS, TranslatorOptions
 from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import GRAPHS
+from fairseq_depthwise.serving.traced_graphs import GRAPHS, format_module
 
 
 def is_exported(path: str) -> bool:
@@ -63,7 +62,7 @@ class ExportedModel:
             recorded=belongs_to,
         )  # fmt: skip
         self.around = (config["source"]["prefix"], config["source"]["suffix"])
-        self._graphs = FORMATS[config["kind"]].imported().load(_graph_files(model, config))
+        self._graphs = format_module(config["kind"]).load(_graph_files(model, config))
 
     def search(self, task: FairseqTask) -> Search:
         """Return the search of the one direction."""
@@ -85,7 +84,7 @@ def _config(path: str) -> dict[str, Any]:
         with open(file, encoding="utf-8") as opened:
             config: dict[str, Any] = json.load(opened)
         require_plain(config)
-        found, endings = config["format"], {form.ending: name for name, form in FORMATS.items()}
+        found, endings = config["format"], {ending: name for name, ending in FORMATS.items()}
         config["kind"] = endings[os.path.splitext(config["functions"]["encoder"]["file"])[1]]
         for side in ("source", "target"):
             _require_numbers(config[side], config["vocabulary"][side])
@@ -125,7 +124,7 @@ def _task(path: str, config: dict[str, Any]) -> TranslationTask:
 
 def _graph_files(path: str, config: dict[str, Any]) -> list[str]:
     """Return encoder and step, each the file that was exported."""
-    files = {name: _regular(path, name + FORMATS[config["kind"]].ending) for name in GRAPHS}
+    files = {name: _regular(path, name + FORMATS[config["kind"]]) for name in GRAPHS}
     for name, file in files.items():
         if config["functions"][name].get("sha256", digest := file_digest(file)) != digest:  # older exports have none
             raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")

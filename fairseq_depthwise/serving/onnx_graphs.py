@@ -21,7 +21,7 @@ from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import kept_folder
 from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
-from fairseq_depthwise.serving.traced_graphs import GRAPHS, CallableGraphs, trace, write_graphs
+from fairseq_depthwise.serving.traced_graphs import GRAPHS, trace, write_graphs
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
 OPSET = 20
@@ -128,10 +128,10 @@ def _split_products(model: Any) -> None:
         field.extend(values)
 
 
-def load(files: Sequence[str]) -> CallableGraphs:
+def load(files: Sequence[str]) -> Graphs:
     """Load encoder and step, to be run on the CPU with as many threads as PyTorch has."""
     require("onnxruntime")
-    return CallableGraphs(*map(_loaded, files))
+    return Graphs(*map(_loaded, files))
 
 
 def _loaded(file: str) -> Callable[..., list[Tensor]]:

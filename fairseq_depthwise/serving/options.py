@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import between, option, positive_int
-from fairseq_depthwise.serving.formats import FORMATS
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+#: Formats of exported graphs -> how their files end. Each is a module, ``torch_graphs`` and so on.
+FORMATS = {"torch": ".pt2", "onnx": ".onnx"}
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,11 @@ class ExportOptions:
     int8: bool = option(False, "compute matrix products in int8, with --format onnx")
     dtype: str = option("float32", "of parameters and computation", choices=("float32", "bfloat16"))
     force: bool = option(False, "replace OUT if it is an export")
+
+    def __post_init__(self) -> None:
+        for name, given, kind in (("--int8", self.int8, "onnx"), ("--dtype", self.dtype != "float32", "torch")):
+            if given and self.format != kind:
+                raise UserError(f"{name} is for --format {kind}, not for {self.format}")
 
 
 @dataclass(frozen=True)
