@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_compat import UserError, belonging
@@ -19,6 +18,7 @@ from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
 from fairseq_depthwise.serving.beam_search import Search
 from fairseq_depthwise.serving.directions import languages_of, task_for
 from fairseq_depthwise.serving.export_folder import CONFIG, FORMAT, SUBWORDS
+from fairseq_depthwise.serving.loaded_models import LoadedModels
 from fairseq_depthwise.serving.options import FORMATS, TranslatorOptions
 from fairseq_depthwise.serving.text_codec import settings_for
 from fairseq_depthwise.serving.traced_graphs import GRAPHS, format_module
@@ -29,52 +29,38 @@ def is_exported(path: str) -> bool:
     return os.path.isfile(os.path.join(path, CONFIG)) if path else False
 
 
-class ExportedModel:
-    """What is in the folder, of which nothing is run as code; arguments and attributes as of ``TrainedModels``.
+def exported_model(
+    model: str, data: str | None, languages: tuple[str | None, str | None], options: TranslatorOptions,
+    device: torch.device, say: Callable[[str], None],
+) -> LoadedModels:  # fmt: skip
+    """Return what is in the folder, of which nothing is run as code; arguments as of ``LoadedTranslator``.
 
-    Raises:
-        UserError: a file is missing, damaged, or not what export writes; or what is asked for needs a checkpoint.
+    A file that is missing, damaged, or not what export writes, and options that need a checkpoint, are refused.
     """
-
-    models: list[Any] = []  # noqa: RUF012  # there are none
-
-    def __init__(
-        self, model: str, data: str | None, languages: tuple[str | None, str | None], options: TranslatorOptions, *,
-        device: torch.device, say: Callable[[str], None],
-    ) -> None:  # fmt: skip
-        given = {
-            "--data": data, f"--{options.precision}": options.precision != "fp32", "--compile": options.compile,
-            "--print-alignment": options.alignment, "--constraints": options.beam.constraints,
-            "--sampling": options.beam.sampling,
-        }  # fmt: skip
-        for name, value in given.items():
-            if value:
-                raise UserError(f"{name} is for checkpoints, and {model} was exported; leave it out")
-        self.files, self.data, self.device, self._options = [model], model, torch.device("cpu"), options
-        config = self._config = _config(model)
-        self.task = _task(model, config)
-        source, target = languages_of(self.task)
-        task_for(self.task, languages[0] or source, languages[1] or target)  # refuses another direction
-        belongs_to = belonging.recorded_in(config)
-        belonging.require_same(model, belongs_to, belonging.of_task(self.task), f"{model}/dict.*.txt")
-        self.text = settings_for(
-            options.text, _recorded(config["text"], model), self.task.source_dictionary, path=model, data=model,
-            recorded=belongs_to,
-        )  # fmt: skip
-        self.around = (config["source"]["prefix"], config["source"]["suffix"])
-        self._graphs = format_module(config["kind"]).load(_graph_files(model, config))
-
-    def search(self, task: FairseqTask) -> Search:
-        """Return the search of the one direction."""
-        target, beam = self._config["target"], self._options.beam
-        longest = min(beam.max_length, target["longest"] - 1)
-        limits = SearchLimits(beam.beam, beam.length_penalty, longest, target["start"], tuple(target["prefix"]))
-        return Search(task.target_dictionary, limits, self._graphs)
-
-    def longest(self, task: FairseqTask) -> int:
-        """Return how many source tokens the model takes, the end of the sentence among them."""
-        longest: int = self._config["source"]["longest"] - sum(map(len, self.around)) + 1
-        return longest
+    given = {
+        "--data": data, f"--{options.precision}": options.precision != "fp32", "--compile": options.compile,
+        "--print-alignment": options.alignment, "--constraints": options.beam.constraints,
+        "--sampling": options.beam.sampling,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value:
+            raise UserError(f"{name} is for checkpoints, and {model} was exported; leave it out")
+    config = _config(model)
+    task = _task(model, config)
+    own_source, own_target = languages_of(task)
+    task_for(task, languages[0] or own_source, languages[1] or own_target)  # refuses another direction
+    belongs_to = belonging.recorded_in(config)
+    belonging.require_same(model, belongs_to, belonging.of_task(task), f"{model}/dict.*.txt")
+    recorded = _recorded(config["text"], model)
+    text = settings_for(options.text, recorded, task.source_dictionary, path=model, data=model, recorded=belongs_to)
+    source, target, beam = config["source"], config["target"], options.beam
+    around = (source["prefix"], source["suffix"])
+    most = min(beam.max_length, target["longest"] - 1)
+    limits = SearchLimits(beam.beam, beam.length_penalty, most, target["start"], tuple(target["prefix"]))
+    graphs = format_module(config["kind"]).load(_graph_files(model, config))
+    search = Search(task.target_dictionary, limits, graphs)
+    longest = source["longest"] - sum(map(len, around)) + 1
+    return LoadedModels([model], model, torch.device("cpu"), task, text, lambda task: search, longest, around=around)
 
 
 def _config(path: str) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from fairseq_compat import UserError, belonging
 from fairseq_compat.belonging import file_digest
 from fairseq_depthwise.serving.directions import languages_of
 from fairseq_depthwise.serving.export_folder import CONFIG
-from fairseq_depthwise.serving.exported_folder import ExportedModel, is_exported
+from fairseq_depthwise.serving.exported_folder import exported_model, is_exported
+from fairseq_depthwise.serving.loaded_models import trained_models
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Translation
-from fairseq_depthwise.serving.trained_models import TrainedModels
 
 __all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
 
@@ -55,10 +55,9 @@ class LoadedTranslator:
         say: Callable[[str], None] = log.info,
     ) -> None:
         self.options = options or TranslatorOptions()
-        kind, languages = ExportedModel if is_exported(model) else TrainedModels, (source_lang, target_lang)
-        self._loaded = kind(model, data, languages, self.options, device=torch.device(device), say=say)
-        self.files, self.data, self.device = self._loaded.files, self._loaded.data, self._loaded.device
-        self.models = self._loaded.models
+        load, languages = exported_model if is_exported(model) else trained_models, (source_lang, target_lang)
+        self._loaded = loaded = load(model, data, languages, self.options, torch.device(device), say)
+        self.files, self.data, self.device, self.models = loaded.files, loaded.data, loaded.device, loaded.models
         self._directions: dict[tuple[str, str], Direction] = {}
         self._seen: Counter[str] = Counter()
         self.direction(*self.languages)

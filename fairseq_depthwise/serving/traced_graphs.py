@@ -41,9 +41,8 @@ _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 FEW, MANY = (2, 3), (9, 7)
 
 
-def refuse_unless_ours(path: str, model: type | object, architecture: str = "") -> None:
-    """Raise :class:`UserError` where a model, or models of its class, cannot be traced, with the reason."""
-    family = model if isinstance(model, type) else type(model)
+def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
+    """Raise :class:`UserError` where models of a class cannot be traced, with the reason."""
     if issubclass(family, LinearizedTransformer):
         raise UserError(
             f"{path} has linear layers in the places of layers and is for analysis only; use the model that it was "

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairseq_depthwise.serving import long_lines
 from fairseq_depthwise.serving.directions import task_for
+from fairseq_depthwise.serving.loaded_models import LoadedModels
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.alignment import hard_alignment, soft_alignment, words_of
 from fairseq_depthwise.serving.search.constraints import contains
@@ -104,16 +105,16 @@ class Line:
 
 
 class Direction:
-    """One direction of a loaded model: ``TrainedModels``, or an ``ExportedModel``."""
+    """One direction of loaded models."""
 
-    def __init__(self, loaded: Any, source_lang: str, target_lang: str, options: TranslatorOptions) -> None:
+    def __init__(self, loaded: LoadedModels, source_lang: str, target_lang: str, options: TranslatorOptions) -> None:
         self.task = task_for(loaded.task, source_lang, target_lang)
         self.search: Any = loaded.search(self.task)
         self.codec = TextCodec(loaded.text, source_lang, target_lang)
         # For constraints: the target's tokenizer and subwords for text to tokens.
         self._target_codec = TextCodec(loaded.text, target_lang, target_lang)
         self._target_lang, self._subwords, self._options = target_lang, loaded.text.bpe.get("bpe"), options
-        self._longest, (self._prefix, self._suffix) = loaded.longest(self.task), loaded.around
+        self._longest, self._around = loaded.longest, loaded.around
 
     def read(self, text: str, constraints: Sequence[str]) -> Line:
         """Return a line's pieces, and what their translations must have."""
@@ -135,7 +136,7 @@ class Direction:
         if len(symbols) <= limit:
             return [range(len(symbols))]
         # Half as many as a hypothesis may have, so that its translation is not cut off.
-        return long_lines.cut(symbols, max(1, limit if given else min(limit, self.search.longest // 2)))
+        return long_lines.cut(symbols, max(1, limit if given else min(limit, self.search.limits.max_length // 2)))
 
     def _constrain(self, line: Line, constraints: Sequence[str]) -> None:
         """Add those constraints to a line that can be searched for, and of all why its translation may lack them."""
@@ -150,7 +151,10 @@ class Direction:
                 line.constraints[constraint] = (None, f"{' '.join(unknown)} is not in the target dictionary")
             else:
                 possible.append((constraint, tokens))
-        needed, capacity = sum(len(tokens) for _, tokens in possible), self.search.longest - len(self.search.prefix)
+        needed, capacity = (
+            sum(len(tokens) for _, tokens in possible),
+            self.search.limits.max_length - len(self.search.limits.prefix),
+        )
         if len(line.pieces) > 1:
             why = f"the line is translated in {len(line.pieces)} pieces, and nothing says in which it belongs"
         elif not line.pieces:
@@ -181,8 +185,8 @@ class Direction:
         if not pieces:
             return
         tokens = [piece.tokens for piece in pieces]
-        if self._suffix is not None:
-            before, after = torch.tensor([*self._prefix]).long(), torch.tensor([*self._suffix]).long()
+        if self._around is not None:
+            before, after = (torch.tensor(some).long() for some in self._around)
             tokens = [torch.cat([before, of_piece[:-1], after]) for of_piece in tokens]
         lengths = list(map(len, tokens))
         dataset: Any = self.task.build_dataset_for_inference(tokens, lengths)
@@ -216,7 +220,7 @@ class Direction:
             line.text,
             tuple(self._hypothesis(line, outputs) for outputs in by_rank),
             len(line.pieces),
-            any(len(tokens) > self.search.longest for tokens in best),
+            any(len(tokens) > self.search.limits.max_length for tokens in best),
             tuple(words_of(line.symbols, self._subwords)[1]) if self._options.alignment else None,
             {
                 constraint: why
