@@ -1,4 +1,4 @@
-"""The part of torchrun that starts, watches and ends the processes of a machine, with rules of ours for the end."""
+"""torchrun's agent, which starts, watches and ends the processes of a machine, with rules of ours for the end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 class Agent(LocalElasticAgent):
     """Starts processes again after a failure that may pass, and lets them save before they end where they can."""
 
-    #: The signal that this launcher got first.
-    signaled: ClassVar[int | None] = None
-
-    #: Rank and status of the process that ended first; the others are ended because of it.
-    first_failure: ClassVar[tuple[int, int] | None] = None
-
+    signaled: ClassVar[int | None] = None  # by which signal first
+    first_failure: ClassVar[tuple[int, int] | None] = None  # rank and status; the others are ended because of it
     _grace = GRACE
     _pcontext: Any  # PyTorch's, of the processes
 

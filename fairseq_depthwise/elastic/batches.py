@@ -62,13 +62,9 @@ def batches_of_process(batches: int, processes: int, process: int) -> int:
 
 
 class SharedUpdates(iterators.EpochBatchIterator):
-    """An iterator over batches that gives each process its part of each update.
+    """An iterator over batches that gives each process its part of each update."""
 
-    Attributes:
-        update_freq: batches of an update over all processes, for each epoch; the last for all later ones. None for
-            validation, where there are no updates.
-    """
-
+    #: Batches of an update over all processes, for each epoch, the last for all later ones; None for validation.
     update_freq: Sequence[int] | None = None
     num_shards: int
     shard_id: int
@@ -76,8 +72,7 @@ class SharedUpdates(iterators.EpochBatchIterator):
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
         """Return the batches of this process in an epoch, in the order of training.
 
-        The last update of an epoch may have fewer batches than there are processes; without one a process takes an
-        empty batch, as it must take part.
+        Where the last update has fewer than there are processes, some take an empty one, as all must take part.
         """
         if self.update_freq is None:
             return list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import os
 from argparse import Namespace
+from typing import Any
 
+import torch
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
@@ -81,11 +83,12 @@ def languages_of(task: FairseqTask) -> tuple[str, str]:
     return options.source_lang, options.target_lang
 
 
-def has_language_token(task: FairseqTask) -> bool:
-    """Return whether the task puts a token that names a language before every source sentence."""
-    if not isinstance(task, TranslationMultiSimpleEpochTask):
-        return False
-    return bool(task.args.langtoks["main"][0]) and not task.args.lang_tok_replacing_bos_eos
+def around(task: FairseqTask) -> tuple[list[int], list[int]]:
+    """Return the tokens that a task puts before every source sentence, and after it."""
+    word = task.source_dictionary.unk()
+    dataset: Any = task.build_dataset_for_inference([torch.tensor([word, task.source_dictionary.eos()])], [2])
+    tokens: list[int] = dataset.collater([dataset[0]])["net_input"]["src_tokens"][0].tolist()
+    return tokens[: tokens.index(word)], tokens[tokens.index(word) + 1 :]
 
 
 def target_start(task: FairseqTask) -> tuple[int, list[int]]:

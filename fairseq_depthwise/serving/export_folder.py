@@ -21,7 +21,7 @@ from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.serving import onnx_graphs
-from fairseq_depthwise.serving.directions import languages_of, recorded_task, target_start
+from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, target_start
 from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, trace, write_graphs
@@ -89,18 +89,14 @@ def _language(task: FairseqTask, model: StackModel) -> dict[str, Any]:
     source: Dictionary = task.source_dictionary
     target: Dictionary = task.target_dictionary
     source_lang, target_lang = languages_of(task)
-    # What the task puts around a sentence of one word.
-    word = torch.tensor([source.unk(), source.eos()])
-    dataset: Any = task.build_dataset_for_inference([word], [2])
-    around: list[int] = dataset.collater([dataset[0]])["net_input"]["src_tokens"][0].tolist()
-    place = around.index(source.unk())
+    before, after = around(task)
     start, prefix = target_start(task)
     search = BeamOptions()
     return {
         "languages": {"source": source_lang, "target": target_lang},
         "vocabulary": {"source": len(source), "target": len(target)},
         "symbols": {"<s>": target.bos(), "<pad>": target.pad(), "</s>": target.eos(), "<unk>": target.unk()},
-        "source": {"prefix": around[:place], "suffix": around[place + 1 :], "longest": model.encoder.max_positions()},
+        "source": {"prefix": before, "suffix": after, "longest": model.encoder.max_positions()},
         "target": {"start": start, "prefix": prefix, "longest": model.decoder.max_positions()},
         "search": {
             "beam": search.beam,

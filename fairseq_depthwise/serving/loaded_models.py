@@ -16,7 +16,7 @@ from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.beam_search import BeamSearch, Search
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
-from fairseq_depthwise.serving.directions import has_language_token, recorded_task
+from fairseq_depthwise.serving.directions import around, recorded_task
 from fairseq_depthwise.serving.onnx_graphs import int8_graphs
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.text_codec import TextSettings, settings_for
@@ -27,28 +27,17 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass
 class LoadedModels:
-    """What a translator is made of.
+    """What a translator is made of."""
 
-    Attributes:
-        files: checkpoints, or the exported folder.
-        data: the folder with the dictionaries.
-        task: of the first, for the direction that was asked for.
-        text: how text becomes tokens.
-        search: of a task for any direction.
-        longest: source tokens that all models take, the end of the sentence among them.
-        models: none of an exported folder.
-        around: tokens before and after a source sentence; None where the task puts them there itself.
-    """
-
-    files: list[str]
-    data: str
+    files: list[str]  # checkpoints, or the exported folder
+    data: str  # the folder with the dictionaries
     device: torch.device
-    task: FairseqTask
+    task: FairseqTask  # of the first, for the direction that was asked for
     text: TextSettings
-    search: Callable[[FairseqTask], Search]
-    longest: int
-    models: list[Any] = field(default_factory=list)
-    around: tuple[list[int], list[int]] | None = None
+    search: Callable[[FairseqTask], Search]  # of a task for any direction
+    longest: int  # source tokens that all models take, the end of the sentence among them
+    models: list[Any] = field(default_factory=list)  # none of an exported folder
+    around: tuple[list[int], list[int]] | None = None  # what no task puts before and after a source sentence
 
 
 def trained_models(
@@ -73,7 +62,7 @@ def trained_models(
     longest: int = positions[0] if isinstance(positions, tuple | list) else positions
     return LoadedModels(
         files, data, device, task, text, lambda task: BeamSearch(task, models, options.beam, device, graphs),
-        longest - has_language_token(task), models,
+        longest - len(around(task)[0]), models,
     )  # fmt: skip
 
 

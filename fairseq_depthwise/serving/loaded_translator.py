@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections import Counter
@@ -58,7 +59,8 @@ class LoadedTranslator:
         load, languages = exported_model if is_exported(model) else trained_models, (source_lang, target_lang)
         self._loaded = loaded = load(model, data, languages, self.options, torch.device(device), say)
         self.files, self.data, self.device, self.models = loaded.files, loaded.data, loaded.device, loaded.models
-        self._directions: dict[tuple[str, str], Direction] = {}
+        #: What a direction needs, of source and target language.
+        self.direction = functools.cache(lambda source, target: Direction(loaded, source, target, self.options))
         self._seen: Counter[str] = Counter()
         self.direction(*self.languages)
 
@@ -120,10 +122,3 @@ class LoadedTranslator:
                 "%d of %d tokens are <unk>; is the text tokenized and split into subwords as in training?",
                 seen["unknown"], seen["tokens"],
             )  # fmt: skip
-
-    def direction(self, source_lang: str, target_lang: str) -> Direction:
-        """Return what a direction needs; made once."""
-        pair = (source_lang, target_lang)
-        if pair not in self._directions:
-            self._directions[pair] = Direction(self._loaded, source_lang, target_lang, self.options)
-        return self._directions[pair]

@@ -55,15 +55,10 @@ def post_process_for(dictionary: Dictionary) -> str | None:
 
 @dataclass(frozen=True)
 class TextSettings:
-    """The same after the record was looked at: names and options of fairseq's tokenizer and subwords, empty for none.
+    """The same after the record was looked at: options of fairseq's tokenizer and subwords, empty for none."""
 
-    Attributes:
-        tokenizer: ``tokenizer`` is the name.
-        bpe: ``bpe`` is the name.
-    """
-
-    tokenizer: Mapping[str, Any]
-    bpe: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]  # with its name as "tokenizer"
+    bpe: Mapping[str, Any]  # with its name as "bpe"
 
     def require(self, path: str, recorded: belonging.Record) -> None:
         """Raise UserError where the checkpoint ``path`` records another tokenizer, or other subwords."""

@@ -24,45 +24,29 @@ from fairseq_depthwise.serving.text_codec import TextCodec
 class Hypothesis:
     """A translation.
 
-    Attributes:
-        text: as people write it.
-        score: as fairseq prints it: the logarithm of its probability to base 2, divided by its length to the power of
-            the length penalty; of a line in pieces the mean.
-        tokens: with ``token_scores``, all that the model wrote, also ends of sentences and tokens that name a language.
-        token_scores: their log-probabilities to base 2.
-        words: with ``alignment``, those of the tokenized text, before it is split into subwords.
-        alignment: pairs of the number of a source word and of one of ``words``, counted from 0.
-        attention: for the soft alignment, of each of ``words`` how much it attends to each source word.
+    Its score is fairseq's: the logarithm of its probability to base 2, divided by its length to the power of the length
+    penalty; of a line in pieces the mean.
     """
 
     text: str
     score: float
-    tokens: tuple[str, ...] | None = None
-    token_scores: tuple[float, ...] | None = None
-    words: tuple[str, ...] | None = None
-    alignment: tuple[tuple[int, int], ...] | None = None
-    attention: tuple[tuple[float, ...], ...] | None = None
+    tokens: tuple[str, ...] | None = None  # also ends of sentences and those that name a language
+    token_scores: tuple[float, ...] | None = None  # their log-probabilities to base 2
+    words: tuple[str, ...] | None = None  # with an alignment, of the tokenized text, before it is split into subwords
+    alignment: tuple[tuple[int, int], ...] | None = None  # numbers of a source word and a word, from 0
+    attention: tuple[tuple[float, ...], ...] | None = None  # for the soft one, of each word to each source word
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A translated line.
-
-    Attributes:
-        source: the line.
-        hypotheses: the best first; of an empty line one that is empty.
-        pieces: in how many it was translated; 0 for an empty line.
-        cut_off: whether the best hypothesis ends where hypotheses must end.
-        source_words: with ``alignment``, those of the tokenized line, before it is split into subwords.
-        unmet_constraints: those that the best hypothesis does not have, and why.
-    """
+    """A translated line."""
 
     source: str
-    hypotheses: tuple[Hypothesis, ...]
-    pieces: int
-    cut_off: bool
-    source_words: tuple[str, ...] | None = None
-    unmet_constraints: Mapping[str, str] = field(default_factory=dict)
+    hypotheses: tuple[Hypothesis, ...]  # the best first; of an empty line one that is empty
+    pieces: int  # in which it was translated; 0 for an empty line
+    cut_off: bool  # whether the best hypothesis ends where hypotheses must end
+    source_words: tuple[str, ...] | None = None  # with an alignment
+    unmet_constraints: Mapping[str, str] = field(default_factory=dict)  # of the best hypothesis -> why
 
     @property
     def text(self) -> str:
@@ -72,35 +56,23 @@ class Translation:
 
 @dataclass
 class Piece:
-    """What is translated at once: a line, unless it is too long.
+    """What is translated at once: a line, unless it is too long."""
 
-    Attributes:
-        place: of its tokens among those of the line.
-        tokens: with an end of sentence (T).
-        constraints: tokens that the translation must have.
-        hypotheses: fairseq's, after the search; with ``cross_attention`` (T x S, without ends) for alignments.
-    """
-
-    place: range
-    tokens: Tensor
-    constraints: list[Tensor] = field(default_factory=list)
+    place: range  # of its tokens among those of the line
+    tokens: Tensor  # with an end of sentence (T)
+    constraints: list[Tensor] = field(default_factory=list)  # tokens that the translation must have
+    #: fairseq's, after the search; with ``cross_attention`` (T x S, without ends) for alignments.
     hypotheses: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
 class Line:
-    """A line while it is translated.
-
-    Attributes:
-        text: as it was given.
-        symbols: its tokens.
-        pieces: none where it is empty.
-        constraints: each constraint's tokens, None if no translation can have them, and why a translation may lack it.
-    """
+    """A line while it is translated."""
 
     text: str
-    symbols: list[str]
-    pieces: list[Piece]
+    symbols: list[str]  # its tokens
+    pieces: list[Piece]  # none where it is empty
+    #: Tokens of each, None if no translation can have them, and why a translation may lack it.
     constraints: dict[str, tuple[list[int] | None, str]] = field(default_factory=dict)
 
 
