@@ -30,8 +30,6 @@ Loaded = tuple[Callable[[Block], tuple[bytes, list[str]]], Mapping[str, str]]
 
 
 class _Actor:
-    """Holds a model."""
-
     def __init__(self, folder: str, load: Callable[[], Loaded]) -> None:
         with suppress(OSError):  # paths that are relative mean the same here, where this machine has the folder
             os.chdir(folder)
@@ -69,8 +67,8 @@ def require_ray(address: str | None) -> None:
 class Translators:
     """So many actors of a cluster that have the model, or as many as it has places for, on a GPU each if it has any.
 
-    ``address`` is ``HOST:PORT`` or ``auto``; for None Ray is started here. ``load`` makes an actor ready, anywhere.
-    ``depends_on`` is what translations depend on, and ``said`` what the first actor has written to stderr.
+    Where ``address`` is None Ray is started here. ``depends_on`` is what translations depend on, and ``said`` what the
+    first actor has written to stderr.
     """
 
     def __init__(
@@ -79,8 +77,7 @@ class Translators:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         here: dict[str, Any] = {}
         if address is None:
-            # Nobody else may connect: loopback only, and a token that only the processes started here have. Ray reads
-            # this when it is imported.
+            # Nobody else may connect: loopback only, and a token of this start's processes; Ray reads it when imported.
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

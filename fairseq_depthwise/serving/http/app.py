@@ -50,16 +50,10 @@ class Service:
     """
 
     def __init__(
-        self,
-        translator: Any,
-        options: ServerOptions,
-        *,
-        nbest: int = 1,
-        explain: Callable[[str, int, str, str], dict[str, Any]] | None = None,
-        version: str = "0",
-    ) -> None:
-        self.options, self._nbest = options, nbest
-        self._translator, self._explain = translator, explain
+        self, translator: Any, options: ServerOptions, *, nbest: int = 1,
+        explain: Callable[[str, int, str, str], dict[str, Any]] | None = None, version: str = "0",
+    ) -> None:  # fmt: skip
+        self.options, self._translator, self._explain = options, translator, explain
         self._batcher = Batcher(self._search, options)
         self._registry = CollectorRegistry()
         names: dict[str, Any] = {"namespace": "fairseq_depthwise", "registry": self._registry}
@@ -79,17 +73,14 @@ class Service:
         fastapi.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if options.host else LOCAL_HOSTS)
         for kind in (HTTPException, RequestValidationError, UserError, Exception):
             fastapi.add_exception_handler(kind, _refuse)
-        self._add_routes(fastapi)
-
-    def _add_routes(self, fastapi: FastAPI) -> None:
-        translate_request, explain_request = request_models(self.options, self._nbest, self._translator.options)
+        translate_request, explain_request = request_models(options, nbest, translator.options)
         answer = {"model": Translations, "content": {"application/x-ndjson": {}}}
 
         @fastapi.post("/translate", responses={200: answer})
         async def translate(asked: translate_request, request: Request) -> Response:
             # To make text of more hypotheses takes time.
-            nbest = self._nbest if asked.nbest <= self._nbest else self._translator.options.nbest
-            parts = self._results(nbest, asked, asked.lines, request)
+            most = nbest if asked.nbest <= nbest else translator.options.nbest
+            parts = self._results(most, asked, asked.lines, request)
             if asked.stream:
                 first = await anext(parts)  # what fails before it has a status of its own
                 return StreamingResponse(_streamed(first, parts, asked), media_type="application/x-ndjson")
@@ -97,8 +88,8 @@ class Service:
             return Response(found.model_dump_json(exclude_none=True), media_type="application/json")
 
         @fastapi.post("/explain")
-        async def explain(asked: explain_request, request: Request) -> dict[str, Any]:
-            if self._explain is None:
+        async def explanation_of(asked: explain_request, request: Request) -> dict[str, Any]:
+            if explain is None:
                 raise HTTPException(501, "there are no layers to look into; load a checkpoint, no exported folder")
             (explanation,) = await anext(self._results(None, asked, [(asked.line, asked.rank)], request))
             return explanation
@@ -106,13 +97,13 @@ class Service:
         @fastapi.get("/health")
         async def health(response: Response) -> dict[str, Any]:
             response.status_code = 503 if self._searching.done() else 200
-            source, target = self._translator.languages
+            source, target = translator.languages
             return {
                 "status": "failed" if self._searching.done() else "ok",
                 "source_lang": source,
                 "target_lang": target,
-                "nbest": self._nbest,
-                "most_nbest": self._translator.options.nbest,
+                "nbest": nbest,
+                "most_nbest": translator.options.nbest,
                 "waiting_lines": self._batcher.waiting,
             }
 
@@ -141,14 +132,13 @@ class Service:
         return self._batcher.results(key, lines, request.is_disconnected)
 
     def _search(self, key: tuple[int | None, str, str], lines: Sequence[Any]) -> Sequence[Any]:
-        nbest, source, target = key
-        started = monotonic()
+        (nbest, source, target), started = key, monotonic()
+        found: Sequence[Any]
         try:
             if nbest is None and self._explain is not None:
-                return [self._explain(line, rank, source, target) for line, rank in lines]
-            found: Sequence[Any] = self._translator.translations(
-                lines, source_lang=source, target_lang=target, nbest=nbest
-            )
+                found = [self._explain(line, rank, source, target) for line, rank in lines]
+            else:
+                found = self._translator.translations(lines, source_lang=source, target_lang=target, nbest=nbest)
             return found
         finally:
             self._batches.inc()

@@ -14,14 +14,9 @@ from starlette.exceptions import HTTPException
 
 from fairseq_depthwise.serving.options import ServerOptions
 
-#: Part of the duration of a search for which the next one waits for more lines.
-_AFTER = 0.05
-
-#: Characters from which on a line counts for more than one, as subwords of a long word take forever.
-_CHARACTERS = 128
-
-#: Seconds between looks whether a client that waits is still there.
-_LOOK = 0.5
+_AFTER = 0.05  # part of the duration of a search for which the next one waits for more lines
+_CHARACTERS = 128  # from which on a line counts for more than one, as subwords of a long word take forever
+_LOOK = 0.5  # seconds between looks whether a client that waits is still there
 
 
 @dataclass(eq=False)
