@@ -20,7 +20,7 @@ from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.serving import onnx_graphs
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, target_start
 from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
@@ -49,7 +49,7 @@ def export(
     ``say`` is told what is left out.
     """
     if options.format == "onnx":
-        onnx_graphs.require()
+        require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
     place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:

@@ -5,7 +5,6 @@ Ray restarts an actor that is lost, with its process, its node or its network, a
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import signal
@@ -17,6 +16,7 @@ from io import StringIO
 from typing import Any
 
 from fairseq_compat import UserError
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.text_files import Block
 
 #: How often an actor that is lost is started again, if only because of a block for which no memory is enough.
@@ -50,8 +50,7 @@ class _Actor:
 
 def require_ray(address: str | None) -> None:
     """Refuse an address where nothing listens, for which Ray would wait for minutes, and where Ray is missing."""
-    if importlib.util.find_spec("ray") is None:
-        raise UserError("--ray needs ray, which is not installed; pip install 'fairseq-depthwise[ray]'")
+    require_extra("ray", "ray")
     if address in (None, "auto"):
         return
     host, _, port = str(address).rpartition(":")
