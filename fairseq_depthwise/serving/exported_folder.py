@@ -18,8 +18,8 @@ from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
 from fairseq_depthwise.serving.beam_search import Search
 from fairseq_depthwise.serving.directions import languages_of, task_for
 from fairseq_depthwise.serving.export_folder import CONFIG, FORMAT, SUBWORDS
-from fairseq_depthwise.serving.loaded_models import LoadedModels
 from fairseq_depthwise.serving.options import FORMATS, TranslatorOptions
+from fairseq_depthwise.serving.search.direction import LoadedModels
 from fairseq_depthwise.serving.text_codec import settings_for
 from fairseq_depthwise.serving.traced_graphs import GRAPHS, format_module
 
