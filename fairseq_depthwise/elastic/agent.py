@@ -16,9 +16,7 @@ from fairseq_depthwise.elastic.rank import PERMANENT, TRY_AGAIN
 #: Seconds that the processes have to finish an update and to save when the launcher is to end; a scheduler that allows
 #: less kills all of them. Where another machine joins it is PyTorch's 30: those that wait for a lost one never save.
 GRACE = 240
-
-#: Signals that end a launcher, after its processes have saved.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)  # end a launcher whose processes have saved
 
 
 class Agent(LocalElasticAgent):

@@ -1,8 +1,7 @@
 """The batch of an update, shared by as many processes as there are.
 
-fairseq's ``--update-freq`` counts batches of each process, so that an update grows with the number of processes. In an
-elastic training it counts those of an update over all processes: each update has the same sentences, however many
-processes there are, and where their number does not divide the batches, some processes take one more than others.
+fairseq's ``--update-freq`` counts batches of each process, here those of an update over all processes: each update has
+the same sentences, however many processes there are; where they do not divide the batches, some take one more.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from fairseq_compat.patching import Overlay, as_configuration, replaces
 
 logger = logging.getLogger(__name__)
 
-#: fairseq's interval between increases of the loss scale of fp16, in batches.
-_SCALE_WINDOW = 2**14
+_SCALE_WINDOW = 2**14  # fairseq's interval between increases of the loss scale of fp16, in batches
 
 
 def share_updates(train: Any) -> None:

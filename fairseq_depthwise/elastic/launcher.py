@@ -1,7 +1,7 @@
 """``train --elastic``: starts the processes of a training with torchrun, and starts them again when one dies.
 
-One launcher runs on each machine. The launchers meet at a rendezvous and agree on a world; where a process dies, or a
-machine joins or leaves, they meet again and start their processes anew, which go on from the last checkpoint.
+The launchers of all machines meet at a rendezvous; where a process dies, or a machine joins or leaves, they meet again
+and start their processes anew, which go on from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from typing import Any
 from fairseq_compat import UserError
 from fairseq_depthwise.elastic.rank import ELASTIC, PERMANENT, TRY_AGAIN
 
-#: Seconds for which launchers wait for more machines once there are enough of them.
-LAST_CALL = 10
-
-#: Where the launcher of one machine meets nobody, at a port that is free.
-_HERE = "localhost:0"
+LAST_CALL = 10  # seconds for which launchers wait for more machines once there are enough of them
+_HERE = "localhost:0"  # where the launcher of one machine meets nobody, at a port that is free
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -57,8 +54,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def run(launch: argparse.Namespace, arguments: list[str]) -> int:
     """Train to the end with as many processes as there are, given options of fairseq-train; return the exit status.
 
-    That is 0, 1 for what only the user can change, 128 and the number of a signal, 75 where other machines ended or are
-    not reached, or that of the process that failed once too often.
+    That is 0, 1 for what only the user can change, 128 and a signal's number, 75 where other machines ended, or that of
+    the process that failed once too often.
     """
     # What is wrong with the options is said once, and not in each process.
     from fairseq import options as fairseq_options

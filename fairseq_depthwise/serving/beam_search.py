@@ -28,18 +28,12 @@ class Search:
         self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
 
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
-        """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
-
-        ``post_process`` is fairseq's name for what makes words of subwords; None leaves the tokens as they are.
-        """
+        """Return the symbols of a hypothesis (its tokens, T), of which fairseq's ``post_process`` may make words."""
         text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
         return text
 
     def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """Return the hypotheses of each sentence of a batch as fairseq does, the best first: ``tokens``, ``score`` ...
-
-        The batch is what a data set's ``collater`` made: ``net_input`` with ``src_tokens`` (B x T).
-        """
+        """Return the hypotheses of each sentence of a data set's batch, as fairseq does, the best first."""
         assert self._graphs is not None
         search = GraphSearch(self._graphs, eos=self.dictionary.eos(), vocabulary=len(self.dictionary))
         return search(batch["net_input"]["src_tokens"], self.limits)
@@ -48,7 +42,7 @@ class Search:
 class BeamSearch(Search):
     """fairseq's search with one model or several whose probabilities are averaged; they can be trained no more.
 
-    With ``graphs`` of them these are searched with, unless constraints or attention are asked for.
+    With ``graphs`` of them these are searched with, unless constraints are asked for.
     """
 
     def __init__(
@@ -71,8 +65,8 @@ class BeamSearch(Search):
     ) -> list[list[dict[str, Any]]]:
         """Return what :meth:`Search.hypotheses` does.
 
-        With ``constraints``, some tokens each and at least one for each sentence, all of them are in each hypothesis;
-        there is none where the search comes to none, and the beam may be too large (UserError).
+        With ``constraints``, at least one for each sentence, all of them are in each hypothesis; there is none where
+        the search comes to none, and the beam may be too large (UserError).
         """
         if constraints is None and self._graphs is not None:
             return super().hypotheses(batch)

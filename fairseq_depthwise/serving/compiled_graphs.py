@@ -34,8 +34,7 @@ _TRIAL = {"max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
 #: What is compiled, the longest first; the fastest products for a few rows are slow for many.
 _PARTS: dict[str, dict[str, object]] = {"step_few": _TRIAL, "step_many": {}, "encoder": {}}
 
-#: Hypotheses up to which a step is one for few.
-_FEW_ROWS = 16
+_FEW_ROWS = 16  # hypotheses up to which a step is one for few
 
 
 def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:

@@ -26,14 +26,9 @@ from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOp
 from fairseq_depthwise.serving.text_codec import settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, trace, write_graphs
 
-#: The version of the folder's layout, under ``format`` in its configuration.
-FORMAT = 2
-
-#: What the folder's marker says it is.
-KIND = "export"
-
-#: The file that says what is in the folder.
-CONFIG = "config.json"
+FORMAT = 2  # the version of the folder's layout, under ``format`` in its configuration
+KIND = "export"  # what the folder's marker says it is
+CONFIG = "config.json"  # the file that says what is in the folder
 
 #: A recorded file of subwords, by the option that names it, and what it is called in the folder.
 SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}

@@ -89,9 +89,7 @@ class LoadedTranslator:
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
     ) -> list[str]:
-        """Return the best translation of each raw line, in order, empty where the line is; languages are of a model
-        that knows several.
-        """
+        """Return the best translation of each raw line, in order; an empty line's is empty."""
         translations = self.translations(lines, source_lang=source_lang, target_lang=target_lang)
         return [translation.text for translation in translations]
 
@@ -104,10 +102,9 @@ class LoadedTranslator:
         constraints: Sequence[Sequence[str]] | None = None,
         nbest: int | None = None,
     ) -> list[Translation]:
-        """Return what :meth:`translate` does with scores and what else is known.
+        """Return what :meth:`translate` does with scores and what else is known, ``nbest`` of each, or as options say.
 
-        ``constraints`` has for each line raw text that its translation must have; ``unmet_constraints`` says what is
-        missing. ``nbest`` is how many of each there are at most, if not as the options say.
+        ``constraints`` has for each line raw text that its translation must have.
         """
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)

@@ -38,8 +38,7 @@ _RECORDED = {
     "fastbpe": ("bpe_codes",),
 }
 
-#: Words that subword-nmt may remember.
-_MOST_WORDS = 100_000
+_MOST_WORDS = 100_000  # words that subword-nmt may remember
 
 #: What is more than a word, such as a page of Chinese, becomes several.
 _LONG_WORD = re.compile(r"(\S{1000})(?=\S)")

@@ -28,11 +28,8 @@ from fairseq_depthwise.serving.standalone.compile_program import quick_tracing
 #: Operations that look at types only.
 _LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")
 
-#: How far a probability may be from the model's own.
-_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
-
-#: The names of the graphs, in order.
-GRAPHS = ("encoder", "decoder_step")
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}  # how far a probability may be from the model's own
+GRAPHS = ("encoder", "decoder_step")  # the names of the graphs, in order
 
 #: Where tracing notes which lines of which files an operation came from; files elsewhere say nothing to a reader.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")

@@ -23,11 +23,8 @@ from fairseq_compat.outputs import MARKER, begin_folder, folder_written_whole, o
 from fairseq_depthwise.serving.cluster.ray_blocks import Translators
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 
-#: As the marker of an output folder names it.
-KIND = "folder of translations"
-
-#: Seconds between two lines of progress on stderr.
-_EVERY = 10.0
+KIND = "folder of translations"  # as the marker of an output folder names it
+_EVERY = 10.0  # seconds between two lines of progress on stderr
 
 
 def require_folder(path: str, files: Sequence[str], *, force: bool) -> str:

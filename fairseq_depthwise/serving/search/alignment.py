@@ -1,8 +1,4 @@
-"""Which source words the words of a translation attend to.
-
-Models attend to tokens; people read words. What is counted here are words of the tokenized text, before it is split
-into subwords.
-"""
+"""Which source words the words of a translation attend to: of the tokenized text, before it is split into subwords."""
 
 from __future__ import annotations
 
@@ -19,9 +15,9 @@ from fairseq_depthwise.serving.text_codec import MARKS
 
 
 def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], list[str]]:
-    """Return the number of each token's word, counted from 0, and the words without marks.
+    """Return the number of each token's word, counted from 0, and the words without the marks of a kind of subwords.
 
-    ``subwords`` is fairseq's name of their kind. Tokens of a kind without marks, and of None, are words.
+    Tokens of a kind without marks, and of None, are words.
     """
     begin, end = MARKS.get(subwords or "", ("", ""))
     numbers: list[int] = []
@@ -38,10 +34,10 @@ def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], li
 def cross_attention(
     models: Sequence[BaseFairseqModel], batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]], start: int
 ) -> list[list[Tensor]]:
-    """Return how much each token of each hypothesis attends to each source token, T x S for a hypothesis.
+    """Return how much each token of each hypothesis attends to each source token (B x S), T x S for a hypothesis.
 
     As fairseq does for alignments, the finished hypotheses pass the decoder once more. It is the attention of its last
-    layer, or of the one that was trained for it, as the mean over heads and models; ``src_tokens`` are B x S.
+    layer, or of the one that was trained for it, as the mean over heads and models.
     """
     if not any(hypotheses):
         return [[] for _ in hypotheses]

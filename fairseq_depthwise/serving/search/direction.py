@@ -116,7 +116,6 @@ class Direction:
         return line
 
     def _places(self, symbols: Sequence[str]) -> list[range]:
-        """Return the places of a line's pieces; none where it is empty."""
         if not symbols:
             return []
         given = self._options.max_line_tokens
@@ -155,10 +154,7 @@ class Direction:
         line.constraints |= {constraint: (tokens.tolist(), why) for constraint, tokens in possible}
 
     def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
-        """Find so many hypotheses of every piece; pieces of like length are in one batch.
-
-        Those that have constraints come first, and once more without where the search came to none.
-        """
+        """Find so many hypotheses of every piece; first with constraints, then without where the search came to none."""
         for constrained in (True, False):
             left = [piece for piece in pieces if not piece.hypotheses and (piece.constraints or not constrained)]
             for batch, members in self._batches(left):
@@ -190,7 +186,6 @@ class Direction:
             yield batch, [pieces[number] for number in batch["id"].tolist()]
 
     def _add_attention(self, batch: dict[str, Any], members: Sequence[Piece]) -> None:
-        """Add to each hypothesis how much its tokens attend to each token of the piece."""
         hypotheses = [[hypothesis["tokens"] for hypothesis in piece.hypotheses] for piece in members]
         width = batch["net_input"]["src_tokens"].size(1)
         for piece, attention in zip(members, self.search.attention(batch, hypotheses), strict=True):

@@ -149,8 +149,7 @@ _SIZE = re.compile(
     re.ASCII,
 )
 
-#: An operator and a number: a slice without an end.
-_TO_THE_END = ("torch.ops.aten.slice.Tensor", 2**63 - 1)
+_TO_THE_END = ("torch.ops.aten.slice.Tensor", 2**63 - 1)  # an operator and a number: a slice without an end
 
 #: The operators of ATen that export writes, those that PyTorch before 2.6 writes in their place, and some that compute
 #: each element by itself, for other options.
