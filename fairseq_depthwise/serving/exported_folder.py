@@ -26,7 +26,7 @@ from fairseq_depthwise.serving.traced_graphs import GRAPHS, format_module
 
 def is_exported(path: str) -> bool:
     """Return whether there is an exported folder."""
-    return os.path.isfile(os.path.join(path, CONFIG)) if path else False
+    return path != "" and os.path.isfile(os.path.join(path, CONFIG))
 
 
 def exported_model(
@@ -51,14 +51,21 @@ def exported_model(
     task_for(task, languages[0] or own_source, languages[1] or own_target)  # refuses another direction
     belongs_to = belonging.recorded_in(config)
     belonging.require_same(model, belongs_to, belonging.of_task(task), f"{model}/dict.*.txt")
-    recorded = _recorded(config["text"], model)
-    text = settings_for(options.text, recorded, task.source_dictionary, path=model, data=model, recorded=belongs_to)
+    recorded = config["text"] or {}
+    files = {option: os.path.join(model, name) for option, name in SUBWORDS.items() if option in recorded}
+    cfg = {
+        kind: {**recorded, **files, "_name": str(recorded[kind])} for kind in ("tokenizer", "bpe") if recorded.get(kind)
+    }
+    text = settings_for(options.text, cfg, task.source_dictionary, path=model, data=model, recorded=belongs_to)
+    graphs = [_regular(model, name + FORMATS[config["kind"]]) for name in GRAPHS]
+    for name, file in zip(GRAPHS, graphs, strict=True):
+        if config["functions"][name].get("sha256", digest := file_digest(file)) != digest:  # older exports have none
+            raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
     source, target, beam = config["source"], config["target"], options.beam
     around = (source["prefix"], source["suffix"])
     most = min(beam.max_length, target["longest"] - 1)
     limits = SearchLimits(beam.beam, beam.length_penalty, most, target["start"], tuple(target["prefix"]))
-    graphs = format_module(config["kind"]).load(_graph_files(model, config))
-    search = Search(task.target_dictionary, limits, graphs)
+    search = Search(task.target_dictionary, limits, format_module(config["kind"]).load(graphs))
     longest = source["longest"] - sum(map(len, around)) + 1
     return LoadedModels([model], model, torch.device("cpu"), task, text, lambda task: search, longest, around=around)
 
@@ -106,20 +113,3 @@ def _task(path: str, config: dict[str, Any]) -> TranslationTask:
     languages = config["languages"]
     options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
     return TranslationTask(options, *dictionaries)
-
-
-def _graph_files(path: str, config: dict[str, Any]) -> list[str]:
-    """Return encoder and step, each the file that was exported."""
-    files = {name: _regular(path, name + FORMATS[config["kind"]]) for name in GRAPHS}
-    for name, file in files.items():
-        if config["functions"][name].get("sha256", digest := file_digest(file)) != digest:  # older exports have none
-            raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
-    return list(files.values())
-
-
-def _recorded(text: dict[str, Any] | None, path: str) -> dict[str, Any]:
-    """Return tokenizer and subwords as a checkpoint has them; their files are in the folder, under export's names."""
-    if text is None:
-        return {}
-    files = {option: os.path.join(path, name) for option, name in SUBWORDS.items() if option in text}
-    return {kind: {**text, **files, "_name": str(text[kind])} for kind in ("tokenizer", "bpe") if text.get(kind)}

@@ -1,8 +1,7 @@
 """A folder of the user's own in which graphs that take long to make are kept for the next time.
 
 Some of them are libraries that are loaded and run, so nobody else may be able to write to the folder or to one above
-it, and it is never beside a checkpoint, which may be a stranger's. Graphs belong to a model's weights and options,
-PyTorch, the CPU and the number of threads.
+it, and it is never beside a checkpoint, which may be a stranger's.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def _refusal(path: Path, why: str) -> UserError:
 
 
 def _key(models: Sequence[StackModel], about: object) -> str:
-    """Return a name for all that graphs depend on."""
+    """Return a name for all that graphs depend on: weights and options, PyTorch, the CPU, the number of threads."""
     digest, cpu = hashlib.sha256(), set[str]()
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:  # its make and instructions
         cpu = {line for line in lines if line.startswith(("model name", "flags", "Features"))}

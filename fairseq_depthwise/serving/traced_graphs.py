@@ -1,7 +1,6 @@
-"""The graphs of a beam search, traced by ``torch.export`` through the models' own layers.
+"""The graphs of a beam search, to be compiled and exported: traced by ``torch.export`` through the models' own layers.
 
-They are what is compiled (:mod:`fairseq_depthwise.serving.compiled_graphs`) and exported. All sizes are dynamic:
-sentences, hypotheses, source tokens, and the capacity of the cache.
+All sizes are dynamic: sentences, hypotheses, source tokens, and the capacity of the cache.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph,
 from fairseq_depthwise.serving.options import FORMATS
 from fairseq_depthwise.serving.standalone.compile_program import quick_tracing
 
-#: Operations that look at types only.
-_LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")
-
+_LOOKS = ("aten.promote_types.default", "aten._assert_tensor_metadata.default")  # which look at types only
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}  # how far a probability may be from the model's own
 GRAPHS = ("encoder", "decoder_step")  # the names of the graphs, in order
 
@@ -41,16 +38,11 @@ FEW, MANY = (2, 3), (9, 7)
 def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
     """Raise :class:`UserError` where models of a class cannot be traced, with the reason."""
     if issubclass(family, LinearizedTransformer):
-        raise UserError(
-            f"{path} has linear layers in the places of layers and is for analysis only; use the model that it was "
-            "made of"
-        )
+        raise UserError(f"{path} is linearized, for analysis only; use the model that it was made of")
     if not issubclass(family, StackModel):
-        raise UserError(
-            f"{path} holds fairseq's own architecture {architecture or family.__name__}, whose decoder keeps its state "
-            "in dictionaries and looks at values to decide what to compute, which no trace can follow; models of this "
-            "plugin can be traced"
-        )
+        name = architecture or family.__name__
+        # Its decoder keeps its state in dictionaries and looks at values to decide what to compute.
+        raise UserError(f"{path} holds fairseq's own architecture {name}, which cannot be traced as this plugin's can")
 
 
 @torch.no_grad()

@@ -44,16 +44,13 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Return how many lines are in the queue."""
+        """How many lines are in the queue."""
         return sum(len(job.lines) for job in self._jobs)
 
     async def results(
         self, key: Hashable, lines: Sequence[Any], is_gone: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[Sequence[Any]]:
-        """Yield results of lines, in order, as soon as a search ends, or raise its exception.
-
-        More lines than may wait are an HTTPException; what waits when nobody asks for the next part is dropped.
-        """
+        """Yield results of lines, in order, as a search ends, or raise its exception; 503 where too many wait."""
         if (waiting := self.waiting) + len(lines) > self._options.queue_lines:
             sentence = f"{waiting:,} lines wait, of at most {self._options.queue_lines:,}; try again later"
             raise HTTPException(503, sentence, {"Retry-After": "2"})

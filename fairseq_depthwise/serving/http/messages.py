@@ -9,10 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
 
 #: What a hypothesis has besides if a request says so and the translator was loaded so: fields of ``Hypothesis``.
-DETAILS = {
-    "alignment": ("alignment",),
-    "token_scores": ("tokens", "token_scores"),
-}
+DETAILS = {"alignment": ("alignment",), "token_scores": ("tokens", "token_scores")}
 
 
 def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions) -> tuple[Any, Any]:
@@ -22,15 +19,11 @@ def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions)
     details: dict[str, Any] = {name: (bool if getattr(loaded, name) else Literal[False], False) for name in DETAILS}
     line = Annotated[str, Field(max_length=limits.max_chars, pattern=r"^[^\r\n]*$")]
     lines: Any = Annotated[list[line], Field(min_length=1, max_length=limits.max_lines)]
+    number, stream = Field(nbest, ge=1, le=loaded.nbest), Field(False, description="answer line by line")
     translate = create_model(
-        "TranslateRequest",
-        __config__=config,
-        lines=(lines, ...),
-        nbest=(int, Field(nbest, ge=1, le=loaded.nbest)),
-        stream=(bool, Field(False, description="answer line by line")),
-        **languages,
-        **details,
-    )
+        "TranslateRequest", __config__=config, lines=(lines, ...), nbest=(int, number), stream=(bool, stream),
+        **languages, **details,
+    )  # fmt: skip
     sentence = Annotated[line, Field(pattern=r"\S")]
     rank = (int, Field(0, ge=0, lt=loaded.nbest))
     explain = create_model("ExplainRequest", __config__=config, line=(sentence, ...), rank=rank, **languages)

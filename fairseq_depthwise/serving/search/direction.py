@@ -138,10 +138,8 @@ class Direction:
                 line.constraints[constraint] = (None, f"{' '.join(unknown)} is not in the target dictionary")
             else:
                 possible.append((constraint, tokens))
-        needed, capacity = (
-            sum(len(tokens) for _, tokens in possible),
-            self.search.limits.max_length - len(self.search.limits.prefix),
-        )
+        needed = sum(len(tokens) for _, tokens in possible)
+        capacity = self.search.limits.max_length - len(self.search.limits.prefix)
         if len(line.pieces) > 1:
             why = f"the line is translated in {len(line.pieces)} pieces, and nothing says in which it belongs"
         elif not line.pieces:
@@ -154,7 +152,7 @@ class Direction:
         line.constraints |= {constraint: (tokens.tolist(), why) for constraint, tokens in possible}
 
     def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
-        """Find so many hypotheses of every piece; first with constraints, then without where the search came to none."""
+        """Find so many hypotheses of every piece; first with constraints, then without them where there are none."""
         for constrained in (True, False):
             left = [piece for piece in pieces if not piece.hypotheses and (piece.constraints or not constrained)]
             for batch, members in self._batches(left):
@@ -199,21 +197,17 @@ class Direction:
         # The best of every piece, the second of every piece ..., as many as all pieces have.
         by_rank = [*zip(*(piece.hypotheses for piece in line.pieces), strict=False)] or [()]
         best = [output["tokens"].tolist() for output in by_rank[0]]
-        return Translation(
-            line.text,
-            tuple(self._hypothesis(line, outputs) for outputs in by_rank),
-            len(line.pieces),
-            any(len(tokens) > self.search.limits.max_length for tokens in best),
-            tuple(words_of(line.symbols, self._subwords)[1]) if self._options.alignment else None,
-            {
-                constraint: why
-                for constraint, (wanted, why) in line.constraints.items()
-                if wanted is None or not any(contains(tokens, wanted) for tokens in best)
-            },
-        )
+        unmet = {
+            constraint: why
+            for constraint, (wanted, why) in line.constraints.items()
+            if wanted is None or not any(contains(tokens, wanted) for tokens in best)
+        }
+        hypotheses = tuple(self._hypothesis(line, outputs) for outputs in by_rank)
+        cut_off = any(len(tokens) > self.search.limits.max_length for tokens in best)
+        words = tuple(words_of(line.symbols, self._subwords)[1]) if self._options.alignment else None
+        return Translation(line.text, hypotheses, len(line.pieces), cut_off, words, unmet)
 
     def _hypothesis(self, line: Line, outputs: Sequence[dict[str, Any]]) -> Hypothesis:
-        """Return the hypothesis of a line with these of its pieces."""
         texts = [self.codec.decode(self.search.text(output["tokens"])) for output in outputs]
         scores = [float(output["score"]) / math.log(2) for output in outputs]
         more: dict[str, Any] = {}
