@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from argparse import Namespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -66,9 +67,8 @@ def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTa
     other.data_manager.args = other.args
     # fairseq demands that the dictionaries of all source languages are the same, and those of all target languages.
     source, target = languages_of(task)
-    dictionaries = task.data_manager.dicts
     other.data_manager.dicts = {
-        **dictionaries,
+        **task.data_manager.dicts,
         source_lang: task.data_manager.get_source_dictionary(source),
         target_lang: task.data_manager.get_target_dictionary(target),
     }
@@ -92,26 +92,17 @@ def around(task: FairseqTask) -> tuple[list[int], list[int]]:
 
 
 def target_start(task: FairseqTask) -> tuple[int, list[int]]:
-    """Return the decoder's first token, and those that every translation begins with.
-
-    It is what ``inference_step`` of fairseq does. Its task of many languages says there which language is wanted.
-    """
-    end: int = task.target_dictionary.eos()
-    if not isinstance(task, TranslationMultiSimpleEpochTask):
-        return end, []
-    _, named = task.args.langtoks["main"]
-    if not named:
-        return end, []
-    token: int = task.data_manager.get_decoder_langtok(task.args.target_lang, named)
-    return (token, []) if task.args.lang_tok_replacing_bos_eos else (end, [token])
+    """Return the decoder's first token, and those that every translation begins with, as fairseq asks its search."""
+    search: Any = SimpleNamespace(generate=lambda *batch, **asked: asked)
+    asked: Any = task.inference_step(search, [], {"net_input": {"src_tokens": torch.zeros(1, 1).long()}})
+    start, prefix = asked.get("bos_token"), asked.get("prefix_tokens")
+    return task.target_dictionary.eos() if start is None else start, [] if prefix is None else prefix[0].tolist()
 
 
 def _only_pair(path: str, pairs: list[str], source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
     """Return a pair of a training: the only one with these languages; any where both are given, perhaps a new one."""
     split = [(source, target) for source, _, target in (pair.partition("-") for pair in pairs)]
-    fitting = [
-        (source, target) for source, target in split if source_lang in (None, source) and target_lang in (None, target)
-    ]
+    fitting = [pair for pair in split if source_lang in (None, pair[0]) and target_lang in (None, pair[1])]
     if source_lang and target_lang:
         return (*fitting, *split, (source_lang, target_lang))[0]
     if len(fitting) != 1:

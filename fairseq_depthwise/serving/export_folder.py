@@ -57,12 +57,24 @@ def export(
     model.prepare_for_inference_(BeamOptions().cfg())
     graphs = trace([model], in_place=False)
     text, subwords = _text(trained, task, data, say)
-    config = {
+    dictionaries: dict[str, Dictionary] = {"source": task.source_dictionary, "target": task.target_dictionary}
+    target, search, most = dictionaries["target"], BeamOptions(), model.decoder.max_positions()
+    (before, after), (start, prefix) = around(task), target_start(task)
+    config: dict[str, Any] = {
         "format": FORMAT,
         "architecture": trained.architecture,
         "versions": recorded_versions(),
         "dtype": "int8" if options.int8 else options.dtype,
-        **_language(task, model),
+        "languages": dict(zip(dictionaries, languages_of(task), strict=True)),
+        "vocabulary": {side: len(dictionary) for side, dictionary in dictionaries.items()},
+        "symbols": {"<s>": target.bos(), "<pad>": target.pad(), "</s>": target.eos(), "<unk>": target.unk()},
+        "source": {"prefix": before, "suffix": after, "longest": model.encoder.max_positions()},
+        "target": {"start": start, "prefix": prefix, "longest": most},
+        "search": {
+            "beam": search.beam,
+            "length_penalty": search.length_penalty,
+            "max_length": min(search.max_length, most - 1),
+        },
         "text": text,
         belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.belongs_to},
     }
@@ -70,35 +82,13 @@ def export(
         config["functions"] = write_graphs(options.format, graphs, [model], trained.path, aside, int8=options.int8)
         for graph in config["functions"].values():
             graph["sha256"] = file_digest(os.path.join(aside, graph["file"]))
-        for side, dictionary in (("src", task.source_dictionary), ("tgt", task.target_dictionary)):
+        for side, dictionary in zip(("src", "tgt"), dictionaries.values(), strict=True):
             dictionary.save(os.path.join(aside, f"dict.{side}.txt"))
         for source, name in subwords.items():
             copied_whole(source, os.path.join(aside, name))
         with atomic_write(os.path.join(aside, CONFIG)) as file:
             file.write(json.dumps(config, indent=2, ensure_ascii=False).encode() + b"\n")
     return config
-
-
-def _language(task: FairseqTask, model: StackModel) -> dict[str, Any]:
-    """Return languages, vocabularies, the tokens around a sentence, and how translations are searched by default."""
-    source: Dictionary = task.source_dictionary
-    target: Dictionary = task.target_dictionary
-    source_lang, target_lang = languages_of(task)
-    before, after = around(task)
-    start, prefix = target_start(task)
-    search = BeamOptions()
-    return {
-        "languages": {"source": source_lang, "target": target_lang},
-        "vocabulary": {"source": len(source), "target": len(target)},
-        "symbols": {"<s>": target.bos(), "<pad>": target.pad(), "</s>": target.eos(), "<unk>": target.unk()},
-        "source": {"prefix": before, "suffix": after, "longest": model.encoder.max_positions()},
-        "target": {"start": start, "prefix": prefix, "longest": model.decoder.max_positions()},
-        "search": {
-            "beam": search.beam,
-            "length_penalty": search.length_penalty,
-            "max_length": min(search.max_length, model.decoder.max_positions() - 1),
-        },
-    }
 
 
 def _text(

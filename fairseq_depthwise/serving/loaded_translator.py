@@ -37,7 +37,7 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class LoadedTranslator:
-    """One model, or several whose probabilities are averaged.
+    """One model, or several whose probabilities are averaged; errors call arguments as the options of ``translate``.
 
     Args:
         model: a checkpoint, several joined with ``:``, folders with a ``checkpoint_best.pt``, or a folder that was
@@ -48,10 +48,6 @@ class LoadedTranslator:
         options: how lines are translated.
         device: where.
         say: called with what takes long, and why models that are to be compiled are not.
-
-    Raises:
-        UserError: a file is no checkpoint, does not fit the data, or is not enough to say how text becomes tokens; or
-            what is asked for is not possible with it. Errors call arguments as the options of the command.
     """
 
     def __init__(
@@ -152,9 +148,15 @@ def trained_models(
     positions = utils.resolve_max_positions(task.max_positions(), *(one.max_positions() for one in models))
     longest: int = positions[0] if isinstance(positions, tuple | list) else positions
     return LoadedModels(
-        files, data, device, task, text, lambda task: BeamSearch(task, models, options.beam, device, graphs),
-        longest - len(around(task)[0]), models,
-    )  # fmt: skip
+        files,
+        data,
+        device,
+        task,
+        text,
+        lambda task: BeamSearch(task, models, options.beam, device, graphs),
+        longest - len(around(task)[0]),
+        models,
+    )
 
 
 def _graphs(

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 #: their begin, or by their end.
 MARKS = {"sentencepiece": ("\u2581", ""), "subword_nmt": ("", "@@"), "fastbpe": ("", "@@")}
 
-#: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
+#: fairseq's option that names the learned subwords of each kind; the first kind is the one that a file stands for.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
 
 #: What a record may say without the user's word -> its options that are read. Others look for files in the network.

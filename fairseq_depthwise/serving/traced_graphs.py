@@ -175,9 +175,14 @@ def format_module(name: str) -> Any:
 
 
 def write_graphs(
-    kind: str, programs: Sequence[ExportedProgram], models: Sequence[StackModel], path: str, folder: str, *,
+    kind: str,
+    programs: Sequence[ExportedProgram],
+    models: Sequence[StackModel],
+    path: str,
+    folder: str,
+    *,
     int8: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Write both graphs in a format into a folder, and compare what is loaded from there with the models.
 
     Return what :func:`graph_files` does. With ``int8`` matrix products compute in int8.

@@ -37,9 +37,15 @@ def require_folder(path: str, files: Sequence[str], *, force: bool) -> str:
 
 
 def translate_large_text(
-    files: Sequence[str], output: str, *, in_folder: bool, lines: int, depends_on: Mapping[str, Any],
-    start: Callable[[], Translators], force: bool = False,
-) -> None:  # fmt: skip
+    files: Sequence[str],
+    output: str,
+    *,
+    in_folder: bool,
+    lines: int,
+    depends_on: Mapping[str, Any],
+    start: Callable[[], Translators],
+    force: bool = False,
+) -> None:
     """Translate what is missing in blocks of lines, then write the output, or a file for each of ``files`` in it.
 
     Each block is in a file of the folder ``OUTPUT.blocks`` that appears when it is whole; its name has a digest of all

@@ -50,9 +50,14 @@ class Service:
     """
 
     def __init__(
-        self, translator: Any, options: ServerOptions, *, nbest: int = 1,
-        explain: Callable[[str, int, str, str], dict[str, Any]] | None = None, version: str = "0",
-    ) -> None:  # fmt: skip
+        self,
+        translator: Any,
+        options: ServerOptions,
+        *,
+        nbest: int = 1,
+        explain: Callable[[str, int, str, str], dict[str, Any]] | None = None,
+        version: str = "0",
+    ) -> None:
         self.options, self._translator, self._explain = options, translator, explain
         self._batcher = Batcher(self._search, options)
         self._registry = CollectorRegistry()

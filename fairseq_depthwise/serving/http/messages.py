@@ -21,9 +21,14 @@ def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions)
     lines: Any = Annotated[list[line], Field(min_length=1, max_length=limits.max_lines)]
     number, stream = Field(nbest, ge=1, le=loaded.nbest), Field(False, description="answer line by line")
     translate = create_model(
-        "TranslateRequest", __config__=config, lines=(lines, ...), nbest=(int, number), stream=(bool, stream),
-        **languages, **details,
-    )  # fmt: skip
+        "TranslateRequest",
+        __config__=config,
+        lines=(lines, ...),
+        nbest=(int, number),
+        stream=(bool, stream),
+        **languages,
+        **details,
+    )
     sentence = Annotated[line, Field(pattern=r"\S")]
     rank = (int, Field(0, ge=0, lt=loaded.nbest))
     explain = create_model("ExplainRequest", __config__=config, line=(sentence, ...), rank=rank, **languages)

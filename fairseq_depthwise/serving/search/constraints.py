@@ -30,9 +30,13 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
         self._unconstrained = search.BeamSearch(dictionary)
 
     def step(
-        self, step: int, lprobs: Tensor, scores: Tensor | None, prev_output_tokens: Tensor | None = None,
+        self,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor | None,
+        prev_output_tokens: Tensor | None = None,
         original_batch_idxs: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities, tokens and hypotheses of the best candidates, each B x 2k.
 
         ``lprobs`` is B x k x V; ``scores`` of the hypotheses so far B x k x step, counted from 0.
