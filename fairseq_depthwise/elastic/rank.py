@@ -37,7 +37,10 @@ def train() -> int:
 
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
-    _end_with_launcher()
+    if sys.platform == "linux":  # the system kills this process when its launcher ends, however that ends
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if not os.path.exists(f"/proc/{os.environ[ELASTIC]}"):  # it ended before
+            sys.exit(TRY_AGAIN)
     training.PATIENCE = 120.0  # seconds for which a file server may hold the lock of a process on a lost machine
     command = importlib.import_module("fairseq_cli.train")
     batches.share_updates(command)
@@ -55,20 +58,11 @@ def train() -> int:
     return TRY_AGAIN if ending.ended else 0
 
 
-def _end_with_launcher() -> None:
-    """Let the system kill this process when its launcher ends, however that ends; elsewhere than on Linux it stays."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if not os.path.exists(f"/proc/{os.environ[ELASTIC]}"):  # it ended before
-            sys.exit(TRY_AGAIN)
-
-
 class Ending:
     """Saves a checkpoint and ends ``fairseq_cli.train`` when one of its processes got SIGTERM or SIGUSR1.
 
-    The processes take each update together. The first that was asked to end writes into their store the number of the
-    update that it is about to compute; the others look there after each update, hence after that write, and all end
-    after the same update. Then ``ended`` is true.
+    The first that was asked to end writes into the processes' store the number of the update that it is about to
+    compute; the others look there after each update, hence after that write, and all end after the same update.
     """
 
     def __init__(self, command: Any) -> None:

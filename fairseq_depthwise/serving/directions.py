@@ -22,10 +22,7 @@ from fairseq_depthwise.checkpoints.recorded_paths import data_folder
 def recorded_task(
     checkpoint: Checkpoint, data: str | None, languages: tuple[str | None, str | None]
 ) -> tuple[str, FairseqTask]:
-    """Return the folder of data, given or recorded, and the task for one direction, the only one where none is named.
-
-    Other tasks, other directions, and several of which none is named are refused.
-    """
+    """Return the folder of data, given or recorded, and the task for one direction, the only one if none is named."""
     if data is not None and not os.path.isdir(data):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
     recorded, (source_lang, target_lang) = checkpoint.cfg.get("task"), languages

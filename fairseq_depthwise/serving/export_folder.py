@@ -36,13 +36,8 @@ SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.mode
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def export(
-    checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None] = lambda sentence: None
-) -> dict[str, Any]:
-    """Export the model of a checkpoint into a new folder and return the folder's configuration.
-
-    ``say`` is told what is left out.
-    """
+def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None]) -> dict[str, Any]:
+    """Export the model of a checkpoint into a new folder and return its configuration; ``say`` what is left out."""
     if options.format == "onnx":
         require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
     place = output_folder("OUT", folder, KIND, force=options.force)

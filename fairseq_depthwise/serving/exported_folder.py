@@ -33,10 +33,7 @@ def exported_model(
     model: str, data: str | None, languages: tuple[str | None, str | None], options: TranslatorOptions,
     device: torch.device, say: Callable[[str], None],
 ) -> LoadedModels:  # fmt: skip
-    """Return what is in the folder, of which nothing is run as code; arguments as of ``LoadedTranslator``.
-
-    A file that is missing, damaged, or not what export writes, and options that need a checkpoint, are refused.
-    """
+    """Return what is in the folder, of which nothing is run as code; arguments as of ``LoadedTranslator``."""
     given = {
         "--data": data, f"--{options.precision}": options.precision != "fp32", "--compile": options.compile,
         "--print-alignment": options.alignment, "--constraints": options.beam.constraints,

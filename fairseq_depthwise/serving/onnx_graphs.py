@@ -41,7 +41,8 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
 
 def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:
     """Write a graph, whose inputs and outputs ``about`` names, checked by :mod:`onnx`."""
-    onnx = import_module("onnx")
+    onnx, optimizer = import_module("onnx"), import_module("onnxscript.optimizer")
+    passes = import_module("onnx_ir.passes.common")
     inputs, outputs = ([tensor["name"] for tensor in about[side]] for side in ("inputs", "outputs"))
     # What is traced here consists of operators that ONNX has; to take them apart would be to trace it once more.
     program.run_decompositions = lambda table: program
@@ -50,22 +51,17 @@ def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None
             program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET, optimize=False
         )
         assert written is not None
-        _tidy(written.model)
+        # optimize=True also tries rules that none of these graphs needs.
+        optimizer.inline(written.model)
+        optimizer.fold_constants(written.model, onnx_shape_inference=True)
+        passes.RemoveUnusedNodesPass()(written.model)
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(written.model)
+        passes.DeduplicateInitializersPass()(written.model)
+        passes.CommonSubexpressionEliminationPass()(written.model)
+        passes.RemoveUnusedOpsetsPass()(written.model)
     written.model.producer_name = "fairseq-depthwise"
     written.save(file)
     onnx.checker.check_model(file, full_check=True)
-
-
-def _tidy(model: Any) -> None:
-    """Leave out what is computed twice or never; ``optimize=True`` also tries rules that none of these graphs needs."""
-    optimizer, passes = import_module("onnxscript.optimizer"), import_module("onnx_ir.passes.common")
-    optimizer.inline(model)
-    optimizer.fold_constants(model, onnx_shape_inference=True)
-    passes.RemoveUnusedNodesPass()(model)
-    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    passes.DeduplicateInitializersPass()(model)
-    passes.CommonSubexpressionEliminationPass()(model)
-    passes.RemoveUnusedOpsetsPass()(model)
 
 
 def quantize(file: str) -> None:

@@ -43,11 +43,8 @@ class BeamOptions:
         from omegaconf import OmegaConf
 
         cfg = OmegaConf.structured(FairseqConfig)
-        cfg.generation.beam = self.beam
-        cfg.generation.lenpen = self.length_penalty
-        cfg.generation.max_len_b = self.max_length
-        cfg.generation.sampling = self.sampling
-        cfg.generation.sampling_topk = self.sampling_topk or -1
+        search = {"beam": self.beam, "lenpen": self.length_penalty, "max_len_b": self.max_length}
+        cfg.generation.update(search | {"sampling": self.sampling, "sampling_topk": self.sampling_topk or -1})
         return cfg
 
 

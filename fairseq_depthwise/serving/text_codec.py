@@ -79,10 +79,7 @@ def settings_for(
     data: str,
     recorded: belonging.Record = MappingProxyType({}),
 ) -> TextSettings:
-    """Return what is given, and for the rest what a training recorded in ``cfg``, with files in or beside ``data``.
-
-    A name that is not known, a missing file, and subwords of which nothing says how they are made are refused.
-    """
+    """Return what is given, and for the rest what a training recorded in ``cfg``, with files in or beside ``data``."""
     if options.tokenized:
         return TextSettings({}, {})
     settings = TextSettings(

@@ -27,11 +27,7 @@ class ProgramError(ValueError):
 
 
 def load_program(path: str | Path) -> ExportedProgram:
-    """Load the program in a file after looking through it.
-
-    Raises:
-        ProgramError: the file is missing or damaged, or has in it what could run as code.
-    """
+    """Load the program in a file after looking through it; raise ProgramError where it may run code or is damaged."""
     path = Path(path)
     try:
         # It would print tracebacks of what it then raises.
@@ -141,7 +137,6 @@ _PICKLES = {"data/weights/model.pt", "data/constants/model.pt", "serialized_stat
 _REFUSED = {"as_string", "as_strings", "as_operator", "as_graph", "as_custom_obj"}
 
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
-_NAME = re.compile(r"\w*", re.ASCII)
 _SIZE = re.compile(
     r"(Pow\(Symbol\('[a-z]\d+'(, [a-z]+=True)*\), Integer\(\d\)\)|[su]\d+\*\*\d(?!\d)"
     r"|Symbol\('[a-z]\d+'(, [a-z]+=True)*\)|(Add|Mul|Min|Max|Mod|PythonMod|FloorDiv|CleanDiv|Integer)\("
@@ -180,11 +175,8 @@ _TARGETS = {f"torch.ops.aten.{name}" for name in OPERATORS} | {
 #: What is read by something else than the look-up of a name -> whether a text is only what it should be.
 _FORMS: dict[str, Callable[[str], object]] = {
     "target": _TARGETS.__contains__,
-    "name": _NAME.fullmatch,
-    "as_name": _NAME.fullmatch,
-    "forward_arg_names": _NAME.fullmatch,
+    **dict.fromkeys(("name", "as_name", "forward_arg_names"), re.compile(r"\w*", re.ASCII).fullmatch),
     "expr_str": _is_size,
     "guards_code": {""}.__contains__,  # evaluated as Python; there are none
-    "in_spec": _is_plain_tree,
-    "out_spec": _is_plain_tree,
+    **dict.fromkeys(("in_spec", "out_spec"), _is_plain_tree),
 }
