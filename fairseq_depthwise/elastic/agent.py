@@ -93,7 +93,7 @@ def listen() -> None:
 
 
 def run(launch: argparse.Namespace, arguments: list[str]) -> int:
-    """Train to the end with as many processes as there are, given options of fairseq-train; return the exit status.
+    """Train with options of fairseq-train, and return the exit status.
 
     That is 0, 1 for what only the user can change, 128 and a signal's number, 75 where other machines ended, or that of
     the process that failed once too often.

@@ -68,10 +68,7 @@ class SharedUpdates(iterators.EpochBatchIterator):
     shard_id: int
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
-        """Return the batches of this process in an epoch, in the order of training.
-
-        Where the last update has fewer than there are processes, some take an empty one, as all must take part.
-        """
+        """Return the batches of this process in an epoch; where an update has too few, an empty one, to take part."""
         if self.update_freq is None:
             return list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))
         processes, process = self.num_shards, self.shard_id

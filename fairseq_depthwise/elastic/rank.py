@@ -1,6 +1,4 @@
-"""What a process of an elastic training does beyond training: it ends with its launcher, which it tells about mistakes
-that a restart would repeat, and saves a checkpoint when it or another process is asked to end.
-"""
+"""What a process of an elastic training does beyond training."""
 
 from __future__ import annotations
 

@@ -63,11 +63,7 @@ class BeamSearch(Search):
     def hypotheses(
         self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
     ) -> list[list[dict[str, Any]]]:
-        """Return what :meth:`Search.hypotheses` does.
-
-        With ``constraints``, at least one for each sentence, all of them are in each hypothesis; there is none where
-        the search comes to none, and the beam may be too large (UserError).
-        """
+        """Return what :meth:`Search.hypotheses` does, with all constraints; perhaps none for a sentence."""
         if constraints is None and self._graphs is not None:
             return super().hypotheses(batch)
         batch, prefix = self._moved(batch), self.limits.prefix

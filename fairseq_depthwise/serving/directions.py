@@ -38,7 +38,16 @@ def recorded_task(
     if issubclass(kind, TranslationMultiSimpleEpochTask):
         pairs = getattr(recorded, "lang_pairs", None) or []
         pairs = pairs.split(",") if isinstance(pairs, str) else list(pairs)
-        trained = _only_pair(checkpoint.path, pairs, source_lang, target_lang)
+        split = [pair.partition("-")[::2] for pair in pairs]
+        fitting = [pair for pair in split if source_lang in (None, pair[0]) and target_lang in (None, pair[1])]
+        if source_lang and target_lang:  # perhaps a new pair
+            fitting = [*fitting, *split, (source_lang, target_lang)][:1]
+        if len(fitting) != 1:
+            raise UserError(
+                f"{checkpoint.path} translates in {len(pairs):,} directions; choose one with --source-lang and "
+                f"--target-lang, as in {' '.join(pairs[:5])}"
+            )
+        (trained,) = fitting
     elif None in trained and os.path.isdir(data) and len(found := pairs_in(data)) == 1:
         (trained,) = found  # as the training took them from its data
     task = checkpoint.task(data, source_lang=trained[0] or source_lang, target_lang=trained[1] or target_lang)
@@ -94,17 +103,3 @@ def target_start(task: FairseqTask) -> tuple[int, list[int]]:
     asked: Any = task.inference_step(search, [], {"net_input": {"src_tokens": torch.zeros(1, 1).long()}})
     start, prefix = asked.get("bos_token"), asked.get("prefix_tokens")
     return task.target_dictionary.eos() if start is None else start, [] if prefix is None else prefix[0].tolist()
-
-
-def _only_pair(path: str, pairs: list[str], source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
-    """Return a pair of a training: the only one with these languages; any where both are given, perhaps a new one."""
-    split = [(source, target) for source, _, target in (pair.partition("-") for pair in pairs)]
-    fitting = [pair for pair in split if source_lang in (None, pair[0]) and target_lang in (None, pair[1])]
-    if source_lang and target_lang:
-        return (*fitting, *split, (source_lang, target_lang))[0]
-    if len(fitting) != 1:
-        raise UserError(
-            f"{path} translates in {len(pairs):,} directions; choose one with --source-lang and --target-lang, as in "
-            f"{' '.join(pairs[:5])}"
-        )
-    return fitting[0]

@@ -24,7 +24,7 @@ from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, target_start
 from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, trace, write_graphs
+from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, write_graphs
 
 FORMAT = 2  # the version of the folder's layout, under ``format`` in its configuration
 KIND = "export"  # what the folder's marker says it is
@@ -32,8 +32,6 @@ CONFIG = "config.json"  # the file that says what is in the folder
 
 #: A recorded file of subwords, by the option that names it, and what it is called in the folder.
 SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None]) -> dict[str, Any]:
@@ -48,12 +46,12 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
     trained.require_family()
     refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
     data, task = recorded_task(trained, options.data, (options.source_lang, options.target_lang))
-    model = cast(StackModel, trained.model(task, data).to(_DTYPES[options.dtype]))
+    model = cast(StackModel, trained.model(task, data).to(getattr(torch, options.dtype)))
     model.prepare_for_inference_(BeamOptions().cfg())
-    graphs = trace([model], in_place=False)
     text, subwords = _text(trained, task, data, say)
     dictionaries: dict[str, Dictionary] = {"source": task.source_dictionary, "target": task.target_dictionary}
     target, search, most = dictionaries["target"], BeamOptions(), model.decoder.max_positions()
+    longest = min(search.max_length, most - 1)
     (before, after), (start, prefix) = around(task), target_start(task)
     config: dict[str, Any] = {
         "format": FORMAT,
@@ -65,16 +63,12 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
         "symbols": {"<s>": target.bos(), "<pad>": target.pad(), "</s>": target.eos(), "<unk>": target.unk()},
         "source": {"prefix": before, "suffix": after, "longest": model.encoder.max_positions()},
         "target": {"start": start, "prefix": prefix, "longest": most},
-        "search": {
-            "beam": search.beam,
-            "length_penalty": search.length_penalty,
-            "max_length": min(search.max_length, most - 1),
-        },
+        "search": {"beam": search.beam, "length_penalty": search.length_penalty, "max_length": longest},
         "text": text,
         belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.belongs_to},
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
-        config["functions"] = write_graphs(options.format, graphs, [model], trained.path, aside, int8=options.int8)
+        config["functions"] = write_graphs(options.format, [model], trained.path, aside, int8=options.int8)
         for graph in config["functions"].values():
             graph["sha256"] = file_digest(os.path.join(aside, graph["file"]))
         for side, dictionary in zip(("src", "tgt"), dictionaries.values(), strict=True):

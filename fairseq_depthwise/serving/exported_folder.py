@@ -43,7 +43,13 @@ def exported_model(
         if value:
             raise UserError(f"{name} is for checkpoints, and {model} was exported; leave it out")
     config = _config(model)
-    task = _task(model, config)
+    dictionaries = []
+    for name, side in (("src", "source"), ("tgt", "target")):
+        dictionaries.append(Dictionary.load(_regular(model, f"dict.{name}.txt")))
+        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
+            raise UserError(f"{model}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
+    direction = TranslationConfig(source_lang=config["languages"]["source"], target_lang=config["languages"]["target"])
+    task = TranslationTask(direction, *dictionaries)
     own_source, own_target = languages_of(task)
     task_for(task, languages[0] or own_source, languages[1] or own_target)  # refuses another direction
     belongs_to = belonging.recorded_in(config)
@@ -99,14 +105,3 @@ def _regular(path: str, name: str) -> str:
     if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
         raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
     return file
-
-
-def _task(path: str, config: dict[str, Any]) -> TranslationTask:
-    dictionaries = []
-    for name, side in (("src", "source"), ("tgt", "target")):
-        dictionaries.append(Dictionary.load(_regular(path, f"dict.{name}.txt")))
-        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
-            raise UserError(f"{path}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
-    languages = config["languages"]
-    options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
-    return TranslationTask(options, *dictionaries)

@@ -98,10 +98,7 @@ class LoadedTranslator:
         constraints: Sequence[Sequence[str]] | None = None,
         nbest: int | None = None,
     ) -> list[Translation]:
-        """Return what :meth:`translate` does with scores and what else is known, ``nbest`` of each, or as options say.
-
-        ``constraints`` has for each line raw text that its translation must have.
-        """
+        """Return what :meth:`translate` does with all that is known; ``constraints`` has raw texts for each line."""
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         wanted = [()] * len(lines) if constraints is None else constraints

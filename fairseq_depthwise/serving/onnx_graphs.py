@@ -21,7 +21,7 @@ from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.kept_graphs import kept_folder
 from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
-from fairseq_depthwise.serving.traced_graphs import GRAPHS, trace, write_graphs
+from fairseq_depthwise.serving.traced_graphs import GRAPHS, write_graphs
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
 OPSET = 20
@@ -33,7 +33,7 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
 
     def make(folder: Path) -> None:
         say(f"quantizing {path}; this takes 15 seconds or more, and is kept")
-        write_graphs("onnx", trace(models, in_place=False), models, path, str(folder), int8=True)
+        write_graphs("onnx", models, path, str(folder), int8=True)
 
     folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
     return load([str(folder / f"{name}.onnx") for name in GRAPHS])

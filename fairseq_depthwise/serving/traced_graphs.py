@@ -51,8 +51,7 @@ def trace(
 ) -> tuple[ExportedProgram, ExportedProgram]:
     """Return encoder and step of models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``.
 
-    ``in_place`` lets the step write into the tensors that it is given; a compiler may choose its products for
-    ``typical`` sentences and beams.
+    With ``in_place`` the step writes into what it is given; a compiler may prefer ``typical`` sentences and beams.
     """
     for model in models:
         model.decoder.embedding.reach(model.decoder.max_positions())
@@ -75,7 +74,7 @@ def trace(
     first = (tokens, origins, totals, state.ancestors, *scalars, padding)
     shapes: list[list[Any]] = [
         [{place: sizes[name] for place, name in enumerate(one["shape"]) if name in sizes} for one in graph["inputs"]]
-        for graph in graph_files(models, "").values()
+        for graph in graph_tensors(models).values()
     ]
     of_encoder, of_step = shapes
     step, few = StepGraph(models, in_place=in_place).eval(), len(first)
@@ -128,8 +127,8 @@ def _drop_unused(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-def graph_files(models: Sequence[StackModel], ending: str) -> dict[str, Any]:
-    """Return files of the graphs and the tensors that go in and out, in order; sizes with a name may be any."""
+def graph_tensors(models: Sequence[StackModel]) -> dict[str, Any]:
+    """Return for each graph the tensors that go in and out, in order; sizes with a name may be any."""
     dtype = str(models[0].encoder.embedding.tokens.weight.dtype).removeprefix("torch.")
     attentions: list[Any] = [layer.cross_attention for model in models for layer in model.decoder.layers]
     hypotheses = ("sentences", "beams")
@@ -153,12 +152,10 @@ def graph_files(models: Sequence[StackModel], ending: str) -> dict[str, Any]:
     best = [_tensor("best", "float32", *candidates), _tensor("numbers", "int64", *candidates)]
     return {
         "encoder": {
-            "file": f"encoder{ending}",
             "inputs": [_tensor("source_tokens", "int64", "sentences", "source")],
             "outputs": [padding, *cross],
         },
         "decoder_step": {
-            "file": f"decoder_step{ending}",
             "inputs": [*tokens, _tensor("totals", "float32", *hypotheses), ancestors, *scalars, padding, *layers],
             "outputs": [*best, {**ancestors, "name": "ancestors_after"}, *newest],
         },
@@ -175,21 +172,16 @@ def format_module(name: str) -> Any:
 
 
 def write_graphs(
-    kind: str,
-    programs: Sequence[ExportedProgram],
-    models: Sequence[StackModel],
-    path: str,
-    folder: str,
-    *,
-    int8: bool = False,
+    kind: str, models: Sequence[StackModel], path: str, folder: str, *, int8: bool = False
 ) -> dict[str, Any]:
-    """Write both graphs in a format into a folder, and compare what is loaded from there with the models.
+    """Write both graphs of models in a format into a folder, and compare what is loaded from there with the models.
 
-    Return what :func:`graph_files` does. With ``int8`` matrix products compute in int8.
+    Return the files, and what :func:`graph_tensors` does. With ``int8`` matrix products compute in int8.
     """
-    form, functions = format_module(kind), graph_files(models, FORMATS[kind])
+    form, tensors = format_module(kind), graph_tensors(models)
+    functions = {name: {"file": name + FORMATS[kind], **about} for name, about in tensors.items()}
     files = [os.path.join(folder, about["file"]) for about in functions.values()]
-    for program, file, about in zip(programs, files, functions.values(), strict=True):
+    for program, file, about in zip(trace(models, in_place=False), files, functions.values(), strict=True):
         form.write(program, file, about)
     require_equal(form.load(files), models, path)
     if int8:
@@ -202,9 +194,9 @@ def write_graphs(
 
 @torch.no_grad()
 def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, tolerance: float | None = None) -> None:
-    """Compare what is found with graphs with the models' own, for one hypothesis of one sentence and for several.
+    """Refuse graphs where probabilities in a search differ from the models' by more than tolerance, or the type allows.
 
-    A probability that differs by more than ``tolerance``, or what the type allows, is a UserError.
+    Hypotheses of one sentence and of several are compared with the models' own forward of whole sentences.
     """
     source_words, target_words = models[0].encoder.dictionary, models[0].decoder.dictionary
     if tolerance is None:
@@ -219,7 +211,9 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, toler
             for found in hypotheses:
                 tokens, scores = found["tokens"], found["positional_scores"].exp()
                 previous = torch.cat([torch.tensor([eos]), tokens[:-1]])[None]
-                wanted = _probabilities(models, row[None], previous)
+                outputs = [(model, model.decoder(previous, model.encoder(row[None]))) for model in models]
+                each = [model.get_normalized_probs(output, log_probs=False)[0] for model, output in outputs]
+                wanted = torch.stack(each).float().mean(0)
                 expected = wanted.gather(1, tokens[:, None])[:, 0]
                 if beams == 1:  # which has the best of all that may follow
                     wanted[:1, eos] = wanted[:, pad] = 0
@@ -227,10 +221,3 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, toler
                 difference = float((expected - scores).abs().max())
                 if not difference <= tolerance:
                     raise UserError(f"{path}: probabilities of the graphs differ from the model's by {difference:.2g}")
-
-
-def _probabilities(models: Sequence[StackModel], source: Tensor, target: Tensor) -> Tensor:
-    """Return those after each token of ``target`` (1 x T), as models have it for a whole sentence, T x V."""
-    outputs = [model.decoder(target, model.encoder(source)) for model in models]
-    each = [model.get_normalized_probs(out, log_probs=False) for model, out in zip(models, outputs, strict=True)]
-    return torch.stack(each).float().mean(0)[0]

@@ -66,8 +66,7 @@ def require_ray(address: str | None) -> None:
 class Translators:
     """So many actors of a cluster that have the model, or as many as it has places for, on a GPU each if it has any.
 
-    Where ``address`` is None Ray is started here. ``depends_on`` is what translations depend on, and ``said`` what the
-    first actor has written to stderr.
+    Where ``address`` is None Ray is started here. ``said`` is what the first actor has written to stderr.
     """
 
     def __init__(
