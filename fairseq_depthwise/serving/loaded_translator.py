@@ -61,12 +61,12 @@ class LoadedTranslator:
         device: torch.device | str = "cpu",
         say: Callable[[str], None] = log.info,
     ) -> None:
-        self.options = options or TranslatorOptions()
+        self.options = chosen = options or TranslatorOptions()
         load, languages = exported_model if is_exported(model) else trained_models, (source_lang, target_lang)
         self._loaded = loaded = load(model, data, languages, self.options, torch.device(device), say)
         self.files, self.data, self.device, self.models = loaded.files, loaded.data, loaded.device, loaded.models
         #: What a direction needs, of source and target language.
-        self.direction = functools.cache(lambda source, target: Direction(loaded, source, target, self.options))
+        self.direction = functools.cache(lambda source, target: Direction(loaded, source, target, chosen))
         self._seen: Counter[str] = Counter()
         self.direction(*self.languages)
 

@@ -41,12 +41,12 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
 
 def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:
     """Write a graph, whose inputs and outputs ``about`` names, checked by :mod:`onnx`."""
-    onnx, optimizer = import_module("onnx"), import_module("onnxscript.optimizer")
-    passes = import_module("onnx_ir.passes.common")
+    onnx = import_module("onnx")
     inputs, outputs = ([tensor["name"] for tensor in about[side]] for side in ("inputs", "outputs"))
     # What is traced here consists of operators that ONNX has; to take them apart would be to trace it once more.
     program.run_decompositions = lambda table: program
     with _silent():
+        optimizer, passes = import_module("onnxscript.optimizer"), import_module("onnx_ir.passes.common")
         written = torch.onnx.export(
             program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET, optimize=False
         )
