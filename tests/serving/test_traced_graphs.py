@@ -67,6 +67,6 @@ def test_graphs_that_differ_from_the_model_are_refused() -> None:
     """Such as a future release of torch might trace."""
     model = ready(encoder_layers=1, decoder_layers=1)
     graphs = eager_graphs([model], in_place=False)
-    wrong = Graphs(graphs.encode, lambda *given: (0 * graphs.step(*given)[0], *graphs.step(*given)[1:]))
+    wrong = Graphs(graphs.encode, lambda *given: (torch.zeros_like(graphs.step(*given)[0]), *graphs.step(*given)[1:]))
     with pytest.raises(UserError, match=r"model.pt: .* differ .* by 0\.[89]"):
         require_equal(wrong, [model], "model.pt")
