@@ -1,8 +1,4 @@
-"""Presets of ``depthwise_lstm_transformer``: the rows of the papers' tables.
-
-``--arch depthwise_lstm_transformer_NAME`` sets these defaults and nothing else; every option stays overridable on the
-command line and is saved in the checkpoint.
-"""
+"""Presets of ``depthwise_lstm_transformer``: the rows of the papers' tables."""
 
 from __future__ import annotations
 

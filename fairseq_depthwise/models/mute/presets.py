@@ -1,8 +1,4 @@
-"""Presets of ``mute_transformer``: the rows of the paper's tables.
-
-``--arch mute_transformer_NAME`` sets these defaults and nothing else; every option stays overridable on the command
-line and is saved in the checkpoint.
-"""
+"""Presets of ``mute_transformer``: the rows of the paper's tables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Presets of ``sdt_transformer``: the rows of the paper's tables.
-
-``--arch sdt_transformer_NAME`` sets these defaults and nothing else; every option stays overridable on the command line
-and is saved in the checkpoint.
-"""
+"""Presets of ``sdt_transformer``: the rows of the paper's tables."""
 
 from __future__ import annotations
 
