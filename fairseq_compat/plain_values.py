@@ -21,6 +21,7 @@ from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -241,6 +242,19 @@ def _array_of(dtype: Any, shape: Any, content: Any) -> np.ndarray[Any, Any]:
     return np.frombuffer(content, dtype).reshape(shape)
 
 
+def _require_dictionary(state: Any) -> None:
+    """Refuse other attributes than those of fairseq's dictionaries, and other values in them than texts and numbers."""
+    for name, held in state.items():
+        values = held.values() if type(held) is dict else held if type(held) is list else [held]
+        kind = str if name == "symbols" or name.endswith("_word") else int
+        if not _ATTRIBUTES.fullmatch(name) or any(type(value) is not kind for value in values):
+            raise RefusedError(f"it has a dictionary whose {name} is none of one")
+
+
+#: What speech models keep of their task: fairseq's dictionaries, objects of its own class.
+_DICTIONARY = ("fairseq.data.dictionary", "Dictionary")
+_ATTRIBUTES = re.compile("symbols|count|indices|nspecial|(bos|pad|eos|unk)_(word|index)")
+
 #: NumPy's types of numbers, by how their pickles name them: truth values, integers, floats.
 _DTYPES = {np.dtype(letter).str[1:]: np.dtype(letter) for letter in "?bhilqBHILQefd"}
 
@@ -294,6 +308,8 @@ class _Unpickler(pickle._Unpickler):
         self._find = find
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == _DICTIONARY:
+            return getattr(import_module(module), name)
         if (known := _NAMES.get(f"{module}.{name}")) is None:
             raise RefusedError(f"its pickle names {module}.{name}, and loading it could run code")
         return known
@@ -333,6 +349,9 @@ class _Unpickler(pickle._Unpickler):
             array = _array_of(dtype, shape, content)
             # Sets shape and order at once; NumPy's annotations do not know its own version number in front.
             built.__setstate__((1, array.shape, array.dtype, bool(by_columns), content))  # type: ignore[arg-type]
+        elif (type(built).__module__, type(built).__name__) == _DICTIONARY:
+            _require_dictionary(state)
+            vars(built).update(state)
         elif isinstance(built, np.dtype):
             if state[1] not in ("<", "|"):
                 raise RefusedError("it has NumPy values of another byte order")

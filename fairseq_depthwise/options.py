@@ -6,10 +6,13 @@ Nothing here imports torch, so that ``--help`` is there at once.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, fields
 from typing import Any, TypeVar
+
+from fairseq_compat import UserError
 
 Options = TypeVar("Options")
 
@@ -45,6 +48,13 @@ def option(default: Any, help: Any, *, flag: str = "", changes_result: bool = Tr
     """
     about = {"help": help, "flag": flag, "changes_result": changes_result, "of_argparse": of_argparse}
     return field(default=default, metadata=about)
+
+
+def require_extra(extra: str, *modules: str) -> None:
+    """Refuse what needs an extra of the installation where one of its modules is missing."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise UserError(f"{module} is not installed; pip install 'fairseq-depthwise[{extra}]'")
 
 
 def add_options(parser: argparse.ArgumentParser, declared: Any, *, without: Sequence[str] = ()) -> None:

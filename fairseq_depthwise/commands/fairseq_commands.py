@@ -47,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
     logging.getLogger("fairseq.dataclass.utils").setLevel(logging.CRITICAL)
     if module == "train" and "--elastic" in options.arguments:
         launch, arguments = launcher.parse(options.arguments)
-        return launcher.run(launch, with_user_dir(arguments, folder))
+        from fairseq_depthwise.elastic import agent
+
+        return agent.run(launch, with_user_dir(arguments, folder))
     sys.argv = [f"fairseq-{module}", *with_user_dir(options.arguments, folder)]
     if module == "train" and rank.is_rank():
         return rank.train()

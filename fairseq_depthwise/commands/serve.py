@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
 import signal
 import socket
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_compat import UserError
 from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
-from fairseq_depthwise.options import add_options, options_of
+from fairseq_depthwise.options import add_options, options_of, require_extra
 from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    for name in ("fastapi", "prometheus_client", "uvicorn"):
-        if importlib.util.find_spec(name) is None:
-            raise UserError(f"serve needs {name}, which is not installed; pip install 'fairseq-depthwise[serve]'")
+    require_extra("serve", "fastapi", "prometheus_client", "uvicorn")
     if options.alignment == "soft":
         raise UserError("--print-alignment soft is for files; requests get hard ones")
     if options.max_lines > options.queue_lines:

@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> int:
-    from fairseq_depthwise.serving.cluster.large_text import LargeText, require_folder, translate_large_text
+    from fairseq_depthwise.serving.cluster.large_text import require_folder, translate_large_text
     from fairseq_depthwise.serving.cluster.ray_blocks import Translators, require_ray
     from fairseq_depthwise.serving.exported_folder import is_exported
 
@@ -130,14 +130,14 @@ def _translate_on_ray(options: argparse.Namespace, output_path: str | None) -> i
     depends_on = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}
     for declared in (TranslatorOptions, LineOptions):
         depends_on |= dict(that_change_results(options_of(declared, options)))
-    text = LargeText(
-        options.files, output, output_path is None, options.buffer_lines, depends_on, options.force
-    )  # fmt: skip
     sent = argparse.Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
     load = functools.partial(_load_actor, sent)
     threads = options.threads or 1
     start = functools.partial(Translators, address, load, options.ray_actors, threads, gpu=not options.cpu)
-    translate_large_text(text, start)
+    translate_large_text(
+        options.files, output, in_folder=output_path is None, lines=options.buffer_lines, depends_on=depends_on,
+        start=start, force=options.force,
+    )  # fmt: skip
     return 0
 
 

@@ -1,35 +1,43 @@
-"""The part of torchrun that starts, watches and ends the processes of a machine, with rules of ours for the end."""
+"""torchrun's agent, which starts, watches and ends the processes of a machine, with rules of ours for the end.
+
+The launchers of all machines meet at a rendezvous; where a process dies, or a machine joins or leaves, they meet again
+and start their processes anew, which go on from the last checkpoint.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 import signal
 import sys
+import tempfile
 from types import FrameType
 from typing import Any, ClassVar
 
+from fairseq import options as fairseq_options
+from torch.distributed import run as torchrun
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousError
+from torch.distributed.launcher import api
 
-from fairseq_depthwise.elastic.rank import PERMANENT, TRY_AGAIN
+from fairseq_compat import UserError
+from fairseq_depthwise.elastic.rank import ELASTIC, PERMANENT, TRY_AGAIN
 
 #: Seconds that the processes have to finish an update and to save when the launcher is to end; a scheduler that allows
 #: less kills all of them. Where another machine joins it is PyTorch's 30: those that wait for a lost one never save.
 GRACE = 240
-
-#: Signals that end a launcher, after its processes have saved.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+LAST_CALL = 10  # seconds for which launchers wait for more machines once there are enough of them
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)  # end a launcher whose processes have saved
 
 
 class Agent(LocalElasticAgent):
     """Starts processes again after a failure that may pass, and lets them save before they end where they can."""
 
-    #: The signal that this launcher got first.
-    signaled: ClassVar[int | None] = None
-
-    #: Rank and status of the process that ended first; the others are ended because of it.
-    first_failure: ClassVar[tuple[int, int] | None] = None
-
+    signaled: ClassVar[int | None] = None  # by which signal first
+    first_failure: ClassVar[tuple[int, int] | None] = None  # rank and status; the others are ended because of it
     _grace = GRACE
     _pcontext: Any  # PyTorch's, of the processes
 
@@ -82,3 +90,58 @@ def listen() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, Agent.receive)
+
+
+def run(launch: argparse.Namespace, arguments: list[str]) -> int:
+    """Train with options of fairseq-train, and return the exit status.
+
+    That is 0, 1 for what only the user can change, 128 and a signal's number, 75 where other machines ended, or that of
+    the process that failed once too often.
+    """
+    # What is wrong with the options is said once, and not in each process.
+    sys.argv = ["fairseq-train", *arguments]  # which the parser looks at, too
+    fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), arguments)
+    os.environ[ELASTIC] = str(os.getpid())
+    # Processes of gloo that share the launchers' store do not find each other after a restart (PyTorch's #135712).
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    api.LocalElasticAgent = Agent  # type: ignore[misc]  # what torchrun has no option for
+    listen()
+    with tempfile.TemporaryDirectory(prefix="fairseq_depthwise_elastic_") as logs:
+        command = [
+            "--nproc-per-node", str(launch.processes), "--max-restarts", str(launch.max_restarts), "--log-dir", logs,
+            "--nnodes", launch.nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", launch.rendezvous,
+            "--rdzv-id", os.environ.get("SLURM_JOB_ID", "training"), "--rdzv-conf", f"last_call_timeout={LAST_CALL}",
+            "-m", "fairseq_depthwise", "train", *arguments,
+        ]  # fmt: skip
+        try:
+            torchrun.run(torchrun.parse_args(command))
+            return 0
+        except SignalException as error:
+            number = Agent.signaled or error.sigval
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            _say(f"ended by {signal.Signals(number).name}")
+            return 128 + number
+        except ChildFailedError as error:
+            return _explain_failures(launch, error)
+        except RendezvousError as error:
+            _say(f"error: --rendezvous {launch.rendezvous} has ended or is not reached: {error!r}")
+            return TRY_AGAIN
+
+
+def _explain_failures(launch: argparse.Namespace, error: ChildFailedError) -> int:
+    """Say why the processes failed once too often, and return the exit status, or raise what the user can change."""
+    permanent = [failure for failure in error.failures.values() if failure.exitcode == PERMANENT]
+    for failure in permanent:
+        if isinstance(failure.message, dict):  # of record
+            raise UserError(failure.message["message"].partition(": ")[2])
+    if permanent:
+        return 1  # the process has said why
+    rank, status = Agent.first_failure or (error.get_first_failure()[0], error.get_first_failure()[1].exitcode)
+    how = f"was ended by {signal.Signals(-status).name}" if status < 0 else "failed"
+    _say(f"error: process {rank} {how}, and --max-restarts {launch.max_restarts} allows no more")
+    return status if status > 0 else 128 - status
+
+
+def _say(sentence: str) -> None:
+    print(f"fairseq-depthwise: {sentence}; the same command goes on from the last checkpoint", file=sys.stderr)

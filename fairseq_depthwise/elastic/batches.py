@@ -1,8 +1,7 @@
 """The batch of an update, shared by as many processes as there are.
 
-fairseq's ``--update-freq`` counts batches of each process, so that an update grows with the number of processes. In an
-elastic training it counts those of an update over all processes: each update has the same sentences, however many
-processes there are, and where their number does not divide the batches, some processes take one more than others.
+fairseq's ``--update-freq`` counts batches of each process, here those of an update over all processes: each update has
+the same sentences, however many processes there are; where they do not divide the batches, some take one more.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from fairseq_compat.patching import Overlay, as_configuration, replaces
 
 logger = logging.getLogger(__name__)
 
-#: fairseq's interval between increases of the loss scale of fp16, in batches.
-_SCALE_WINDOW = 2**14
+_SCALE_WINDOW = 2**14  # fairseq's interval between increases of the loss scale of fp16, in batches
 
 
 def share_updates(train: Any) -> None:
@@ -62,23 +60,15 @@ def batches_of_process(batches: int, processes: int, process: int) -> int:
 
 
 class SharedUpdates(iterators.EpochBatchIterator):
-    """An iterator over batches that gives each process its part of each update.
+    """An iterator over batches that gives each process its part of each update."""
 
-    Attributes:
-        update_freq: batches of an update over all processes, for each epoch; the last for all later ones. None for
-            validation, where there are no updates.
-    """
-
+    #: Batches of an update over all processes, for each epoch, the last for all later ones; None for validation.
     update_freq: Sequence[int] | None = None
     num_shards: int
     shard_id: int
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
-        """Return the batches of this process in an epoch, in the order of training.
-
-        The last update of an epoch may have fewer batches than there are processes; without one a process takes an
-        empty batch, as it must take part.
-        """
+        """Return the batches of this process in an epoch; where an update has too few, an empty one, to take part."""
         if self.update_freq is None:
             return list(super().ordered_batches(epoch, fix_batches_to_gpus, shuffle))
         processes, process = self.num_shards, self.shard_id

@@ -1,8 +1,4 @@
-"""What a process of an elastic training does beyond training.
-
-It ends with the launcher that started it, tells the launcher about mistakes that a restart would repeat, and saves a
-checkpoint when it or another process of the training is asked to end.
-"""
+"""What a process of an elastic training does beyond training."""
 
 from __future__ import annotations
 
@@ -20,17 +16,11 @@ from fairseq_compat.patching import replaces
 
 logger = logging.getLogger(__name__)
 
-#: In the environment of a launcher's processes: its process id.
-ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"
+ELASTIC = "FAIRSEQ_DEPTHWISE_ELASTIC"  # in the environment of a launcher's processes: its process id
 
-#: Exit statuses: what argparse has for a wrong option, and sysexits' for "try again".
-PERMANENT, TRY_AGAIN = 2, 75
-
-#: Of prctl, Linux.
-_PR_SET_PDEATHSIG = 1
-
-#: In the store of the processes: the number of the update after which all of them end.
-_LAST_UPDATE = "fairseq_depthwise/last_update"
+PERMANENT, TRY_AGAIN = 2, 75  # exit statuses: argparse's for a wrong option, and sysexits' for "try again"
+_PR_SET_PDEATHSIG = 1  # of prctl, Linux
+_LAST_UPDATE = "fairseq_depthwise/last_update"  # in the processes' store: the update after which all of them end
 
 
 def is_rank() -> bool:
@@ -45,12 +35,14 @@ def train() -> int:
     from fairseq_compat.patches import training  # with PyTorch, and the next with fairseq, which no launcher needs
     from fairseq_depthwise.elastic import batches
 
-    _end_with_launcher()
+    if sys.platform == "linux":  # the system kills this process when its launcher ends, however that ends
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if not os.path.exists(f"/proc/{os.environ[ELASTIC]}"):  # it ended before
+            sys.exit(TRY_AGAIN)
     training.PATIENCE = 120.0  # seconds for which a file server may hold the lock of a process on a lost machine
     command = importlib.import_module("fairseq_cli.train")
-    ending = Ending()
     batches.share_updates(command)
-    ending.listen(command)
+    ending = Ending(command)
     try:
         # Without fairseq-train's own handler, which knows no status but 1; record tells the launcher.
         record(command.cli_main.__wrapped__)()
@@ -64,31 +56,17 @@ def train() -> int:
     return TRY_AGAIN if ending.ended else 0
 
 
-def _end_with_launcher() -> None:
-    """Let the system kill this process when its launcher ends, however that ends; elsewhere than on Linux it stays."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if not os.path.exists(f"/proc/{os.environ[ELASTIC]}"):  # it ended before
-            sys.exit(TRY_AGAIN)
-
-
 class Ending:
-    """Saves a checkpoint and ends a training when one of its processes got SIGTERM or SIGUSR1.
+    """Saves a checkpoint and ends ``fairseq_cli.train`` when one of its processes got SIGTERM or SIGUSR1.
 
-    The processes take each update together. The first that was asked to end writes into their store the number of the
-    update that it is about to compute; the others look there after each update, hence after that write, and all end
-    after the same update. Then ``ended`` is true.
+    The first that was asked to end writes into the processes' store the number of the update that it is about to
+    compute; the others look there after each update, hence after that write, and all end after the same update.
     """
 
-    def __init__(self) -> None:
-        self.ended = False
-        self._requested = False
-        self._updates = 0
-
-    def listen(self, command: Any) -> None:
-        """Handle the signals, and look for requests after each update of ``fairseq_cli.train``."""
+    def __init__(self, command: Any) -> None:
         from torch.utils import data
 
+        self.ended, self._requested, self._updates = False, False, 0
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._request)
 

@@ -21,40 +21,28 @@ from fairseq_depthwise.serving.search.constraints import ConstrainedSearch
 
 
 class Search:
-    """A beam search over graphs.
-
-    ``hidden`` are tokens that are no text: ends, and those that name a language. ``longest`` is how many tokens a
-    hypothesis has at most, its end not counted.
-    """
+    """A beam search over graphs; ``hidden`` are tokens that are no text: ends, and those that name a language."""
 
     def __init__(self, dictionary: Dictionary, limits: SearchLimits, graphs: Graphs | None) -> None:
-        self.dictionary, self.longest = dictionary, limits.max_length
-        self.prefix = limits.prefix
+        self.dictionary, self.limits, self._graphs = dictionary, limits, graphs
         self.hidden = {dictionary.bos(), dictionary.eos(), limits.start, *limits.prefix}
-        self._graphs, self._limits = graphs, limits
 
     def text(self, tokens: Tensor, post_process: str | None = None) -> str:
-        """Return the symbols of a hypothesis (its tokens, T) with spaces between them.
-
-        ``post_process`` is fairseq's name for what makes words of subwords; None leaves the tokens as they are.
-        """
+        """Return the symbols of a hypothesis (its tokens, T), of which fairseq's ``post_process`` may make words."""
         text: str = self.dictionary.string(tokens.int().cpu(), post_process, extra_symbols_to_ignore=self.hidden)
         return text
 
     def hypotheses(self, batch: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """Return the hypotheses of each sentence of a batch as fairseq does, the best first: ``tokens``, ``score`` ...
-
-        The batch is what a data set's ``collater`` made: ``net_input`` with ``src_tokens`` (B x T).
-        """
+        """Return the hypotheses of each sentence of a data set's batch, as fairseq does, the best first."""
         assert self._graphs is not None
         search = GraphSearch(self._graphs, eos=self.dictionary.eos(), vocabulary=len(self.dictionary))
-        return search(batch["net_input"]["src_tokens"], self._limits)
+        return search(batch["net_input"]["src_tokens"], self.limits)
 
 
 class BeamSearch(Search):
     """fairseq's search with one model or several whose probabilities are averaged; they can be trained no more.
 
-    With ``graphs`` of them these are searched with, unless constraints or attention are asked for.
+    With ``graphs`` of them these are searched with, unless constraints are asked for.
     """
 
     def __init__(
@@ -64,8 +52,8 @@ class BeamSearch(Search):
         cfg = options.cfg()
         for model in models:
             model.prepare_for_inference_(cfg)  # does nothing the second time
-        self.task, self.models, self.device, self._options = task, list(models), device, options
-        self._generator: Any = task.build_generator(self.models, cfg.generation)
+        self._task, self._models, self._device, self._options = task, list(models), device, options
+        self._generator: Any = task.build_generator(self._models, cfg.generation)
         longest = int(min(self._generator.max_len_b, self._generator.max_len - 1))
         start, prefix = target_start(task)
         limits = SearchLimits(options.beam, options.length_penalty, longest, start, tuple(prefix))
@@ -75,36 +63,30 @@ class BeamSearch(Search):
     def hypotheses(
         self, batch: dict[str, Any], constraints: Sequence[Sequence[Tensor]] | None = None
     ) -> list[list[dict[str, Any]]]:
-        """Return what :meth:`Search.hypotheses` does.
-
-        With ``constraints``, some tokens each and at least one for each sentence, all of them are in each hypothesis;
-        there is none where the search comes to none, and the beam may be too large (UserError).
-        """
+        """Return what :meth:`Search.hypotheses` does, with all constraints; perhaps none for a sentence."""
+        if constraints is None and self._graphs is not None:
+            return super().hypotheses(batch)
+        batch, prefix = self._moved(batch), self.limits.prefix
         found: list[list[dict[str, Any]]]
         if constraints is None:
-            if self._graphs is not None:
-                return super().hypotheses(batch)
-            found = self.task.inference_step(self._generator, self.models, self._moved(batch))
+            found = self._task.inference_step(self._generator, self._models, batch)
             return found
         # fairseq's task of many languages refuses constraints, or leaves them out. And the search keeps a state for
         # each hypothesis, so a generator is for one batch.
-        generator: Any = self.task.build_generator(self.models, self._options.cfg().generation)
-        generator.search = ConstrainedSearch(
-            self.task.target_dictionary, self._options.constraints or "ordered", prefix=len(self.prefix),
-            beam=generator.beam_size,
-        )  # fmt: skip
-        moved = self._moved(batch)
-        source = moved["net_input"]["src_tokens"]
+        generator: Any = self._task.build_generator(self._models, self._options.cfg().generation)
+        order = self._options.constraints or "ordered"
+        generator.search = ConstrainedSearch(self.dictionary, order, prefix=len(prefix), beam=generator.beam_size)
+        source = batch["net_input"]["src_tokens"]
         found = generator.generate(
-            self.models, moved, constraints=pack_constraints(constraints), bos_token=self._limits.start,
-            prefix_tokens=source.new_tensor([self.prefix]).expand(len(source), -1) if self.prefix else None,
+            self._models, batch, constraints=pack_constraints(constraints), bos_token=self.limits.start,
+            prefix_tokens=source.new_tensor([prefix]).expand(len(source), -1) if prefix else None,
         )  # fmt: skip
         return found
 
     def attention(self, batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
         """Return what :func:`cross_attention` does of the tokens of a batch's hypotheses."""
-        return cross_attention(self.models, self._moved(batch), hypotheses, self._limits.start)
+        return cross_attention(self._models, self._moved(batch), hypotheses, self.limits.start)
 
     def _moved(self, batch: dict[str, Any]) -> dict[str, Any]:
-        moved: dict[str, Any] = utils.move_to_cuda(batch, self.device) if self.device.type == "cuda" else batch
+        moved: dict[str, Any] = utils.move_to_cuda(batch, self._device) if self._device.type == "cuda" else batch
         return moved

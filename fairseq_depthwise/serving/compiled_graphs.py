@@ -1,7 +1,4 @@
-"""Graphs compiled ahead of time by Inductor for this machine's CPU, and kept for the next time.
-
-They have the weights in them, laid out for the CPU.
-"""
+"""Graphs compiled ahead of time by Inductor for this machine's CPU, with the weights in them, and kept."""
 
 from __future__ import annotations
 
@@ -12,16 +9,16 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fairseq_compat.errors import UserError, named
 from fairseq_depthwise.models.base.model import StackModel
+from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
 from fairseq_depthwise.serving.standalone import compile_program
-from fairseq_depthwise.serving.traced_graphs import FEW, MANY, CallableGraphs, require_equal, trace
+from fairseq_depthwise.serving.traced_graphs import require_equal, trace
 
 #: Inductor's choices: weights in the layout of its own products, and what several layers read, such as the mask of
 #: their attention, is computed once, not again in each.
@@ -33,17 +30,11 @@ _TRIAL = {"max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
 #: What is compiled, the longest first; the fastest products for a few rows are slow for many.
 _PARTS: dict[str, dict[str, object]] = {"step_few": _TRIAL, "step_many": {}, "encoder": {}}
 
-#: Hypotheses up to which a step is one for few.
-_FEW_ROWS = 16
+_FEW_ROWS = 16  # hypotheses up to which a step is one for few
 
 
-def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> CallableGraphs:
-    """Return the graphs of models on the CPU, compiled now unless they have been before; ``say`` is told what takes
-    long.
-
-    Where they cannot be compiled here, a UserError says why.
-    """
-    from torch._inductor import aoti_load_package
+def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
+    """Return the graphs of models, compiled now unless they have been before; a UserError says why they cannot be."""
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
@@ -56,39 +47,39 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
         except RuntimeError as error:
             raise UserError(f"{path} cannot be compiled: {named(error)}") from error
         say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
-        few, many = (trace(models, in_place=True, typical=typical) for typical in (FEW, MANY))
-        programs = {"encoder": few.encoder, "step_few": few.step, "step_many": many.step}
-        for name, program in programs.items():
+        encoder, step = trace(models, in_place=True)
+        for name in _PARTS:
+            program = encoder if name == "encoder" else step
             torch.export.save(program, folder / f"{name}.traced.pt2")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for name in pool.map(lambda name: _compile(folder, name, settings | _PARTS[name]), _PARTS):
                 say(f"compiled {name} of {path}")
-        require_equal(_loaded(folder, aoti_load_package), models, path)
+        require_equal(_loaded(folder), models, path)
 
     folder = kept_folder("compiled", models, settings, make, say)
     try:
-        return _loaded(folder, aoti_load_package)
+        return _loaded(folder)
     except (OSError, RuntimeError) as error:
         raise UserError(f"{folder} is damaged ({named(error)}); delete it") from error
 
 
 def _compile(folder: Path, name: str, settings: dict[str, object]) -> str:
-    """Compile a program in a process of its own, and return the part's name."""
     program, package = folder / f"{name}.traced.pt2", folder / f"{name}.pt2"
     command = [sys.executable, compile_program.__file__, str(program), str(package), json.dumps(settings)]
-    ended = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    none = subprocess.DEVNULL
+    ended = subprocess.run(command, stdin=none, stdout=none, stderr=subprocess.PIPE, text=True)
     program.unlink()
     if ended.returncode:
         raise UserError(f"{name} cannot be compiled: {ended.stderr.strip().rpartition(chr(10))[2] or ended.returncode}")
     return name
 
 
-def _loaded(folder: Path, load: Callable[[str], Any]) -> CallableGraphs:
-    encode, few, many = (load(str(folder / f"{name}.pt2")) for name in ("encoder", "step_few", "step_many"))
+def _loaded(folder: Path) -> Graphs:
+    from torch._inductor import aoti_load_package
+
+    encode, few, many = (aoti_load_package(f"{folder}/{name}.pt2") for name in ("encoder", "step_few", "step_many"))
 
     def step(*arguments: Tensor) -> Sequence[Tensor]:
         return (few if arguments[0].numel() <= _FEW_ROWS else many)(*arguments)
 
-    return CallableGraphs(encode, step)
+    return Graphs(encode, step)

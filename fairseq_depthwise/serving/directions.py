@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import os
 from argparse import Namespace
+from types import SimpleNamespace
+from typing import Any
 
+import torch
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
@@ -19,10 +22,7 @@ from fairseq_depthwise.checkpoints.recorded_paths import data_folder
 def recorded_task(
     checkpoint: Checkpoint, data: str | None, languages: tuple[str | None, str | None]
 ) -> tuple[str, FairseqTask]:
-    """Return the folder of data, given or recorded, and the task for one direction, the only one where none is named.
-
-    Other tasks, other directions, and several of which none is named are refused.
-    """
+    """Return the folder of data, given or recorded, and the task for one direction, the only one if none is named."""
     if data is not None and not os.path.isdir(data):
         raise UserError(f"--data {data} is not a folder; give one that fairseq-preprocess made")
     recorded, (source_lang, target_lang) = checkpoint.cfg.get("task"), languages
@@ -38,7 +38,16 @@ def recorded_task(
     if issubclass(kind, TranslationMultiSimpleEpochTask):
         pairs = getattr(recorded, "lang_pairs", None) or []
         pairs = pairs.split(",") if isinstance(pairs, str) else list(pairs)
-        trained = _only_pair(checkpoint.path, pairs, source_lang, target_lang)
+        split = [pair.partition("-")[::2] for pair in pairs]
+        fitting = [pair for pair in split if source_lang in (None, pair[0]) and target_lang in (None, pair[1])]
+        if source_lang and target_lang:  # perhaps a new pair
+            fitting = [*fitting, *split, (source_lang, target_lang)][:1]
+        if len(fitting) != 1:
+            raise UserError(
+                f"{checkpoint.path} translates in {len(pairs):,} directions; choose one with --source-lang and "
+                f"--target-lang, as in {' '.join(pairs[:5])}"
+            )
+        (trained,) = fitting
     elif None in trained and os.path.isdir(data) and len(found := pairs_in(data)) == 1:
         (trained,) = found  # as the training took them from its data
     task = checkpoint.task(data, source_lang=trained[0] or source_lang, target_lang=trained[1] or target_lang)
@@ -64,9 +73,8 @@ def task_for(task: FairseqTask, source_lang: str, target_lang: str) -> FairseqTa
     other.data_manager.args = other.args
     # fairseq demands that the dictionaries of all source languages are the same, and those of all target languages.
     source, target = languages_of(task)
-    dictionaries = task.data_manager.dicts
     other.data_manager.dicts = {
-        **dictionaries,
+        **task.data_manager.dicts,
         source_lang: task.data_manager.get_source_dictionary(source),
         target_lang: task.data_manager.get_target_dictionary(target),
     }
@@ -81,39 +89,17 @@ def languages_of(task: FairseqTask) -> tuple[str, str]:
     return options.source_lang, options.target_lang
 
 
-def has_language_token(task: FairseqTask) -> bool:
-    """Return whether the task puts a token that names a language before every source sentence."""
-    if not isinstance(task, TranslationMultiSimpleEpochTask):
-        return False
-    return bool(task.args.langtoks["main"][0]) and not task.args.lang_tok_replacing_bos_eos
+def around(task: FairseqTask) -> tuple[list[int], list[int]]:
+    """Return the tokens that a task puts before every source sentence, and after it."""
+    word = task.source_dictionary.unk()
+    dataset: Any = task.build_dataset_for_inference([torch.tensor([word, task.source_dictionary.eos()])], [2])
+    tokens: list[int] = dataset.collater([dataset[0]])["net_input"]["src_tokens"][0].tolist()
+    return tokens[: tokens.index(word)], tokens[tokens.index(word) + 1 :]
 
 
 def target_start(task: FairseqTask) -> tuple[int, list[int]]:
-    """Return the decoder's first token, and those that every translation begins with.
-
-    It is what ``inference_step`` of fairseq does. Its task of many languages says there which language is wanted.
-    """
-    end: int = task.target_dictionary.eos()
-    if not isinstance(task, TranslationMultiSimpleEpochTask):
-        return end, []
-    _, named = task.args.langtoks["main"]
-    if not named:
-        return end, []
-    token: int = task.data_manager.get_decoder_langtok(task.args.target_lang, named)
-    return (token, []) if task.args.lang_tok_replacing_bos_eos else (end, [token])
-
-
-def _only_pair(path: str, pairs: list[str], source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
-    """Return a pair of a training: the only one with these languages; any where both are given, perhaps a new one."""
-    split = [(source, target) for source, _, target in (pair.partition("-") for pair in pairs)]
-    fitting = [
-        (source, target) for source, target in split if source_lang in (None, source) and target_lang in (None, target)
-    ]
-    if source_lang and target_lang:
-        return (*fitting, *split, (source_lang, target_lang))[0]
-    if len(fitting) != 1:
-        raise UserError(
-            f"{path} translates in {len(pairs):,} directions; choose one with --source-lang and --target-lang, as in "
-            f"{' '.join(pairs[:5])}"
-        )
-    return fitting[0]
+    """Return the decoder's first token, and those that every translation begins with, as fairseq asks its search."""
+    search: Any = SimpleNamespace(generate=lambda *batch, **asked: asked)
+    asked: Any = task.inference_step(search, [], {"net_input": {"src_tokens": torch.zeros(1, 1).long()}})
+    start, prefix = asked.get("bos_token"), asked.get("prefix_tokens")
+    return task.target_dictionary.eos() if start is None else start, [] if prefix is None else prefix[0].tolist()

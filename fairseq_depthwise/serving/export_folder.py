@@ -20,38 +20,24 @@ from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.serving.directions import languages_of, recorded_task, target_start
-from fairseq_depthwise.serving.formats import FORMATS
+from fairseq_depthwise.options import require_extra
+from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, target_start
 from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, trace, write_graphs
+from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, write_graphs
 
-#: The version of the folder's layout, under ``format`` in its configuration.
-FORMAT = 2
-
-#: What the folder's marker says it is.
-KIND = "export"
-
-#: The file that says what is in the folder.
-CONFIG = "config.json"
+FORMAT = 2  # the version of the folder's layout, under ``format`` in its configuration
+KIND = "export"  # what the folder's marker says it is
+CONFIG = "config.json"  # the file that says what is in the folder
 
 #: A recorded file of subwords, by the option that names it, and what it is called in the folder.
 SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-
-def export(
-    checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None] = lambda sentence: None
-) -> dict[str, Any]:
-    """Export the model of a checkpoint into a new folder and return the folder's configuration.
-
-    ``say`` is told what is left out.
-    """
-    form, precision = FORMATS[options.format], "int8" if options.int8 else options.dtype
-    if precision not in form.precisions or (options.int8 and options.dtype != "float32"):
-        raise UserError(f"--format {options.format} is in {' or '.join(form.precisions)}, not in {precision}")
-    form.imported().require()
+def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None]) -> dict[str, Any]:
+    """Export the model of a checkpoint into a new folder and return its configuration; ``say`` what is left out."""
+    if options.format == "onnx":
+        require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
     place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:
@@ -60,56 +46,38 @@ def export(
     trained.require_family()
     refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
     data, task = recorded_task(trained, options.data, (options.source_lang, options.target_lang))
-    model = cast(StackModel, trained.model(task, data).to(_DTYPES[options.dtype]))
+    model = cast(StackModel, trained.model(task, data).to(getattr(torch, options.dtype)))
     model.prepare_for_inference_(BeamOptions().cfg())
-    graphs = trace([model], in_place=False)
     text, subwords = _text(trained, task, data, say)
-    config = {
+    dictionaries: dict[str, Dictionary] = {"source": task.source_dictionary, "target": task.target_dictionary}
+    target, search, most = dictionaries["target"], BeamOptions(), model.decoder.max_positions()
+    longest = min(search.max_length, most - 1)
+    (before, after), (start, prefix) = around(task), target_start(task)
+    config: dict[str, Any] = {
         "format": FORMAT,
         "architecture": trained.architecture,
         "versions": recorded_versions(),
-        "dtype": precision,
-        **_language(task, model),
+        "dtype": "int8" if options.int8 else options.dtype,
+        "languages": dict(zip(dictionaries, languages_of(task), strict=True)),
+        "vocabulary": {side: len(dictionary) for side, dictionary in dictionaries.items()},
+        "symbols": {"<s>": target.bos(), "<pad>": target.pad(), "</s>": target.eos(), "<unk>": target.unk()},
+        "source": {"prefix": before, "suffix": after, "longest": model.encoder.max_positions()},
+        "target": {"start": start, "prefix": prefix, "longest": most},
+        "search": {"beam": search.beam, "length_penalty": search.length_penalty, "max_length": longest},
         "text": text,
         belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.belongs_to},
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
-        config["functions"] = write_graphs(options.format, graphs, [model], trained.path, aside, int8=options.int8)
+        config["functions"] = write_graphs(options.format, [model], trained.path, aside, int8=options.int8)
         for graph in config["functions"].values():
             graph["sha256"] = file_digest(os.path.join(aside, graph["file"]))
-        for side, dictionary in (("src", task.source_dictionary), ("tgt", task.target_dictionary)):
+        for side, dictionary in zip(("src", "tgt"), dictionaries.values(), strict=True):
             dictionary.save(os.path.join(aside, f"dict.{side}.txt"))
         for source, name in subwords.items():
             copied_whole(source, os.path.join(aside, name))
         with atomic_write(os.path.join(aside, CONFIG)) as file:
             file.write(json.dumps(config, indent=2, ensure_ascii=False).encode() + b"\n")
     return config
-
-
-def _language(task: FairseqTask, model: StackModel) -> dict[str, Any]:
-    """Return languages, vocabularies, the tokens around a sentence, and how translations are searched by default."""
-    source: Dictionary = task.source_dictionary
-    target: Dictionary = task.target_dictionary
-    source_lang, target_lang = languages_of(task)
-    # What the task puts around a sentence of one word.
-    word = torch.tensor([source.unk(), source.eos()])
-    dataset: Any = task.build_dataset_for_inference([word], [2])
-    around: list[int] = dataset.collater([dataset[0]])["net_input"]["src_tokens"][0].tolist()
-    place = around.index(source.unk())
-    start, prefix = target_start(task)
-    search = BeamOptions()
-    return {
-        "languages": {"source": source_lang, "target": target_lang},
-        "vocabulary": {"source": len(source), "target": len(target)},
-        "symbols": {"<s>": target.bos(), "<pad>": target.pad(), "</s>": target.eos(), "<unk>": target.unk()},
-        "source": {"prefix": around[:place], "suffix": around[place + 1 :], "longest": model.encoder.max_positions()},
-        "target": {"start": start, "prefix": prefix, "longest": model.decoder.max_positions()},
-        "search": {
-            "beam": search.beam,
-            "length_penalty": search.length_penalty,
-            "max_length": min(search.max_length, model.decoder.max_positions() - 1),
-        },
-    }
 
 
 def _text(

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_compat import UserError, belonging
@@ -19,63 +18,59 @@ from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
 from fairseq_depthwise.serving.beam_search import Search
 from fairseq_depthwise.serving.directions import languages_of, task_for
 from fairseq_depthwise.serving.export_folder import CONFIG, FORMAT, SUBWORDS
-from fairseq_depthwise.serving.formats import FORMATS
-from fairseq_depthwise.serving.options import TranslatorOptions
+from fairseq_depthwise.serving.options import FORMATS, TranslatorOptions
+from fairseq_depthwise.serving.search.direction import LoadedModels
 from fairseq_depthwise.serving.text_codec import settings_for
-from fairseq_depthwise.serving.traced_graphs import GRAPHS
+from fairseq_depthwise.serving.traced_graphs import GRAPHS, format_module
 
 
 def is_exported(path: str) -> bool:
     """Return whether there is an exported folder."""
-    return os.path.isfile(os.path.join(path, CONFIG)) if path else False
+    return path != "" and os.path.isfile(os.path.join(path, CONFIG))
 
 
-class ExportedModel:
-    """What is in the folder, of which nothing is run as code; arguments and attributes as of ``TrainedModels``.
-
-    Raises:
-        UserError: a file is missing, damaged, or not what export writes; or what is asked for needs a checkpoint.
-    """
-
-    models: list[Any] = []  # noqa: RUF012  # there are none
-
-    def __init__(
-        self, model: str, data: str | None, languages: tuple[str | None, str | None], options: TranslatorOptions, *,
-        device: torch.device, say: Callable[[str], None],
-    ) -> None:  # fmt: skip
-        given = {
-            "--data": data, f"--{options.precision}": options.precision != "fp32", "--compile": options.compile,
-            "--print-alignment": options.alignment, "--constraints": options.beam.constraints,
-            "--sampling": options.beam.sampling,
-        }  # fmt: skip
-        for name, value in given.items():
-            if value:
-                raise UserError(f"{name} is for checkpoints, and {model} was exported; leave it out")
-        self.files, self.data, self.device, self._options = [model], model, torch.device("cpu"), options
-        config = self._config = _config(model)
-        self.task = _task(model, config)
-        source, target = languages_of(self.task)
-        task_for(self.task, languages[0] or source, languages[1] or target)  # refuses another direction
-        belongs_to = belonging.recorded_in(config)
-        belonging.require_same(model, belongs_to, belonging.of_task(self.task), f"{model}/dict.*.txt")
-        self.text = settings_for(
-            options.text, _recorded(config["text"], model), self.task.source_dictionary, path=model, data=model,
-            recorded=belongs_to,
-        )  # fmt: skip
-        self.around = (config["source"]["prefix"], config["source"]["suffix"])
-        self._graphs = FORMATS[config["kind"]].imported().load(_graph_files(model, config))
-
-    def search(self, task: FairseqTask) -> Search:
-        """Return the search of the one direction."""
-        target, beam = self._config["target"], self._options.beam
-        longest = min(beam.max_length, target["longest"] - 1)
-        limits = SearchLimits(beam.beam, beam.length_penalty, longest, target["start"], tuple(target["prefix"]))
-        return Search(task.target_dictionary, limits, self._graphs)
-
-    def longest(self, task: FairseqTask) -> int:
-        """Return how many source tokens the model takes, the end of the sentence among them."""
-        longest: int = self._config["source"]["longest"] - sum(map(len, self.around)) + 1
-        return longest
+def exported_model(
+    model: str, data: str | None, languages: tuple[str | None, str | None], options: TranslatorOptions,
+    device: torch.device, say: Callable[[str], None],
+) -> LoadedModels:  # fmt: skip
+    """Return what is in the folder, of which nothing is run as code; arguments as of ``LoadedTranslator``."""
+    given = {
+        "--data": data, f"--{options.precision}": options.precision != "fp32", "--compile": options.compile,
+        "--print-alignment": options.alignment, "--constraints": options.beam.constraints,
+        "--sampling": options.beam.sampling,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value:
+            raise UserError(f"{name} is for checkpoints, and {model} was exported; leave it out")
+    config = _config(model)
+    dictionaries = []
+    for name, side in (("src", "source"), ("tgt", "target")):
+        dictionaries.append(Dictionary.load(_regular(model, f"dict.{name}.txt")))
+        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
+            raise UserError(f"{model}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
+    direction = TranslationConfig(source_lang=config["languages"]["source"], target_lang=config["languages"]["target"])
+    task = TranslationTask(direction, *dictionaries)
+    own_source, own_target = languages_of(task)
+    task_for(task, languages[0] or own_source, languages[1] or own_target)  # refuses another direction
+    belongs_to = belonging.recorded_in(config)
+    belonging.require_same(model, belongs_to, belonging.of_task(task), f"{model}/dict.*.txt")
+    recorded = config["text"] or {}
+    files = {option: os.path.join(model, name) for option, name in SUBWORDS.items() if option in recorded}
+    cfg = {
+        kind: {**recorded, **files, "_name": str(recorded[kind])} for kind in ("tokenizer", "bpe") if recorded.get(kind)
+    }
+    text = settings_for(options.text, cfg, task.source_dictionary, path=model, data=model, recorded=belongs_to)
+    graphs = [_regular(model, name + FORMATS[config["kind"]]) for name in GRAPHS]
+    for name, file in zip(GRAPHS, graphs, strict=True):
+        if config["functions"][name].get("sha256", digest := file_digest(file)) != digest:  # older exports have none
+            raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
+    source, target, beam = config["source"], config["target"], options.beam
+    around = (source["prefix"], source["suffix"])
+    most = min(beam.max_length, target["longest"] - 1)
+    limits = SearchLimits(beam.beam, beam.length_penalty, most, target["start"], tuple(target["prefix"]))
+    search = Search(task.target_dictionary, limits, format_module(config["kind"]).load(graphs))
+    longest = source["longest"] - sum(map(len, around)) + 1
+    return LoadedModels([model], model, torch.device("cpu"), task, text, lambda task: search, longest, around=around)
 
 
 def _config(path: str) -> dict[str, Any]:
@@ -85,7 +80,7 @@ def _config(path: str) -> dict[str, Any]:
         with open(file, encoding="utf-8") as opened:
             config: dict[str, Any] = json.load(opened)
         require_plain(config)
-        found, endings = config["format"], {form.ending: name for name, form in FORMATS.items()}
+        found, endings = config["format"], {ending: name for name, ending in FORMATS.items()}
         config["kind"] = endings[os.path.splitext(config["functions"]["encoder"]["file"])[1]]
         for side in ("source", "target"):
             _require_numbers(config[side], config["vocabulary"][side])
@@ -110,31 +105,3 @@ def _regular(path: str, name: str) -> str:
     if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
         raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
     return file
-
-
-def _task(path: str, config: dict[str, Any]) -> TranslationTask:
-    dictionaries = []
-    for name, side in (("src", "source"), ("tgt", "target")):
-        dictionaries.append(Dictionary.load(_regular(path, f"dict.{name}.txt")))
-        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
-            raise UserError(f"{path}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
-    languages = config["languages"]
-    options = TranslationConfig(source_lang=languages["source"], target_lang=languages["target"])
-    return TranslationTask(options, *dictionaries)
-
-
-def _graph_files(path: str, config: dict[str, Any]) -> list[str]:
-    """Return encoder and step, each the file that was exported."""
-    files = {name: _regular(path, name + FORMATS[config["kind"]].ending) for name in GRAPHS}
-    for name, file in files.items():
-        if config["functions"][name].get("sha256", digest := file_digest(file)) != digest:  # older exports have none
-            raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
-    return list(files.values())
-
-
-def _recorded(text: dict[str, Any] | None, path: str) -> dict[str, Any]:
-    """Return tokenizer and subwords as a checkpoint has them; their files are in the folder, under export's names."""
-    if text is None:
-        return {}
-    files = {option: os.path.join(path, name) for option, name in SUBWORDS.items() if option in text}
-    return {kind: {**text, **files, "_name": str(text[kind])} for kind in ("tokenizer", "bpe") if text.get(kind)}

@@ -1,8 +1,7 @@
 """A folder of the user's own in which graphs that take long to make are kept for the next time.
 
 Some of them are libraries that are loaded and run, so nobody else may be able to write to the folder or to one above
-it, and it is never beside a checkpoint, which may be a stranger's. Graphs belong to a model's weights and options,
-PyTorch, the CPU and the number of threads.
+it, and it is never beside a checkpoint, which may be a stranger's.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import inspect
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -21,11 +20,8 @@ from fairseq_compat import UserError
 from fairseq_compat.outputs import folder_written_whole
 from fairseq_depthwise.models.base.model import StackModel
 
-#: The folder that is used instead of the user's cache folder.
-VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"
-
-#: To be raised with every change of what is traced, and of how it is compiled or written.
-FORMAT = 2
+VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"  # names a folder to be used instead of the user's cache folder
+FORMAT = 3  # to be raised with every change of what is traced, and of how it is compiled or written
 
 
 def kept_folder(
@@ -88,9 +84,11 @@ def _refusal(path: Path, why: str) -> UserError:
 
 
 def _key(models: Sequence[StackModel], about: object) -> str:
-    """Return a name for all that graphs depend on."""
-    digest = hashlib.sha256()
-    here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *_cpu())
+    """Return a name for all that graphs depend on: weights and options, PyTorch, the CPU, the number of threads."""
+    digest, cpu = hashlib.sha256(), set[str]()
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:  # its make and instructions
+        cpu = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
+    here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *sorted(cpu))
     digest.update(repr((FORMAT, here, about)).encode())
     for model in models:
         digest.update(repr((type(model).__name__, str(model), model.max_positions())).encode())
@@ -103,12 +101,3 @@ def _key(models: Sequence[StackModel], about: object) -> str:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()[:40]
-
-
-def _cpu() -> list[str]:
-    """Return what Linux says of the CPU's make and instructions."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    return sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})

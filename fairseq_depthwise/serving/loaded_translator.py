@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections import Counter
@@ -9,24 +10,34 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from fairseq import utils
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging
 from fairseq_compat.belonging import file_digest
-from fairseq_depthwise.serving.directions import languages_of
+from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
+from fairseq_depthwise.modules.decoding.graph_search import Graphs
+from fairseq_depthwise.serving.beam_search import BeamSearch
+from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
+from fairseq_depthwise.serving.directions import around, languages_of, recorded_task
 from fairseq_depthwise.serving.export_folder import CONFIG
-from fairseq_depthwise.serving.exported_folder import ExportedModel, is_exported
+from fairseq_depthwise.serving.exported_folder import exported_model, is_exported
+from fairseq_depthwise.serving.onnx_graphs import int8_graphs
 from fairseq_depthwise.serving.options import TranslatorOptions
-from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, Translation
-from fairseq_depthwise.serving.trained_models import TrainedModels
+from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, LoadedModels, Translation
+from fairseq_depthwise.serving.text_codec import settings_for
+from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours
 
 __all__ = ["Hypothesis", "LoadedTranslator", "Translation", "TranslatorOptions"]
 
 log = logging.getLogger(__name__)
 
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 class LoadedTranslator:
-    """One model, or several whose probabilities are averaged.
+    """One model, or several whose probabilities are averaged; errors call arguments as the options of ``translate``.
 
     Args:
         model: a checkpoint, several joined with ``:``, folders with a ``checkpoint_best.pt``, or a folder that was
@@ -37,10 +48,6 @@ class LoadedTranslator:
         options: how lines are translated.
         device: where.
         say: called with what takes long, and why models that are to be compiled are not.
-
-    Raises:
-        UserError: a file is no checkpoint, does not fit the data, or is not enough to say how text becomes tokens; or
-            what is asked for is not possible with it. Errors call arguments as the options of the command.
     """
 
     def __init__(
@@ -54,12 +61,12 @@ class LoadedTranslator:
         device: torch.device | str = "cpu",
         say: Callable[[str], None] = log.info,
     ) -> None:
-        self.options = options or TranslatorOptions()
-        kind, languages = ExportedModel if is_exported(model) else TrainedModels, (source_lang, target_lang)
-        self._loaded = kind(model, data, languages, self.options, device=torch.device(device), say=say)
-        self.files, self.data, self.device = self._loaded.files, self._loaded.data, self._loaded.device
-        self.models = self._loaded.models
-        self._directions: dict[tuple[str, str], Direction] = {}
+        self.options = chosen = options or TranslatorOptions()
+        load, languages = exported_model if is_exported(model) else trained_models, (source_lang, target_lang)
+        self._loaded = loaded = load(model, data, languages, self.options, torch.device(device), say)
+        self.files, self.data, self.device, self.models = loaded.files, loaded.data, loaded.device, loaded.models
+        #: What a direction needs, of source and target language.
+        self.direction = functools.cache(lambda source, target: Direction(loaded, source, target, chosen))
         self._seen: Counter[str] = Counter()
         self.direction(*self.languages)
 
@@ -78,9 +85,7 @@ class LoadedTranslator:
     def translate(
         self, lines: Sequence[str], *, source_lang: str | None = None, target_lang: str | None = None
     ) -> list[str]:
-        """Return the best translation of each raw line, in order, empty where the line is; languages are of a model
-        that knows several.
-        """
+        """Return the best translation of each raw line, in order; an empty line's is empty."""
         translations = self.translations(lines, source_lang=source_lang, target_lang=target_lang)
         return [translation.text for translation in translations]
 
@@ -93,11 +98,7 @@ class LoadedTranslator:
         constraints: Sequence[Sequence[str]] | None = None,
         nbest: int | None = None,
     ) -> list[Translation]:
-        """Return what :meth:`translate` does with scores and what else is known.
-
-        ``constraints`` has for each line raw text that its translation must have; ``unmet_constraints`` says what is
-        missing. ``nbest`` is how many of each there are at most, if not as the options say.
-        """
+        """Return what :meth:`translate` does with all that is known; ``constraints`` has raw texts for each line."""
         own_source, own_target = self.languages
         direction = self.direction(source_lang or own_source, target_lang or own_target)
         wanted = [()] * len(lines) if constraints is None else constraints
@@ -122,9 +123,54 @@ class LoadedTranslator:
                 seen["unknown"], seen["tokens"],
             )  # fmt: skip
 
-    def direction(self, source_lang: str, target_lang: str) -> Direction:
-        """Return what a direction needs; made once."""
-        pair = (source_lang, target_lang)
-        if pair not in self._directions:
-            self._directions[pair] = Direction(self._loaded, source_lang, target_lang, self.options)
-        return self._directions[pair]
+
+def trained_models(
+    model: str, data: str | None, languages: tuple[str | None, str | None], options: TranslatorOptions,
+    device: torch.device, say: Callable[[str], None],
+) -> LoadedModels:  # fmt: skip
+    """Return one checkpoint, or several whose probabilities are averaged; arguments as of ``LoadedTranslator``."""
+    files = checkpoint_files(model)
+    first, *others = map(Checkpoint, files)
+    first.require_family()
+    data, task = recorded_task(first, data, languages)
+    text = settings_for(
+        options.text, first.cfg, task.source_dictionary, path=first.path, data=data, recorded=first.belongs_to
+    )
+    for other in others:
+        text.require(other.path, other.belongs_to)
+    dtype = _TYPES.get(options.precision, torch.float32)
+    models: list[Any] = [one.model(task, data).to(device, dtype) for one in (first, *others)]
+    BeamSearch(task, models, options.beam, device)  # makes them ready
+    graphs = _graphs(models, ":".join(files), options, device, say)
+    positions = utils.resolve_max_positions(task.max_positions(), *(one.max_positions() for one in models))
+    longest: int = positions[0] if isinstance(positions, tuple | list) else positions
+    return LoadedModels(
+        files,
+        data,
+        device,
+        task,
+        text,
+        lambda task: BeamSearch(task, models, options.beam, device, graphs),
+        longest - len(around(task)[0]),
+        models,
+    )
+
+
+def _graphs(
+    models: list[Any], path: str, options: TranslatorOptions, device: torch.device, say: Callable[[str], None]
+) -> Graphs | None:
+    """Return graphs where options ask for them; models that cannot be compiled translate as they are."""
+    int8 = options.precision == "int8"
+    if not (int8 or options.compile):
+        return None
+    try:
+        for model in models:
+            refuse_unless_ours(path, type(model))
+        if device.type != "cpu":
+            raise UserError(f"{'--int8' if int8 else '--compile'} is for CPUs, and a GPU is in use; add --cpu")
+        return (int8_graphs if int8 else compiled_graphs)(models, path, say)
+    except UserError as error:
+        if int8:
+            raise
+        say(f"not compiled, and slower: {error}")
+        return None

@@ -17,14 +17,12 @@ _WITHOUT_SPACES = frozenset({"ja", "km", "lo", "my", "th", "zh"})
 
 
 def cut(tokens: Sequence[str], longest: int) -> list[range]:
-    """Return the places of pieces of at most ``longest`` tokens that together are all of the tokens, in order.
+    """Return the places of pieces of at most ``longest`` tokens, in order.
 
-    A piece ends at the last end of a sentence that is in its second half, otherwise at its last end of a word, and
-    where there is none of both after ``longest`` tokens.
+    A piece ends at the last end of a sentence in its second half, otherwise at its last end of a word, if there is one.
     """
     marked = any(token.startswith("\u2581") for token in tokens)
-    pieces = []
-    begin = 0
+    pieces, begin = [], 0
     while len(tokens) - begin > longest:
         ends = range(begin + longest, begin, -1)  # of pieces, the longest first
         half = begin + longest // 2

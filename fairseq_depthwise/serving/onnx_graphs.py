@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import logging
 import os
@@ -19,62 +18,50 @@ from torch.export import ExportedProgram
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.kept_graphs import kept_folder
 from fairseq_depthwise.serving.standalone.safe_onnx import require_plain_operators
-from fairseq_depthwise.serving.traced_graphs import GRAPHS, CallableGraphs, trace, write_graphs
+from fairseq_depthwise.serving.traced_graphs import GRAPHS, write_graphs
 
 #: The version of ONNX's operators. onnxruntime 1.17 and newer has it.
 OPSET = 20
 
-#: What the extra ``onnx`` brings.
-_MODULES = ("onnx", "onnxscript", "onnxruntime")
-
-#: What a file's metadata is read by.
-PRODUCER = "fairseq-depthwise"
-
 
 def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
     """Return the graphs of models with matrix products in int8, made now unless they have been before."""
-    require()
+    require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
 
     def make(folder: Path) -> None:
         say(f"quantizing {path}; this takes 15 seconds or more, and is kept")
-        write_graphs("onnx", trace(models, in_place=False), models, path, str(folder), int8=True)
+        write_graphs("onnx", models, path, str(folder), int8=True)
 
     folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
     return load([str(folder / f"{name}.onnx") for name in GRAPHS])
 
 
 def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:
-    """Write a graph with the names of :func:`graph_files`, checked by :mod:`onnx`."""
+    """Write a graph, whose inputs and outputs ``about`` names, checked by :mod:`onnx`."""
     onnx = import_module("onnx")
     inputs, outputs = ([tensor["name"] for tensor in about[side]] for side in ("inputs", "outputs"))
     # What is traced here consists of operators that ONNX has; to take them apart would be to trace it once more.
     program.run_decompositions = lambda table: program
     with _silent():
+        optimizer, passes = import_module("onnxscript.optimizer"), import_module("onnx_ir.passes.common")
         written = torch.onnx.export(
             program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET, optimize=False
         )
         assert written is not None
-        _tidy(written.model)
-    written.model.producer_name = PRODUCER
+        # optimize=True also tries rules that none of these graphs needs.
+        optimizer.inline(written.model)
+        optimizer.fold_constants(written.model, onnx_shape_inference=True)
+        passes.RemoveUnusedNodesPass()(written.model)
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(written.model)
+        passes.DeduplicateInitializersPass()(written.model)
+        passes.CommonSubexpressionEliminationPass()(written.model)
+        passes.RemoveUnusedOpsetsPass()(written.model)
+    written.model.producer_name = "fairseq-depthwise"
     written.save(file)
     onnx.checker.check_model(file, full_check=True)
-
-
-def _tidy(model: Any) -> None:
-    """Leave out what is computed twice or never; ``optimize=True`` also tries rules that none of these graphs needs."""
-    optimizer, passes = import_module("onnxscript.optimizer"), import_module("onnx_ir.passes.common")
-    optimizer.inline(model)
-    optimizer.fold_constants(model, onnx_shape_inference=True)
-    for tidy in (
-        passes.RemoveUnusedNodesPass(),
-        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-        passes.DeduplicateInitializersPass(),
-        passes.CommonSubexpressionEliminationPass(),
-        passes.RemoveUnusedOpsetsPass(),
-    ):
-        tidy(model)
 
 
 def quantize(file: str) -> None:
@@ -103,23 +90,22 @@ def _split_products(model: Any) -> None:
     onnxruntime's int8 has a scale for each output of one matrix only.
     """
     onnx = import_module("onnx")
-    graph = model.graph
-    units = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 3}
+    graph, nodes = model.graph, []
+    units = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer if len(tensor.dims) == 3}
     rows: dict[str, list[str]] = {}  # U x N x in -> U of 1 x N x in
-    nodes = []
     for node in graph.node:
         if node.op_type != "MatMul" or node.input[1] not in units:
             nodes.append(node)
             continue
         values, weight = node.input
-        matrices = onnx.numpy_helper.to_array(units[weight])
+        count = len(units[weight])
         if values not in rows:
-            rows[values] = [f"{values}.{unit}" for unit in range(len(matrices))]
-            nodes.append(onnx.helper.make_node("Split", [values], rows[values], axis=0, num_outputs=len(matrices)))
-        products = [f"{node.output[0]}.{unit}" for unit in range(len(matrices))]
-        for unit, matrix in enumerate(matrices):
-            graph.initializer.append(onnx.numpy_helper.from_array(matrix, f"{weight}.{unit}"))
-            nodes.append(onnx.helper.make_node("MatMul", [rows[values][unit], f"{weight}.{unit}"], [products[unit]]))
+            rows[values] = [f"{values}.{unit}" for unit in range(count)]
+            nodes.append(onnx.helper.make_node("Split", [values], rows[values], axis=0, num_outputs=count))
+        weights, products = ([f"{name}.{unit}" for unit in range(count)] for name in (weight, node.output[0]))
+        for *names, matrix in zip(rows[values], weights, products, units[weight], strict=True):
+            graph.initializer.append(onnx.numpy_helper.from_array(matrix, names[1]))
+            nodes.append(onnx.helper.make_node("MatMul", names[:2], names[2:]))
         nodes.append(onnx.helper.make_node("Concat", products, node.output, axis=0))
     unused = set(units) - {name for node in nodes for name in node.input}
     kept = [tensor for tensor in graph.initializer if tensor.name not in unused]
@@ -128,10 +114,10 @@ def _split_products(model: Any) -> None:
         field.extend(values)
 
 
-def load(files: Sequence[str]) -> CallableGraphs:
+def load(files: Sequence[str]) -> Graphs:
     """Load encoder and step, to be run on the CPU with as many threads as PyTorch has."""
-    require("onnxruntime")
-    return CallableGraphs(*map(_loaded, files))
+    require_extra("onnx", "onnxruntime")
+    return Graphs(*map(_loaded, files))
 
 
 def _loaded(file: str) -> Callable[..., list[Tensor]]:
@@ -150,13 +136,6 @@ def _loaded(file: str) -> Callable[..., list[Tensor]]:
         return [torch.from_numpy(array) for array in session.run(None, values)]
 
     return graph
-
-
-def require(*modules: str) -> None:
-    """Raise :class:`UserError` where some of what the extra ``onnx`` brings is not installed; imports none of it."""
-    for module in modules or _MODULES:
-        if importlib.util.find_spec(module) is None:
-            raise UserError(f"{module} is not installed; pip install 'fairseq-depthwise[onnx]'")
 
 
 @contextlib.contextmanager

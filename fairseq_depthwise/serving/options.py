@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fairseq_compat import UserError
 from fairseq_depthwise.options import between, option, positive_int
-from fairseq_depthwise.serving.formats import FORMATS
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+#: Formats of exported graphs -> how their files end. Each is a module, ``torch_graphs`` and so on.
+FORMATS = {"torch": ".pt2", "onnx": ".onnx"}
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,7 @@ class BeamOptions:
     TITLE: ClassVar[str] = "search"
 
     beam: int = option(4, "beam size", type=between(1, 10_000, int))
-    length_penalty: float = option(
-        0.6, "length penalty", flag="--lenpen", type=between(-1000, 1000), metavar="P"
-    )  # fmt: skip
+    length_penalty: float = option(0.6, "length penalty", flag="--lenpen", type=between(-1000, 1000), metavar="P")
     max_length: int = option(200, "tokens of a translation", flag="--max-len-b", type=between(1, 2**24, int))
     constraints: str | None = option(
         None,
@@ -43,11 +43,8 @@ class BeamOptions:
         from omegaconf import OmegaConf
 
         cfg = OmegaConf.structured(FairseqConfig)
-        cfg.generation.beam = self.beam
-        cfg.generation.lenpen = self.length_penalty
-        cfg.generation.max_len_b = self.max_length
-        cfg.generation.sampling = self.sampling
-        cfg.generation.sampling_topk = self.sampling_topk or -1
+        search = {"beam": self.beam, "lenpen": self.length_penalty, "max_len_b": self.max_length}
+        cfg.generation.update(search | {"sampling": self.sampling, "sampling_topk": self.sampling_topk or -1})
         return cfg
 
 
@@ -137,12 +134,15 @@ class ExportOptions:
     data: str | None = None
     source_lang: str | None = None
     target_lang: str | None = None
-    format: str = option(
-        "torch", "programs of torch.export, or ONNX files for onnxruntime", choices=tuple(FORMATS)
-    )  # fmt: skip
+    format: str = option("torch", "programs of torch.export, or ONNX files for onnxruntime", choices=tuple(FORMATS))
     int8: bool = option(False, "compute matrix products in int8, with --format onnx")
     dtype: str = option("float32", "of parameters and computation", choices=("float32", "bfloat16"))
     force: bool = option(False, "replace OUT if it is an export")
+
+    def __post_init__(self) -> None:
+        for name, given, kind in (("--int8", self.int8, "onnx"), ("--dtype", self.dtype != "float32", "torch")):
+            if given and self.format != kind:
+                raise UserError(f"{name} is for --format {kind}, not for {self.format}")
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,7 @@ class ServerOptions:
         metavar="ADDRESS",
     )
     port: int = option(8000, "0 picks a free one", type=between(0, 65535, int))
-    wait_ms: float = option(
-        5.0, "wait so long for more lines before a search of few", type=between(0, 10_000), metavar="MS"
-    )  # fmt: skip
+    wait_ms: float = option(5.0, "wait so long for more lines before a search", type=between(0, 10_000), metavar="MS")
     batch_lines: int = option(
         256, "lines of all requests that are searched together; --max-tokens and --batch-size divide them further"
     )

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 #: their begin, or by their end.
 MARKS = {"sentencepiece": ("\u2581", ""), "subword_nmt": ("", "@@"), "fastbpe": ("", "@@")}
 
-#: The option of fairseq that names the learned subwords of each kind; the first kind is the one that a file stands for.
+#: fairseq's option that names the learned subwords of each kind; the first kind is the one that a file stands for.
 _FILES = {"subword_nmt": "bpe_codes", "sentencepiece": "sentencepiece_model", "fastbpe": "bpe_codes"}
 
 #: What a record may say without the user's word -> its options that are read. Others look for files in the network.
@@ -38,8 +38,7 @@ _RECORDED = {
     "fastbpe": ("bpe_codes",),
 }
 
-#: Words that subword-nmt may remember.
-_MOST_WORDS = 100_000
+_MOST_WORDS = 100_000  # words that subword-nmt may remember
 
 #: What is more than a word, such as a page of Chinese, becomes several.
 _LONG_WORD = re.compile(r"(\S{1000})(?=\S)")
@@ -55,15 +54,10 @@ def post_process_for(dictionary: Dictionary) -> str | None:
 
 @dataclass(frozen=True)
 class TextSettings:
-    """The same after the record was looked at: names and options of fairseq's tokenizer and subwords, empty for none.
+    """The same after the record was looked at: options of fairseq's tokenizer and subwords, empty for none."""
 
-    Attributes:
-        tokenizer: ``tokenizer`` is the name.
-        bpe: ``bpe`` is the name.
-    """
-
-    tokenizer: Mapping[str, Any]
-    bpe: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]  # with its name as "tokenizer"
+    bpe: Mapping[str, Any]  # with its name as "bpe"
 
     def require(self, path: str, recorded: belonging.Record) -> None:
         """Raise UserError where the checkpoint ``path`` records another tokenizer, or other subwords."""
@@ -85,10 +79,7 @@ def settings_for(
     data: str,
     recorded: belonging.Record = MappingProxyType({}),
 ) -> TextSettings:
-    """Return what is given, and for the rest what a training recorded in ``cfg``, with files in or beside ``data``.
-
-    A name that is not known, a missing file, and subwords of which nothing says how they are made are refused.
-    """
+    """Return what is given, and for the rest what a training recorded in ``cfg``, with files in or beside ``data``."""
     if options.tokenized:
         return TextSettings({}, {})
     settings = TextSettings(

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 from hostile_values import FORGED_ARRAY, Reduced
 from omegaconf import OmegaConf
 
@@ -59,6 +60,13 @@ def paired(depth: int) -> Any:
     for _ in range(depth):
         value = (value, value)
     return value
+
+
+def dictionary(**attributes: Any) -> Dictionary:
+    """A dictionary of fairseq, which may be in a file, with other attributes, which may not."""
+    made = Dictionary()
+    vars(made).update(attributes)
+    return made
 
 
 f8, core = np.dtype("f8"), np.ones(1).__reduce__()[0]
@@ -107,6 +115,9 @@ HOSTILE: dict[str, Any] = {
     "an encoding of lists": Reduced(_codecs.encode, ("a", nested(30, 2))),
     "bytes of another encoding": Reduced(_codecs.encode, ("a", "rot13")),
     "a list in itself": cycle(),
+    "a dictionary with a method": dictionary(index=1),
+    "a dictionary of lists": dictionary(symbols=[["a"]]),
+    "a dictionary of numbers that are none": dictionary(indices={"a": "b"}),
     "a billion values": nested(30, 2),
     "values within values": nested(100, 1),
     "more values than options have": [0] * 2**14,

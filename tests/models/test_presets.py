@@ -131,6 +131,12 @@ EXPECTED: dict[str, dict[str, dict[str, Any]]] = {
 EXPECTED[DEPTHWISE] |= {
     name.removeprefix("wmt_en_de_"): row for name, row in EXPECTED[DEPTHWISE].items() if "big_12l" in name
 }
+# Not the papers': deep encoders with shallow decoders.
+for family, base in ((DEPTHWISE, D_BASE), (SDT, S_BASE), (MUTE, M_BASE)):
+    EXPECTED[family] |= {
+        "wmt_en_de_12l_1l": base | {"encoder_layers": 12, "decoder_layers": 1},
+        "wmt_en_de_24l_2l": base | {"encoder_layers": 24, "decoder_layers": 2},
+    }
 
 every_preset = pytest.mark.parametrize(
     ("family", "preset"), [(family, preset) for family, presets in PRESETS.items() for preset in presets]

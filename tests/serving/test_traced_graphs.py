@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from graph_checks import EagerGraphs, assert_same_hypotheses, sentences
+from graph_checks import assert_same_hypotheses, eager_graphs, sentences
 from tiny_models import MUTE_VARIANTS, SDT_VARIANTS, VARIANTS, build_tiny
 
 from fairseq_compat import UserError
+from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.standalone.safe_program import OPERATORS
-from fairseq_depthwise.serving.traced_graphs import CallableGraphs, require_equal, trace
+from fairseq_depthwise.serving.traced_graphs import require_equal, trace
 
 pytestmark = pytest.mark.slow
 
@@ -48,8 +48,7 @@ def ready(**options: Any) -> Any:
 @pytest.mark.parametrize("variant", TRACED)
 def test_traced_graphs_take_any_size(variant: str) -> None:
     model = ready(**TRACED[variant])
-    programs = trace([model], in_place=False)
-    graphs = CallableGraphs(programs.encoder.module(), programs.step.module())
+    graphs = Graphs(*(program.module() for program in trace([model], in_place=False)))
     require_equal(graphs, [model], "model.pt")
     for lengths, beam, longest in (((1,), 1, 3), ((7,), 3, 29), ((2, 5, 1), 2, 20)):
         assert_same_hypotheses([model], graphs, sentences(model, *lengths), beam=beam, longest=longest)
@@ -58,8 +57,7 @@ def test_traced_graphs_take_any_size(variant: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("options", [*VARIANTS.values(), *SDT_VARIANTS.values(), *MUTE_VARIANTS.values()], ids=str)
 def test_operators_of_every_variant_are_taken_from_strangers(options: dict[str, Any]) -> None:
-    programs = trace([ready(**options)], in_place=False)
-    for program in (programs.encoder, programs.step):
+    for program in trace([ready(**options)], in_place=False):
         found = {str(node.target) for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
         assert found
         assert {name.removeprefix("aten.") for name in found} <= OPERATORS
@@ -68,9 +66,7 @@ def test_operators_of_every_variant_are_taken_from_strangers(options: dict[str, 
 def test_graphs_that_differ_from_the_model_are_refused() -> None:
     """Such as a future release of torch might trace."""
     model = ready(encoder_layers=1, decoder_layers=1)
-    graphs = EagerGraphs([model], in_place=False)
-    wrong = SimpleNamespace(
-        encode=graphs.encode, step=lambda *given: (torch.zeros_like(graphs.step(*given)[0]), *graphs.step(*given)[1:])
-    )
+    graphs = eager_graphs([model], in_place=False)
+    wrong = Graphs(graphs.encode, lambda *given: (torch.zeros_like(graphs.step(*given)[0]), *graphs.step(*given)[1:]))
     with pytest.raises(UserError, match=r"model.pt: .* differ .* by 0\.[89]"):
         require_equal(wrong, [model], "model.pt")

@@ -24,12 +24,9 @@ ALL_VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-class EagerGraphs:
+def eager_graphs(models: Sequence[Any], *, in_place: bool) -> Graphs:
     """The graphs as PyTorch runs them without a compiler."""
-
-    def __init__(self, models: Sequence[Any], *, in_place: bool) -> None:
-        self.encode = EncoderGraph(models).eval()
-        self.step = StepGraph(models, in_place=in_place).eval()
+    return Graphs(EncoderGraph(models).eval(), StepGraph(models, in_place=in_place).eval())
 
 
 def sentences(model: Any, *lengths: int) -> Tensor:

@@ -196,6 +196,13 @@ def both_sides(**sizes: int) -> dict[str, int]:
     return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
 
 
+#: Deep encoders with shallow decoders, which search faster at the same quality (Kasai et al., 2021): of every family.
+DEEP_SHALLOW = {
+    f"wmt_en_de_{encoder}l_{decoder}l": {"encoder_layers": encoder, "decoder_layers": decoder}
+    for encoder, decoder in ((12, 1), (24, 2))
+}
+
+
 def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
     """Register ``--arch MODEL_NAME`` for each preset: it sets those defaults and nothing else.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairseq_depthwise.models.base.config import both_sides
+from fairseq_depthwise.models.base.config import DEEP_SHALLOW, both_sides
 
 _BIG = {**both_sides(embed_dim=1024, attention_heads=16), "depthwise_hidden_dim": 4096}
 
@@ -43,6 +43,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "wmt_en_de_big_12l": {**_BIG, **both_sides(layers=12), "dropout": 0.3},
     "wmt_en_de_big_12l_6l": _BIG_12L_6L,
     "wmt_en_de_big_12l_6l_1layer": {**_BIG_12L_6L, "depthwise_hidden_layers": 1},
+    # Not the paper's.
+    **DEEP_SHALLOW,
 }
 # The big deep ones by their short names as well.
 PRESETS |= {name.removeprefix("wmt_en_de_"): PRESETS[name] for name in list(PRESETS) if "big_12l" in name}

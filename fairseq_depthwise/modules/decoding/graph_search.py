@@ -7,9 +7,9 @@ hypotheses are those of fairseq's ``SequenceGenerator``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,16 +29,17 @@ _DENSE = 7 / 8
 _OWN, _PER_LAYER = 2, 4
 
 
-class Graphs(Protocol):
-    """What is searched with; :class:`EncoderGraph` and :class:`StepGraph` say what the tensors are."""
+@dataclass
+class Graphs:
+    """What is searched with; :class:`EncoderGraph` and :class:`StepGraph` say what the tensors are.
 
-    def encode(self, source_tokens: Tensor) -> Sequence[Tensor]:
-        """Return padding, and cross keys and values of each layer."""
-        ...
+    Attributes:
+        encode: returns padding, and cross keys and values of each layer.
+        step: returns totals, numbers, ancestors, and the newest keys and values unless they are written in place.
+    """
 
-    def step(self, *arguments: Tensor) -> Sequence[Tensor]:
-        """Return totals, numbers, ancestors, and the newest keys and values unless they are written in place."""
-        ...
+    encode: Callable[..., Sequence[Tensor]]
+    step: Callable[..., Sequence[Tensor]]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -24,23 +23,8 @@ from fairseq_compat.outputs import MARKER, begin_folder, folder_written_whole, o
 from fairseq_depthwise.serving.cluster.ray_blocks import Translators
 from fairseq_depthwise.text_files import Block, blocks_of, compressed
 
-#: As the marker of an output folder names it.
-KIND = "folder of translations"
-
-#: Seconds between two lines of progress on stderr.
-_EVERY = 10.0
-
-
-@dataclass(frozen=True)
-class LargeText:
-    """Files to translate, in blocks of ``lines``; ``depends_on`` are the options that translations depend on."""
-
-    files: Sequence[str]
-    output: str
-    in_folder: bool  # with a file for each of the files
-    lines: int
-    depends_on: Mapping[str, Any]
-    force: bool = False
+KIND = "folder of translations"  # as the marker of an output folder names it
+_EVERY = 10.0  # seconds between two lines of progress on stderr
 
 
 def require_folder(path: str, files: Sequence[str], *, force: bool) -> str:
@@ -52,27 +36,41 @@ def require_folder(path: str, files: Sequence[str], *, force: bool) -> str:
     return place
 
 
-def translate_large_text(text: LargeText, start: Callable[[], Translators]) -> None:
-    """Translate what is missing, then write the output.
+def translate_large_text(
+    files: Sequence[str],
+    output: str,
+    *,
+    in_folder: bool,
+    lines: int,
+    depends_on: Mapping[str, Any],
+    start: Callable[[], Translators],
+    force: bool = False,
+) -> None:
+    """Translate what is missing in blocks of lines, then write the output, or a file for each of ``files`` in it.
 
     Each block is in a file of the folder ``OUTPUT.blocks`` that appears when it is whole; its name has a digest of all
-    that its translations depend on, so that blocks of something else are none of this text's.
+    that its translations depend on, such as the options ``depends_on``, so that other blocks are none of this text's.
     """
-    place = begin_folder("the folder", f"{text.output.rstrip('/')}.blocks", "folder of blocks")
+    place = begin_folder("the folder", f"{output.rstrip('/')}.blocks", "folder of blocks")
     blocks = os.path.join(glob.escape(place), f"{'?' * 16}-{'[0-9]' * 5}-{'[0-9]' * 8}.block")
     marker = os.path.join(place, MARKER)
     with open(marker, "ab") as locked:  # to be written, though nothing is: otherwise NFS does not lock it
         try:
             fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{text.output} is being made by another process, in {place}; let it end") from None
+            raise UserError(f"{output} is being made by another process, in {place}; let it end") from None
         try:
             with closing(start()) as translators:
                 _say(translators.said.rstrip())
-                depends_on = [text.depends_on, *map(file_digest, text.files), translators.depends_on]
-                key = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:16]
-                paths = _translate(text, os.path.join(place, key), translators)
-            _write(text, paths)
+                all_of_it = [depends_on, *map(file_digest, files), translators.depends_on]
+                key = hashlib.sha256(json.dumps(all_of_it, sort_keys=True).encode()).hexdigest()[:16]
+                paths = _translate(files, lines, os.path.join(place, key), translators)
+            if in_folder:
+                with folder_written_whole(output, KIND, replace=force) as folder:
+                    for name, of_file in zip(map(os.path.basename, files), paths, strict=True):
+                        _join(os.path.join(folder, name), of_file)
+            else:
+                _join(output, [*chain.from_iterable(paths)])
             for path in glob.iglob(blocks):
                 os.remove(path)
         finally:
@@ -84,14 +82,14 @@ def translate_large_text(text: LargeText, start: Callable[[], Translators]) -> N
                     os.rmdir(place)
 
 
-def _translate(text: LargeText, prefix: str, translators: Translators) -> list[list[str]]:
+def _translate(files: Sequence[str], lines: int, prefix: str, translators: Translators) -> list[list[str]]:
     """Return where the blocks of each file are, once all of them are done."""
-    paths: list[list[str]] = [[] for _ in text.files]
+    paths: list[list[str]] = [[] for _ in files]
     done = before = 0
 
     def missing() -> Iterator[Block]:
         nonlocal before
-        for block in blocks_of(text.files, text.lines):
+        for block in blocks_of(files, lines):
             paths[block.file].append(f"{prefix}-{block.file:05d}-{block.number:08d}.block")
             if os.path.exists(paths[block.file][-1]):
                 before += len(block.lines)
@@ -113,15 +111,6 @@ def _translate(text: LargeText, prefix: str, translators: Translators) -> list[l
     earlier = f", {before:,} at earlier starts" if before else ""
     _say(f"{done:,} lines translated in {seconds:,.1f} s, {done / seconds:,.1f} a second{earlier}")
     return paths
-
-
-def _write(text: LargeText, paths: Sequence[Sequence[str]]) -> None:
-    if not text.in_folder:
-        _join(text.output, [*chain.from_iterable(paths)])
-        return
-    with folder_written_whole(text.output, KIND, replace=text.force) as place:
-        for name, of_file in zip(map(os.path.basename, text.files), paths, strict=True):
-            _join(os.path.join(place, name), of_file)
 
 
 def _join(path: str, blocks: Sequence[str]) -> None:

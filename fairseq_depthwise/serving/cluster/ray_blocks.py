@@ -5,7 +5,6 @@ Ray restarts an actor that is lost, with its process, its node or its network, a
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import signal
@@ -17,6 +16,7 @@ from io import StringIO
 from typing import Any
 
 from fairseq_compat import UserError
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.text_files import Block
 
 #: How often an actor that is lost is started again, if only because of a block for which no memory is enough.
@@ -30,8 +30,6 @@ Loaded = tuple[Callable[[Block], tuple[bytes, list[str]]], Mapping[str, str]]
 
 
 class _Actor:
-    """Holds a model."""
-
     def __init__(self, folder: str, load: Callable[[], Loaded]) -> None:
         with suppress(OSError):  # paths that are relative mean the same here, where this machine has the folder
             os.chdir(folder)
@@ -52,8 +50,7 @@ class _Actor:
 
 def require_ray(address: str | None) -> None:
     """Refuse an address where nothing listens, for which Ray would wait for minutes, and where Ray is missing."""
-    if importlib.util.find_spec("ray") is None:
-        raise UserError("--ray needs ray, which is not installed; pip install 'fairseq-depthwise[ray]'")
+    require_extra("ray", "ray")
     if address in (None, "auto"):
         return
     host, _, port = str(address).rpartition(":")
@@ -69,8 +66,7 @@ def require_ray(address: str | None) -> None:
 class Translators:
     """So many actors of a cluster that have the model, or as many as it has places for, on a GPU each if it has any.
 
-    ``address`` is ``HOST:PORT`` or ``auto``; for None Ray is started here. ``load`` makes an actor ready, anywhere.
-    ``depends_on`` is what translations depend on, and ``said`` what the first actor has written to stderr.
+    Where ``address`` is None Ray is started here. ``said`` is what the first actor has written to stderr.
     """
 
     def __init__(
@@ -79,8 +75,7 @@ class Translators:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         here: dict[str, Any] = {}
         if address is None:
-            # Nobody else may connect: loopback only, and a token that only the processes started here have. Ray reads
-            # this when it is imported.
+            # Nobody else may connect: loopback only, and a token of this start's processes; Ray reads it when imported.
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import anyio
 from fastapi import FastAPI, Request, Response
@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -24,8 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fairseq_compat import UserError
 from fairseq_depthwise.serving.http.batching import Batcher
-from fairseq_depthwise.serving.http.messages import DETAILS, Error, Translation, Translations, request_models
-from fairseq_depthwise.serving.options import ServerOptions
+from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,62 @@ _POLICY = (
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
+#: What a hypothesis has besides if a request says so and the translator was loaded so: fields of ``Hypothesis``.
+DETAILS = {"alignment": ("alignment",), "token_scores": ("tokens", "token_scores")}
+
+
+def request_models(limits: ServerOptions, nbest: int, loaded: TranslatorOptions) -> tuple[Any, Any]:
+    """Return what may be asked of /translate, ``nbest`` translations unless it says how many, and of /explain."""
+    config = ConfigDict(extra="forbid", strict=True)
+    languages: dict[str, Any] = dict.fromkeys(("source_lang", "target_lang"), (str | None, None))
+    details: dict[str, Any] = {name: (bool if getattr(loaded, name) else Literal[False], False) for name in DETAILS}
+    line = Annotated[str, Field(max_length=limits.max_chars, pattern=r"^[^\r\n]*$")]
+    lines: Any = Annotated[list[line], Field(min_length=1, max_length=limits.max_lines)]
+    number, stream = Field(nbest, ge=1, le=loaded.nbest), Field(False, description="answer line by line")
+    translate = create_model(
+        "TranslateRequest",
+        __config__=config,
+        lines=(lines, ...),
+        nbest=(int, number),
+        stream=(bool, stream),
+        **languages,
+        **details,
+    )
+    sentence = Annotated[line, Field(pattern=r"\S")]
+    rank = (int, Field(0, ge=0, lt=loaded.nbest))
+    explain = create_model("ExplainRequest", __config__=config, line=(sentence, ...), rank=rank, **languages)
+    return translate, explain
+
+
+class Hypothesis(BaseModel):
+    """A translation; its score is log2 of its probability over a power of its length."""
+
+    text: str
+    score: float
+    alignment: list[tuple[int, int]] | None = Field(None, description="words of source and translation, from 0")
+    tokens: list[str] | None = None
+    token_scores: list[float] | None = None
+
+
+class Translation(Hypothesis):
+    """The best translation of a line, with all that were asked for."""
+
+    nbest: list[Hypothesis] | None = None
+    cut_off: Literal[True] | None = Field(None, description="it has as many tokens as it may have")
+
+
+class Translations(BaseModel):
+    """Translations in the order of the lines."""
+
+    translations: list[Translation]
+
+
+class Error(BaseModel):
+    """Why there is no answer."""
+
+    error: str
+
+
 class Service:
     """What answers requests, for an ASGI server; those that do not say how many want ``nbest`` translations of a line.
 
@@ -58,8 +114,7 @@ class Service:
         explain: Callable[[str, int, str, str], dict[str, Any]] | None = None,
         version: str = "0",
     ) -> None:
-        self.options, self._nbest = options, nbest
-        self._translator, self._explain = translator, explain
+        self.options, self._translator, self._explain = options, translator, explain
         self._batcher = Batcher(self._search, options)
         self._registry = CollectorRegistry()
         names: dict[str, Any] = {"namespace": "fairseq_depthwise", "registry": self._registry}
@@ -79,17 +134,14 @@ class Service:
         fastapi.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if options.host else LOCAL_HOSTS)
         for kind in (HTTPException, RequestValidationError, UserError, Exception):
             fastapi.add_exception_handler(kind, _refuse)
-        self._add_routes(fastapi)
-
-    def _add_routes(self, fastapi: FastAPI) -> None:
-        translate_request, explain_request = request_models(self.options, self._nbest, self._translator.options)
+        translate_request, explain_request = request_models(options, nbest, translator.options)
         answer = {"model": Translations, "content": {"application/x-ndjson": {}}}
 
         @fastapi.post("/translate", responses={200: answer})
         async def translate(asked: translate_request, request: Request) -> Response:
             # To make text of more hypotheses takes time.
-            nbest = self._nbest if asked.nbest <= self._nbest else self._translator.options.nbest
-            parts = self._results(nbest, asked, asked.lines, request)
+            most = nbest if asked.nbest <= nbest else translator.options.nbest
+            parts = self._results(most, asked, asked.lines, request)
             if asked.stream:
                 first = await anext(parts)  # what fails before it has a status of its own
                 return StreamingResponse(_streamed(first, parts, asked), media_type="application/x-ndjson")
@@ -97,8 +149,8 @@ class Service:
             return Response(found.model_dump_json(exclude_none=True), media_type="application/json")
 
         @fastapi.post("/explain")
-        async def explain(asked: explain_request, request: Request) -> dict[str, Any]:
-            if self._explain is None:
+        async def explanation_of(asked: explain_request, request: Request) -> dict[str, Any]:
+            if explain is None:
                 raise HTTPException(501, "there are no layers to look into; load a checkpoint, no exported folder")
             (explanation,) = await anext(self._results(None, asked, [(asked.line, asked.rank)], request))
             return explanation
@@ -106,13 +158,13 @@ class Service:
         @fastapi.get("/health")
         async def health(response: Response) -> dict[str, Any]:
             response.status_code = 503 if self._searching.done() else 200
-            source, target = self._translator.languages
+            source, target = translator.languages
             return {
                 "status": "failed" if self._searching.done() else "ok",
                 "source_lang": source,
                 "target_lang": target,
-                "nbest": self._nbest,
-                "most_nbest": self._translator.options.nbest,
+                "nbest": nbest,
+                "most_nbest": translator.options.nbest,
                 "waiting_lines": self._batcher.waiting,
             }
 
@@ -141,14 +193,13 @@ class Service:
         return self._batcher.results(key, lines, request.is_disconnected)
 
     def _search(self, key: tuple[int | None, str, str], lines: Sequence[Any]) -> Sequence[Any]:
-        nbest, source, target = key
-        started = monotonic()
+        (nbest, source, target), started = key, monotonic()
+        found: Sequence[Any]
         try:
             if nbest is None and self._explain is not None:
-                return [self._explain(line, rank, source, target) for line, rank in lines]
-            found: Sequence[Any] = self._translator.translations(
-                lines, source_lang=source, target_lang=target, nbest=nbest
-            )
+                found = [self._explain(line, rank, source, target) for line, rank in lines]
+            else:
+                found = self._translator.translations(lines, source_lang=source, target_lang=target, nbest=nbest)
             return found
         finally:
             self._batches.inc()

@@ -14,14 +14,9 @@ from starlette.exceptions import HTTPException
 
 from fairseq_depthwise.serving.options import ServerOptions
 
-#: Part of the duration of a search for which the next one waits for more lines.
-_AFTER = 0.05
-
-#: Characters from which on a line counts for more than one, as subwords of a long word take forever.
-_CHARACTERS = 128
-
-#: Seconds between looks whether a client that waits is still there.
-_LOOK = 0.5
+_AFTER = 0.05  # part of the duration of a search for which the next one waits for more lines
+_CHARACTERS = 128  # from which on a line counts for more than one, as subwords of a long word take forever
+_LOOK = 0.5  # seconds between looks whether a client that waits is still there
 
 
 @dataclass(eq=False)
@@ -49,16 +44,13 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Return how many lines are in the queue."""
+        """How many lines are in the queue."""
         return sum(len(job.lines) for job in self._jobs)
 
     async def results(
         self, key: Hashable, lines: Sequence[Any], is_gone: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[Sequence[Any]]:
-        """Yield results of lines, in order, as soon as a search ends, or raise its exception.
-
-        More lines than may wait are an HTTPException; what waits when nobody asks for the next part is dropped.
-        """
+        """Yield results of lines, in order, as a search ends, or raise its exception; 503 where too many wait."""
         if (waiting := self.waiting) + len(lines) > self._options.queue_lines:
             sentence = f"{waiting:,} lines wait, of at most {self._options.queue_lines:,}; try again later"
             raise HTTPException(503, sentence, {"Retry-After": "2"})

@@ -10,8 +10,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: Connections at most; fewer where the process may not have twice as many files open.
-MOST_CONNECTIONS = 2048
+MOST_CONNECTIONS = 2048  # fewer where the process may not have twice as many files open
 
 #: Of all answers: no other site may read them, no browser guess their types or keep them.
 HEADERS = [

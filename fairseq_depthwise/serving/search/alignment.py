@@ -1,8 +1,4 @@
-"""Which source words the words of a translation attend to.
-
-Models attend to tokens; people read words. What is counted here are words of the tokenized text, before it is split
-into subwords.
-"""
+"""Which source words the words of a translation attend to: of the tokenized text, before it is split into subwords."""
 
 from __future__ import annotations
 
@@ -19,10 +15,7 @@ from fairseq_depthwise.serving.text_codec import MARKS
 
 
 def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], list[str]]:
-    """Return the number of each token's word, counted from 0, and the words without marks.
-
-    ``subwords`` is fairseq's name of their kind. Tokens of a kind without marks, and of None, are words.
-    """
+    """Return the number of each token's word, from 0, and the words without the marks of a kind of subwords, if any."""
     begin, end = MARKS.get(subwords or "", ("", ""))
     numbers: list[int] = []
     words: list[str] = []
@@ -38,10 +31,10 @@ def words_of(tokens: Sequence[str], subwords: str | None) -> tuple[list[int], li
 def cross_attention(
     models: Sequence[BaseFairseqModel], batch: dict[str, Any], hypotheses: Sequence[Sequence[Tensor]], start: int
 ) -> list[list[Tensor]]:
-    """Return how much each token of each hypothesis attends to each source token, T x S for a hypothesis.
+    """Return how much each token of each hypothesis attends to each source token (B x S), T x S for a hypothesis.
 
     As fairseq does for alignments, the finished hypotheses pass the decoder once more. It is the attention of its last
-    layer, or of the one that was trained for it, as the mean over heads and models; ``src_tokens`` are B x S.
+    layer, or of the one that was trained for it, as the mean over heads and models.
     """
     if not any(hypotheses):
         return [[] for _ in hypotheses]
@@ -68,20 +61,14 @@ def cross_attention(
 
 
 def hard_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
-    """Return pairs of a source word and a target word: each target token and the source token it attends to most.
-
-    ``attention`` is target tokens x source tokens; ``source`` and ``target`` have the word of each token.
-    """
+    """Return pairs of words: of each target token and the source token that it attends to most (T x S)."""
     best = attention.argmax(dim=1).tolist()
     pairs = ((source[place], word) for place, word in zip(best, target, strict=True))
     return list(dict.fromkeys(pairs))  # several subwords of a word may agree
 
 
 def soft_alignment(attention: Tensor, source: Sequence[int], target: Sequence[int], sizes: tuple[int, int]) -> Tensor:
-    """Return target words x source words: the sum over a source word's tokens, the mean over a target word's.
-
-    The arguments are those of :func:`hard_alignment`, and the numbers of target words and of source words.
-    """
+    """Return target words x source words: the sum over a source word's tokens, the mean over a target word's."""
     target_words, source_words = (
         (torch.tensor(words, dtype=torch.long)[:, None] == torch.arange(size)).float()  # tokens x words
         for words, size in zip((target, source), sizes, strict=True)

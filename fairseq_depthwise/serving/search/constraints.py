@@ -37,10 +37,7 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
         prev_output_tokens: Tensor | None = None,
         original_batch_idxs: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-probabilities, tokens and hypotheses of the best candidates, each B x 2k.
-
-        ``lprobs`` is B x k x V; ``scores`` of the hypotheses so far B x k x step, counted from 0.
-        """
+        """Return log-probabilities (of B x k x V), tokens and hypotheses of the best candidates, each B x 2k."""
         found: tuple[Tensor, Tensor, Tensor]
         if step < self._prefix:
             found = self._unconstrained.step(step, lprobs, scores)

@@ -3,65 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_depthwise.serving import long_lines
+from fairseq_depthwise.serving.beam_search import Search
 from fairseq_depthwise.serving.directions import task_for
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.alignment import hard_alignment, soft_alignment, words_of
 from fairseq_depthwise.serving.search.constraints import contains
-from fairseq_depthwise.serving.text_codec import TextCodec
+from fairseq_depthwise.serving.text_codec import TextCodec, TextSettings
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """A translation.
 
-    Attributes:
-        text: as people write it.
-        score: as fairseq prints it: the logarithm of its probability to base 2, divided by its length to the power of
-            the length penalty; of a line in pieces the mean.
-        tokens: with ``token_scores``, all that the model wrote, also ends of sentences and tokens that name a language.
-        token_scores: their log-probabilities to base 2.
-        words: with ``alignment``, those of the tokenized text, before it is split into subwords.
-        alignment: pairs of the number of a source word and of one of ``words``, counted from 0.
-        attention: for the soft alignment, of each of ``words`` how much it attends to each source word.
+    Its score is fairseq's: the logarithm of its probability to base 2, divided by its length to the power of the length
+    penalty; of a line in pieces the mean.
     """
 
     text: str
     score: float
-    tokens: tuple[str, ...] | None = None
-    token_scores: tuple[float, ...] | None = None
-    words: tuple[str, ...] | None = None
-    alignment: tuple[tuple[int, int], ...] | None = None
-    attention: tuple[tuple[float, ...], ...] | None = None
+    tokens: tuple[str, ...] | None = None  # also ends of sentences and those that name a language
+    token_scores: tuple[float, ...] | None = None  # their log-probabilities to base 2
+    words: tuple[str, ...] | None = None  # with an alignment, of the tokenized text, before it is split into subwords
+    alignment: tuple[tuple[int, int], ...] | None = None  # numbers of a source word and a word, from 0
+    attention: tuple[tuple[float, ...], ...] | None = None  # for the soft one, of each word to each source word
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A translated line.
-
-    Attributes:
-        source: the line.
-        hypotheses: the best first; of an empty line one that is empty.
-        pieces: in how many it was translated; 0 for an empty line.
-        cut_off: whether the best hypothesis ends where hypotheses must end.
-        source_words: with ``alignment``, those of the tokenized line, before it is split into subwords.
-        unmet_constraints: those that the best hypothesis does not have, and why.
-    """
+    """A translated line."""
 
     source: str
-    hypotheses: tuple[Hypothesis, ...]
-    pieces: int
-    cut_off: bool
-    source_words: tuple[str, ...] | None = None
-    unmet_constraints: Mapping[str, str] = field(default_factory=dict)
+    hypotheses: tuple[Hypothesis, ...]  # the best first; of an empty line one that is empty
+    pieces: int  # in which it was translated; 0 for an empty line
+    cut_off: bool  # whether the best hypothesis ends where hypotheses must end
+    source_words: tuple[str, ...] | None = None  # with an alignment
+    unmet_constraints: Mapping[str, str] = field(default_factory=dict)  # of the best hypothesis -> why
 
     @property
     def text(self) -> str:
@@ -71,49 +57,52 @@ class Translation:
 
 @dataclass
 class Piece:
-    """What is translated at once: a line, unless it is too long.
+    """What is translated at once: a line, unless it is too long."""
 
-    Attributes:
-        place: of its tokens among those of the line.
-        tokens: with an end of sentence (T).
-        constraints: tokens that the translation must have.
-        hypotheses: fairseq's, after the search; with ``cross_attention`` (T x S, without ends) for alignments.
-    """
-
-    place: range
-    tokens: Tensor
-    constraints: list[Tensor] = field(default_factory=list)
+    place: range  # of its tokens among those of the line
+    tokens: Tensor  # with an end of sentence (T)
+    constraints: list[Tensor] = field(default_factory=list)  # tokens that the translation must have
+    #: fairseq's, after the search; with ``cross_attention`` (T x S, without ends) for alignments.
     hypotheses: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
 class Line:
-    """A line while it is translated.
-
-    Attributes:
-        text: as it was given.
-        symbols: its tokens.
-        pieces: none where it is empty.
-        constraints: each constraint's tokens, None if no translation can have them, and why a translation may lack it.
-    """
+    """A line while it is translated."""
 
     text: str
-    symbols: list[str]
-    pieces: list[Piece]
+    symbols: list[str]  # its tokens
+    pieces: list[Piece]  # none where it is empty
+    #: Tokens of each, None if no translation can have them, and why a translation may lack it.
     constraints: dict[str, tuple[list[int] | None, str]] = field(default_factory=dict)
 
 
-class Direction:
-    """One direction of a loaded model: ``TrainedModels``, or an ``ExportedModel``."""
+@dataclass
+class LoadedModels:
+    """What a translator is made of."""
 
-    def __init__(self, loaded: Any, source_lang: str, target_lang: str, options: TranslatorOptions) -> None:
+    files: list[str]  # checkpoints, or the exported folder
+    data: str  # the folder with the dictionaries
+    device: torch.device
+    task: FairseqTask  # of the first, for the direction that was asked for
+    text: TextSettings
+    search: Callable[[FairseqTask], Search]  # of a task for any direction
+    longest: int  # source tokens that all models take, the end of the sentence among them
+    models: list[Any] = field(default_factory=list)  # none of an exported folder
+    around: tuple[list[int], list[int]] | None = None  # what no task puts before and after a source sentence
+
+
+class Direction:
+    """One direction of loaded models."""
+
+    def __init__(self, loaded: LoadedModels, source_lang: str, target_lang: str, options: TranslatorOptions) -> None:
         self.task = task_for(loaded.task, source_lang, target_lang)
         self.search: Any = loaded.search(self.task)
         self.codec = TextCodec(loaded.text, source_lang, target_lang)
         # For constraints: the target's tokenizer and subwords for text to tokens.
         self._target_codec = TextCodec(loaded.text, target_lang, target_lang)
         self._target_lang, self._subwords, self._options = target_lang, loaded.text.bpe.get("bpe"), options
-        self._longest, (self._prefix, self._suffix) = loaded.longest(self.task), loaded.around
+        self._longest, self._around = loaded.longest, loaded.around
 
     def read(self, text: str, constraints: Sequence[str]) -> Line:
         """Return a line's pieces, and what their translations must have."""
@@ -127,7 +116,6 @@ class Direction:
         return line
 
     def _places(self, symbols: Sequence[str]) -> list[range]:
-        """Return the places of a line's pieces; none where it is empty."""
         if not symbols:
             return []
         given = self._options.max_line_tokens
@@ -135,7 +123,7 @@ class Direction:
         if len(symbols) <= limit:
             return [range(len(symbols))]
         # Half as many as a hypothesis may have, so that its translation is not cut off.
-        return long_lines.cut(symbols, max(1, limit if given else min(limit, self.search.longest // 2)))
+        return long_lines.cut(symbols, max(1, limit if given else min(limit, self.search.limits.max_length // 2)))
 
     def _constrain(self, line: Line, constraints: Sequence[str]) -> None:
         """Add those constraints to a line that can be searched for, and of all why its translation may lack them."""
@@ -150,7 +138,8 @@ class Direction:
                 line.constraints[constraint] = (None, f"{' '.join(unknown)} is not in the target dictionary")
             else:
                 possible.append((constraint, tokens))
-        needed, capacity = sum(len(tokens) for _, tokens in possible), self.search.longest - len(self.search.prefix)
+        needed = sum(len(tokens) for _, tokens in possible)
+        capacity = self.search.limits.max_length - len(self.search.limits.prefix)
         if len(line.pieces) > 1:
             why = f"the line is translated in {len(line.pieces)} pieces, and nothing says in which it belongs"
         elif not line.pieces:
@@ -163,10 +152,7 @@ class Direction:
         line.constraints |= {constraint: (tokens.tolist(), why) for constraint, tokens in possible}
 
     def search_all(self, pieces: Sequence[Piece], nbest: int) -> None:
-        """Find so many hypotheses of every piece; pieces of like length are in one batch.
-
-        Those that have constraints come first, and once more without where the search came to none.
-        """
+        """Find so many hypotheses of every piece; first with constraints, then without them where there are none."""
         for constrained in (True, False):
             left = [piece for piece in pieces if not piece.hypotheses and (piece.constraints or not constrained)]
             for batch, members in self._batches(left):
@@ -181,8 +167,8 @@ class Direction:
         if not pieces:
             return
         tokens = [piece.tokens for piece in pieces]
-        if self._suffix is not None:
-            before, after = torch.tensor([*self._prefix]).long(), torch.tensor([*self._suffix]).long()
+        if self._around is not None:
+            before, after = (torch.tensor(some).long() for some in self._around)
             tokens = [torch.cat([before, of_piece[:-1], after]) for of_piece in tokens]
         lengths = list(map(len, tokens))
         dataset: Any = self.task.build_dataset_for_inference(tokens, lengths)
@@ -198,7 +184,6 @@ class Direction:
             yield batch, [pieces[number] for number in batch["id"].tolist()]
 
     def _add_attention(self, batch: dict[str, Any], members: Sequence[Piece]) -> None:
-        """Add to each hypothesis how much its tokens attend to each token of the piece."""
         hypotheses = [[hypothesis["tokens"] for hypothesis in piece.hypotheses] for piece in members]
         width = batch["net_input"]["src_tokens"].size(1)
         for piece, attention in zip(members, self.search.attention(batch, hypotheses), strict=True):
@@ -212,21 +197,17 @@ class Direction:
         # The best of every piece, the second of every piece ..., as many as all pieces have.
         by_rank = [*zip(*(piece.hypotheses for piece in line.pieces), strict=False)] or [()]
         best = [output["tokens"].tolist() for output in by_rank[0]]
-        return Translation(
-            line.text,
-            tuple(self._hypothesis(line, outputs) for outputs in by_rank),
-            len(line.pieces),
-            any(len(tokens) > self.search.longest for tokens in best),
-            tuple(words_of(line.symbols, self._subwords)[1]) if self._options.alignment else None,
-            {
-                constraint: why
-                for constraint, (wanted, why) in line.constraints.items()
-                if wanted is None or not any(contains(tokens, wanted) for tokens in best)
-            },
-        )
+        unmet = {
+            constraint: why
+            for constraint, (wanted, why) in line.constraints.items()
+            if wanted is None or not any(contains(tokens, wanted) for tokens in best)
+        }
+        hypotheses = tuple(self._hypothesis(line, outputs) for outputs in by_rank)
+        cut_off = any(len(tokens) > self.search.limits.max_length for tokens in best)
+        words = tuple(words_of(line.symbols, self._subwords)[1]) if self._options.alignment else None
+        return Translation(line.text, hypotheses, len(line.pieces), cut_off, words, unmet)
 
     def _hypothesis(self, line: Line, outputs: Sequence[dict[str, Any]]) -> Hypothesis:
-        """Return the hypothesis of a line with these of its pieces."""
         texts = [self.codec.decode(self.search.text(output["tokens"])) for output in outputs]
         scores = [float(output["score"]) / math.log(2) for output in outputs]
         more: dict[str, Any] = {}

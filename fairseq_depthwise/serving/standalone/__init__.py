@@ -1,4 +1,1 @@
-"""What looks through exported files before they are loaded, and what compiles.
-
-Its modules import nothing of this package, nor fairseq.
-"""
+"""What looks through exported files, and what compiles; it imports nothing of this package, nor fairseq."""

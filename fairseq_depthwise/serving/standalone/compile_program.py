@@ -1,6 +1,4 @@
-"""Compiles a program of ``torch.export`` for this machine's CPU; run by file, so that several compile at once.
-
-    python compile_program.py PROGRAM PACKAGE SETTINGS
+"""Compiles a program for this machine's CPU: ``python compile_program.py PROGRAM PACKAGE SETTINGS``.
 
 It imports PyTorch only: fairseq and this package would take as long as a part of the work.
 """
@@ -18,11 +16,7 @@ import torch
 
 @contextmanager
 def quick_tracing() -> Iterator[None]:
-    """Leave out what takes half of the time to trace.
-
-    These are notes of where each operation stands, and a search for operations of equal sizes, which where sizes are
-    expressions takes longer than to compute those of a result.
-    """
+    """Leave out what takes half of the time: notes of where operations stand, and a search for those of equal sizes."""
     import torch._dynamo.config  # takes a second, which only those who trace are to wait
     from torch.fx import config as fx_config
 
@@ -33,14 +27,11 @@ def quick_tracing() -> Iterator[None]:
         yield
 
 
-def main(program: str, package: str, settings: str) -> None:
+if __name__ == "__main__":
     from torch._inductor import aoti_compile_and_package
 
-    configs = json.loads(settings)
+    program, package, configs = *sys.argv[1:3], json.loads(sys.argv[3])
     torch.set_num_threads(configs["cpp.threads"])  # with which products are tried
-    with quick_tracing():
+    # Weights are laid out for the CPU (Inductor's freezing) only where no gradients are wanted.
+    with quick_tracing(), torch.no_grad():
         aoti_compile_and_package(torch.export.load(program), package_path=package, inductor_configs=configs)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -27,11 +27,7 @@ class ProgramError(ValueError):
 
 
 def load_program(path: str | Path) -> ExportedProgram:
-    """Load the program in a file after looking through it.
-
-    Raises:
-        ProgramError: the file is missing or damaged, or has in it what could run as code.
-    """
+    """Load the program in a file after looking through it; raise ProgramError where it may run code or is damaged."""
     path = Path(path)
     try:
         # It would print tracebacks of what it then raises.
@@ -141,7 +137,6 @@ _PICKLES = {"data/weights/model.pt", "data/constants/model.pt", "serialized_stat
 _REFUSED = {"as_string", "as_strings", "as_operator", "as_graph", "as_custom_obj"}
 
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
-_NAME = re.compile(r"\w*", re.ASCII)
 _SIZE = re.compile(
     r"(Pow\(Symbol\('[a-z]\d+'(, [a-z]+=True)*\), Integer\(\d\)\)|[su]\d+\*\*\d(?!\d)"
     r"|Symbol\('[a-z]\d+'(, [a-z]+=True)*\)|(Add|Mul|Min|Max|Mod|PythonMod|FloorDiv|CleanDiv|Integer)\("
@@ -149,35 +144,29 @@ _SIZE = re.compile(
     re.ASCII,
 )
 
-#: An operator and a number: a slice without an end.
-_TO_THE_END = ("torch.ops.aten.slice.Tensor", 2**63 - 1)
+_TO_THE_END = ("torch.ops.aten.slice.Tensor", 2**63 - 1)  # an operator and a number: a slice without an end
 
 #: The operators of ATen that export writes, those that PyTorch before 2.6 writes in their place, and some that compute
 #: each element by itself, for other options.
-OPERATORS = frozenset({
-    "__and__.Tensor", "__or__.Tensor", "_assert_tensor_metadata.default", "_log_softmax.default",
-    "_softmax.default", "_to_copy.default", "_unsafe_view.default", "abs.default", "add.Scalar", "add.Tensor",
-    "add_.Tensor", "addcmul.default", "addmm.default", "alias.default", "amax.default", "arange.default",
-    "arange.start_step", "baddbmm.default", "bitwise_and.Tensor", "bitwise_not.default", "bitwise_or.Tensor",
-    "bmm.default", "cat.default", "chunk.default", "clamp.default", "clone.default", "contiguous.default",
-    "cos.default", "cumsum.default", "div.Tensor", "div.Tensor_mode", "embedding.default", "eq.Scalar", "eq.Tensor",
-    "erf.default", "exp.default", "expand.default", "expand_as.default", "flatten.using_ints", "flip.default",
-    "floor_divide.default", "full.default", "full_like.default", "gather.default", "ge.Scalar", "ge.Tensor",
-    "gelu.default", "glu.default", "gt.Scalar", "index.Tensor", "index_select.default", "layer_norm.default",
-    "le.Scalar", "linear.default", "log.default", "log_softmax.int", "logical_and.default", "logical_not.default",
-    "logical_or.default",
-    "logsumexp.default", "lt.Scalar", "masked_fill.Scalar", "masked_fill_.Scalar", "matmul.default", "mean.dim",
-    "minimum.default", "mm.default", "mul.Scalar", "mul.Tensor", "mul_.Tensor", "native_layer_norm.default",
-    "ne.Scalar", "ne.Tensor", "neg.default", "new_zeros.default", "ones.default", "ones_like.default",
-    "permute.default", "pow.Tensor_Scalar", "promote_types.default", "reciprocal.default", "relu.default",
-    "relu_.default", "remainder.Scalar", "repeat.default", "reshape.default", "rms_norm.default", "rsqrt.default",
-    "rsub.Scalar", "scalar_tensor.default", "scatter_add.default", "select.int", "sigmoid.default",
-    "sigmoid_.default", "silu.default", "sin.default", "slice.Tensor", "softmax.int", "softplus.default",
-    "split.Tensor", "split_with_sizes.default", "sqrt.default", "squeeze.dim", "squeeze.dims", "stack.default",
-    "sub.Tensor", "sub_.Tensor", "sum.default", "sum.dim_IntList", "sym_numel.default", "sym_size.int", "t.default",
-    "tanh.default", "to.device", "to.dtype", "to.dtype_layout", "topk.default", "transpose.int", "type_as.default",
-    "unbind.int", "unflatten.int", "unsqueeze.default", "view.default", "where.Scalar", "where.self",
-    "zeros.default", "zeros_like.default", "numpy_T.default",
+_DEFAULT = {
+    "_assert_tensor_metadata", "_log_softmax", "_softmax", "_to_copy", "_unsafe_view", "abs", "addcmul", "addmm",
+    "alias", "amax", "arange", "baddbmm", "bitwise_not", "bmm", "cat", "chunk", "clamp", "clone", "contiguous", "cos",
+    "cumsum", "embedding", "erf", "exp", "expand", "expand_as", "flip", "floor_divide", "full", "full_like", "gather",
+    "gelu", "glu", "index_select", "layer_norm", "linear", "log", "logical_and", "logical_not", "logical_or",
+    "logsumexp", "matmul", "minimum", "mm", "native_layer_norm", "neg", "new_zeros", "numpy_T", "ones", "ones_like",
+    "permute", "promote_types", "reciprocal", "relu", "relu_", "repeat", "reshape", "rms_norm", "rsqrt",
+    "scalar_tensor", "scatter_add", "sigmoid", "sigmoid_", "silu", "sin", "softplus", "split_with_sizes", "sqrt",
+    "stack", "sum", "sym_numel", "t", "tanh", "topk", "type_as", "unsqueeze", "view", "zeros", "zeros_like",
+}  # fmt: skip
+OPERATORS = frozenset({f"{name}.default" for name in _DEFAULT} | {
+    "__and__.Tensor", "__or__.Tensor", "add.Scalar", "add.Tensor", "add_.Tensor", "arange.start_step",
+    "bitwise_and.Tensor", "bitwise_or.Tensor", "div.Tensor", "div.Tensor_mode", "eq.Scalar", "eq.Tensor",
+    "flatten.using_ints", "ge.Scalar", "ge.Tensor", "gt.Scalar", "index.Tensor", "le.Scalar", "log_softmax.int",
+    "lt.Scalar", "masked_fill.Scalar", "masked_fill_.Scalar", "mean.dim", "mul.Scalar", "mul.Tensor", "mul_.Tensor",
+    "ne.Scalar", "ne.Tensor", "pow.Tensor_Scalar", "remainder.Scalar", "rsub.Scalar", "select.int", "slice.Tensor",
+    "softmax.int", "split.Tensor", "squeeze.dim", "squeeze.dims", "sub.Tensor", "sub_.Tensor", "sum.dim_IntList",
+    "sym_size.int", "to.device", "to.dtype", "to.dtype_layout", "transpose.int", "unbind.int", "unflatten.int",
+    "where.Scalar", "where.self",
 })  # fmt: skip
 _TARGETS = {f"torch.ops.aten.{name}" for name in OPERATORS} | {
     f"_operator.{name}" for name in ("add", "sub", "mul", "floordiv", "mod", "neg", "getitem")
@@ -186,11 +175,8 @@ _TARGETS = {f"torch.ops.aten.{name}" for name in OPERATORS} | {
 #: What is read by something else than the look-up of a name -> whether a text is only what it should be.
 _FORMS: dict[str, Callable[[str], object]] = {
     "target": _TARGETS.__contains__,
-    "name": _NAME.fullmatch,
-    "as_name": _NAME.fullmatch,
-    "forward_arg_names": _NAME.fullmatch,
+    **dict.fromkeys(("name", "as_name", "forward_arg_names"), re.compile(r"\w*", re.ASCII).fullmatch),
     "expr_str": _is_size,
     "guards_code": {""}.__contains__,  # evaluated as Python; there are none
-    "in_spec": _is_plain_tree,
-    "out_spec": _is_plain_tree,
+    **dict.fromkeys(("in_spec", "out_spec"), _is_plain_tree),
 }

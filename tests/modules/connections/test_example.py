@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from graph_checks import EagerGraphs
+from graph_checks import eager_graphs
 from tiny_models import SOURCE, TARGET, build_tiny
 
 from fairseq_depthwise.models.sdt.model import SDTTransformerConfig
@@ -39,4 +39,4 @@ def test_it_decodes_step_by_step_and_as_graphs() -> None:
             model.decoder(TARGET[1:2, : end + 1], encoded, incremental_state=state)[0] for end in range(TARGET.size(1))
         ]
         torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=1e-5, atol=1e-5)
-        torch.export.export(EagerGraphs([model], in_place=False).encode, (SOURCE,))
+        torch.export.export(eager_graphs([model], in_place=False).encode, (SOURCE,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from graph_checks import ALL_VARIANTS, EagerGraphs, assert_same_hypotheses, sentences
+from graph_checks import ALL_VARIANTS, assert_same_hypotheses, eager_graphs, sentences
 from tiny_models import build_tiny
 
 from fairseq_depthwise.modules.decoding.search_graphs import best_candidates
@@ -14,7 +14,7 @@ from fairseq_depthwise.modules.decoding.search_graphs import best_candidates
 def test_hypotheses_are_those_of_fairseq(variant: str) -> None:
     torch.manual_seed(3)
     model = build_tiny(**ALL_VARIANTS[variant]).eval()
-    in_place, functional = (EagerGraphs([model], in_place=in_place) for in_place in (True, False))
+    in_place, functional = (eager_graphs([model], in_place=in_place) for in_place in (True, False))
     assert_same_hypotheses([model], in_place, sentences(model, 5, 1, 3, 6), beam=3, longest=20)
     assert_same_hypotheses([model], functional, sentences(model, 4, 2), beam=2, longest=18)
 
@@ -35,7 +35,7 @@ def test_limits_are_those_of_fairseq(family: str, limits: dict[str, int]) -> Non
     """Greedy search, more positions than are allocated at first, and translations whose beginning is given."""
     torch.manual_seed(4)
     model = build_tiny(family).eval()
-    graphs = EagerGraphs([model], in_place=True)
+    graphs = eager_graphs([model], in_place=True)
     assert_same_hypotheses([model], graphs, sentences(model, 3, 7, 2), **limits)
 
 
@@ -45,7 +45,7 @@ def test_several_models_average_their_probabilities() -> None:
         torch.manual_seed(seed)
         models.append(build_tiny(family, decoder_layers=1 + seed).eval())
     for in_place in (True, False):
-        graphs = EagerGraphs(models, in_place=in_place)
+        graphs = eager_graphs(models, in_place=in_place)
         assert_same_hypotheses(models, graphs, sentences(models[0], 4, 6), beam=3, longest=20)
 
 

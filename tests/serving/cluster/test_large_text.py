@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairseq_compat import UserError
-from fairseq_depthwise.serving.cluster.large_text import LargeText, translate_large_text
+from fairseq_depthwise.serving.cluster.large_text import translate_large_text
 from fairseq_depthwise.text_files import Block
 
 
@@ -35,7 +35,8 @@ class Capitals:
 def translate(folder: Path, beam: int = 4, *, fails: bool = False) -> None:
     (folder / "text").write_text("a\nb\nc\nd\ne\n", encoding="utf-8")
     start: Any = partial(Capitals, fails=fails)
-    translate_large_text(LargeText([str(folder / "text")], str(folder / "out"), False, 2, {"--beam": beam}), start)
+    files, depends_on = [str(folder / "text")], {"--beam": beam}
+    translate_large_text(files, str(folder / "out"), in_folder=False, lines=2, depends_on=depends_on, start=start)
 
 
 @pytest.mark.parametrize(("beam", "lines", "earlier"), [(4, 1, ", 4 at earlier starts"), (5, 5, "")])

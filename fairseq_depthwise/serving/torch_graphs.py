@@ -12,11 +12,6 @@ from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.standalone.safe_program import ProgramError, load_program
-from fairseq_depthwise.serving.traced_graphs import CallableGraphs
-
-
-def require() -> None:
-    """PyTorch brings all that is needed."""
 
 
 def write(program: ExportedProgram, file: str, about: object) -> None:
@@ -31,6 +26,6 @@ def write(program: ExportedProgram, file: str, about: object) -> None:
 def load(files: Sequence[str]) -> Graphs:
     """Load both graphs, running no code in them."""
     try:
-        return CallableGraphs(*(load_program(file).module() for file in files))
+        return Graphs(*(load_program(file).module() for file in files))
     except ProgramError as error:
         raise UserError(str(error)) from error
