@@ -129,7 +129,8 @@ def of_model(options: Any) -> Record:
 
     Depths are none of them: tensors show them, and a model can grow.
     """
-    declared = getattr(_dataclass_of(options), "__dataclass_fields__", dict.fromkeys(_OF_MODELS))
+    arch = getattr(options, "_name", None) or getattr(options, "arch", None)
+    declared = getattr(options_class(arch), "__dataclass_fields__", dict.fromkeys(_OF_MODELS))
     names = [
         name
         for name, field in declared.items()
@@ -176,10 +177,10 @@ def file_digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def _dataclass_of(options: Any) -> Any:
+def options_class(arch: str | None) -> Any:
+    """Return the dataclass of an architecture's options, of a preset too; None where it has none."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-    arch = getattr(options, "_name", None) or getattr(options, "arch", None)
     return MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(arch, arch))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -20,6 +20,9 @@ from fairseq_compat.files import atomic_write, require_file
 
 #: Numbers of a table of positions, which is in no file.
 _MOST_IN_POSITIONS = 2**27
+
+#: fairseq asks this buffer for its device and type only, and saves it with whatever was in memory.
+_NEVER_READ = "_float_tensor"
 
 
 def load(file: str | os.PathLike[str] | IO[bytes], *, mapped: bool = False) -> Any:
@@ -96,6 +99,21 @@ def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None
         yield
     finally:
         hook.remove()
+
+
+def require_finite(values: Iterable[tuple[str, torch.Tensor]], name: str) -> None:
+    """Raise UserError unless all values of a model, (name, tensor), are numbers: those of one that diverged are not."""
+    count, wrong = 0, []
+    for key, tensor in values:
+        if tensor.is_floating_point() and not key.endswith(_NEVER_READ):
+            count += 1
+            if not torch.isfinite(tensor).all():
+                wrong.append(key)
+    if wrong:
+        raise UserError(
+            f"{name} holds NaN or infinite values in {len(wrong)} of its {count} parameters, the first of them "
+            f"{wrong[0]}: its training diverged; give a checkpoint of before that"
+        )
 
 
 def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:

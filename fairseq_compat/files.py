@@ -21,7 +21,7 @@ from fairseq_compat.errors import UserError
 UNFINISHED = ".fairseq-unfinished"
 
 #: What the system says of writing itself, without the name of a file.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NewFile(str):
@@ -70,7 +70,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 def is_full_disk(error: BaseException) -> TypeGuard[OSError]:
     """Return whether an error is that of a full disk, which names no file."""
-    return isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM
+    return isinstance(error, OSError) and error.filename is None and error.errno in NO_ROOM
 
 
 def beside(path: str) -> str:

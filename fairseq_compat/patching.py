@@ -23,11 +23,13 @@ class Patch:
         change: called with the module after it was executed; of a generator, what is before its ``yield`` runs before.
         modules: that it is for.
         mentioned: it is also for every module whose source has this word.
+        function: a function or a method of the module, in whose place ``change`` is put; it is given that one first.
     """
 
-    change: Callable[[Any], Any]
+    change: Callable[..., Any]
     modules: tuple[str, ...]
     mentioned: str | None
+    function: str = ""
 
     @property
     def fault(self) -> str:
@@ -36,7 +38,11 @@ class Patch:
 
     @contextmanager
     def around(self, module: ModuleType) -> Iterator[None]:
-        if inspect.isgeneratorfunction(self.change):
+        if self.function:
+            yield
+            *classes, name = self.function.split(".")
+            replaces(functools.reduce(getattr, classes, module), name)(self.change)
+        elif inspect.isgeneratorfunction(self.change):
             with contextmanager(self.change)(module):
                 yield
         else:
@@ -44,11 +50,13 @@ class Patch:
             self.change(module)
 
 
-def patch(*modules: str, mentioned: str | None = None) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+def patch(
+    *modules: str, mentioned: str | None = None, function: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the last patch of these modules."""
 
-    def register(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        PATCHES.append(Patch(change, modules, mentioned))
+    def register(change: Callable[..., Any]) -> Callable[..., Any]:
+        PATCHES.append(Patch(change, modules, mentioned, function))
         return change
 
     return register
@@ -71,9 +79,11 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
     return put
 
 
-def as_configuration(module: Any, cfg: Any) -> Any:
+def as_configuration(cfg: Any) -> Any:
     """Return what the ``main`` of a command is given as fairseq's configuration."""
-    return module.convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    return convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
 
 
 class Overlay(ModuleType):
@@ -85,8 +95,7 @@ class Overlay(ModuleType):
 
     def __init__(self, module: ModuleType, **replaced: Any) -> None:
         super().__init__(module.__name__, module.__doc__)
-        self.__dict__["_overlaid_module"] = module
-        self.__dict__.update(replaced)
+        vars(self).update(replaced, _overlaid_module=module)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_overlaid_module"], name)

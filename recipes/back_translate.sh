@@ -21,7 +21,8 @@
 # shellcheck source-path=SCRIPTDIR
 RECIPE=${1:-}
 . "$(dirname "${BASH_SOURCE[0]}")/lib/recipe.sh"
-[ "$RECIPE" != opus100 ] || die "this recipe has many languages; back-translation is for recipes of one pair"
+# shellcheck source=lib/new_pairs.sh
+. "$LIB/new_pairs.sh"
 shift
 declare -a TEXTS=()
 MODEL=${1:-}
@@ -35,27 +36,12 @@ done
   die "give a model and at least one text: back_translate.sh $RECIPE MODEL TEXT... [-- OPTION...]"
 [ -e "${MODEL%%:*}" ] || die "the model ${MODEL%%:*} does not exist"
 
-PARALLEL=$WORK
 METHOD=${METHOD:-beam} BEAM=${BEAM:-5} TAG=${TAG-<BT>} UPSAMPLE=${UPSAMPLE:-1}
 LONGEST=${LONGEST:-250} RATIO=${RATIO:-1.5} COPIED=${COPIED:-0.5}
 case $METHOD in beam | sampling) ;; *) die "METHOD=$METHOD is neither beam nor sampling" ;; esac
 case $TAG in *[[:space:]]*) die "TAG=$TAG has a space in it; give one token" ;; esac
-for name in BEAM UPSAMPLE LONGEST; do
-  case ${!name} in 0 | *[!0-9]*) die "$name=${!name} is not a whole number of at least 1" ;; esac
-done
-for name in RATIO COPIED; do
-  [[ ${!name} =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "$name=${!name} is not a number"
-done
-languages=$(find "$PARALLEL/data-bin" -name 'train.*-*.*.idx' 2>/dev/null | sed 's:.*/train\.::; s:\..*::' | sort -u)
-[[ $languages =~ ^[a-z]+-[a-z]+$ ]] ||
-  die "WORK=$PARALLEL has no training data of one pair; run bash recipes/$RECIPE/prepare.sh first"
-SOURCE=${languages%-*} TARGET=${languages#*-}
-WORK=${MIXED:-$PARALLEL-back-translated}
-case $WORK in -*) WORK=./$WORK ;; esac
-[ "$(realpath -m "$WORK")" != "$(realpath -m "$PARALLEL")" ] || die "MIXED=$WORK is WORK itself; give another folder"
-DOWNLOADS=${DOWNLOADS:-$PARALLEL/downloads}
-# shellcheck source=lib/prepare.sh
-. "$LIB/prepare.sh"
+require_numbers "BEAM UPSAMPLE LONGEST" "RATIO COPIED"
+new_pairs_for back-translated
 # shellcheck disable=SC2034  # settings reads it by its name
 MONOLINGUAL=${TEXTS[*]}
 settings MODEL MONOLINGUAL METHOD BEAM TAG UPSAMPLE LONGEST RATIO COPIED
@@ -71,10 +57,8 @@ fi
 if ! made "$TEXT/mono.$SOURCE"; then
   declare -a how=(--beam "$BEAM")
   [ "$METHOD" = beam ] || how=(--sampling --beam 1)
-  case ${RAY:-} in '') ;; here) how+=(--ray) ;; *) how+=(--ray "$RAY") ;; esac
-  # Without this script's lock: what Ray leaves for a while after a kill would hold it.
-  "$PYTHON" -m fairseq_depthwise translate "$MODEL" "$TEXT/mono.$TARGET" --source-lang "$TARGET" \
-    --target-lang "$SOURCE" --output "$TEXT/mono.$SOURCE" "${how[@]}" "$@" 9>&-
+  translate "$MODEL" "$TEXT/mono.$TARGET" --source-lang "$TARGET" --target-lang "$SOURCE" \
+    --output "$TEXT/mono.$SOURCE" "${how[@]}" "$@"
 fi
 
 # Synthetic pairs become subwords as the training text did, and follow the parallel text. Their source begins with a tag,
@@ -82,31 +66,7 @@ fi
 PAIRS=(--pair "$TEXT/mono.$SOURCE" "$TEXT/mono.$TARGET")
 text synthetic --clean --keep-equal --copied "$COPIED" --tokenize "$tokens"
 split_text synthetic "$PARALLEL/text"
+# shellcheck disable=SC2034  # text reads it
 PAIRS=(--pair "$TEXT/bpe.synthetic.$SOURCE" "$TEXT/bpe.synthetic.$TARGET")
 text bpe.kept --clean --keep-equal --longest "$LONGEST" --ratio "$RATIO"
-for language in "$SOURCE" "$TARGET"; do
-  made "$TEXT/bpe.train.$language" && continue
-  for _ in $(seq "$UPSAMPLE"); do cat "$PARALLEL/text/bpe.train.$language"; done >"$SCRATCH/mixed"
-  mark=
-  [ "$language" = "$TARGET" ] || mark=${TAG:+$TAG }
-  MARK=$mark awk '{ print ENVIRON["MARK"] $0 }' "$TEXT/bpe.kept.$language" >>"$SCRATCH/mixed"
-  finish "$SCRATCH/mixed" "$TEXT/bpe.train.$language"
-done
-
-# Validation and test sets are those of the parallel data, and so are the dictionaries, but for the tag.
-if ! made "$DATA"; then
-  say "binarizing"
-  for file in "$PARALLEL"/text/test.*; do [ -e "$TEXT/${file##*/}" ] || cp -p "$file" "$TEXT/"; done
-  "$PYTHON" "$LIB/back_translation.py" dictionaries "$PARALLEL/data-bin/dict.$SOURCE.txt" \
-    "$PARALLEL/data-bin/dict.$TARGET.txt" --tag="$TAG" --output "$SCRATCH/dict.$SOURCE.txt" "$SCRATCH/dict.$TARGET.txt"
-  rm -rf "$UNFINISHED"
-  "$PYTHON" -m fairseq_cli.preprocess --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$TEXT/bpe.train" \
-    --srcdict "$SCRATCH/dict.$SOURCE.txt" --tgtdict "$SCRATCH/dict.$TARGET.txt" --destdir "$UNFINISHED" \
-    --workers "$JOBS" >"$TEXT/preprocess.log" 2>&1 ||
-    die "fairseq-preprocess ended with status $?; the end of $TEXT/preprocess.log:
-$(tail -n 3 "$TEXT/preprocess.log")"
-  find "$PARALLEL/data-bin" -maxdepth 1 -type f ! -name 'train.*' ! -name 'dict.*' ! -name '*.log' \
-    -exec cp -p {} "$UNFINISHED/" \;
-  finish "$UNFINISHED" "$DATA"
-  say "done: $DATA; WORK=$WORK bash recipes/train.sh $RECIPE SYSTEM trains with it"
-fi
+add_to_parallel "$TEXT/bpe.kept" "$UPSAMPLE" "$TAG"

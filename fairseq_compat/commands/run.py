@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from fairseq_compat.errors import UserError, chain, mistake, named
+from fairseq_compat.files import NO_ROOM
 from fairseq_compat.versions import recorded_versions
 
 #: What prints every traceback.
@@ -22,9 +23,6 @@ TRACEBACK, TRACEBACK_OPTION = "FAIRSEQ_COMPAT_TRACEBACK", "--traceback"
 
 #: The status of what Ctrl-C ended, as shells have it.
 INTERRUPTED = 130
-
-#: What the system reports where nothing more can be written.
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def open_closed_streams() -> None:
@@ -48,10 +46,9 @@ def run_command(name: str, run: Callable[[], Any]) -> int:
     logging.raiseExceptions = False  # a traceback for each line that a full disk does not take, otherwise
     try:
         try:
-            status = int(run() or 0)
+            return int(run() or 0)
         finally:  # SystemExit of --help, too
             sys.stdout.flush()
-        return status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -114,4 +111,4 @@ def _problem_of_stdout(error: Exception) -> str | None:
         poll.register(1, 0)
         return "" if any(events & select.POLLERR for _, events in poll.poll(0)) else None
     # Whoever writes a file names it in the error.
-    return f"standard output cannot be written: {error.strerror}" if error.errno in _NO_ROOM else None
+    return f"standard output cannot be written: {error.strerror}" if error.errno in (*NO_ROOM, errno.EIO) else None

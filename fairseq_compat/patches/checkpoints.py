@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, Any
 
-from fairseq_compat import belonging, files, versions
+import torch
+
+from fairseq_compat import belonging, checkpoints, files, versions
 from fairseq_compat.errors import UserError
 from fairseq_compat.patching import Overlay, as_configuration, patch, replaces
 
@@ -21,9 +23,6 @@ def weights_only(module: Any) -> None:
     builds what a checkpoint needs and nothing else, on every PyTorch. Where checkpoints are read, the file must be one.
     What processes of a run send each other, through memory, is loaded as it is.
     """
-    import torch
-
-    from fairseq_compat import checkpoints
 
     def load(file: IO[bytes], map_location: Any = None) -> Any:
         if module.__name__ == "fairseq.distributed.utils":
@@ -70,7 +69,6 @@ def whole_checkpoints(module: Any) -> None:
     fairseq writes the first file of a save aside and renames it without flushing, then copies it in place to
     ``checkpoint_best.pt`` and ``checkpoint_last.pt``. Here every one of them is written aside, flushed and renamed.
     """
-    from fairseq_compat import checkpoints
 
     @replaces(module, "torch_persistent_save")
     def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> None:
@@ -88,36 +86,29 @@ def whole_checkpoints(module: Any) -> None:
     module.PathManager = PathManager
 
 
-@patch("fairseq.checkpoint_utils")
-def missing_checkpoints(module: Any) -> None:
+@patch("fairseq.checkpoint_utils", function="load_checkpoint")
+def missing_checkpoints(original: Any, cfg: Any, trainer: Any, **given: Any) -> Any:
     """A checkpoint that is not there, or is no file: a training starts from nothing, and one line of the log says so.
 
     Here all are refused, but for a file that is missing in the training's own ``--save-dir``: commands name
     ``checkpoint_last.pt`` there to go on from, and at their first start there is none.
     """
-
-    @replaces(module, "load_checkpoint")
-    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **given: Any) -> Any:
-        # One process reads it, and others may see other disks. The files of parts of a model have other names.
-        if trainer.is_data_parallel_master and not trainer.checkpoint_suffix:
-            _require_checkpoint(cfg)
-        return original(cfg, trainer, **given)
-
-
-def _require_checkpoint(cfg: Any) -> None:
+    # One process reads it, and others may see other disks. The files of parts of a model have other names.
+    is_read = trainer.is_data_parallel_master and not trainer.checkpoint_suffix
     own = os.path.join(cfg.save_dir, "checkpoint_last.pt")
-    given = {"--save-dir": own, "--restore-file": cfg.restore_file}
+    checked = {"--save-dir": own, "--restore-file": cfg.restore_file}
     if cfg.restore_file == "checkpoint_last.pt":  # the default
-        given["--restore-file"] = None
+        checked["--restore-file"] = None
         if not os.path.isfile(own):
-            given |= {"--continue-once": cfg.continue_once, "--finetune-from-model": cfg.finetune_from_model}
-    for option, path in given.items():
+            checked |= {"--continue-once": cfg.continue_once, "--finetune-from-model": cfg.finetune_from_model}
+    for option, path in checked.items() if is_read else ():
         is_own = path and os.path.realpath(os.path.dirname(path)) == os.path.realpath(cfg.save_dir)
         if path is not None and not os.path.isfile(path) and (os.path.lexists(path) or not is_own):
             raise UserError(
                 f"{option} {path or repr(path)} is no file; give a checkpoint, or leave it out: a training goes on "
                 f"from {own} by itself, which has to be a file"
             )
+    return original(cfg, trainer, **given)
 
 
 @patch("fairseq.checkpoint_utils")
@@ -127,7 +118,6 @@ def built_models(module: Any) -> None:
     Here what it records is compared with the data and ``--model-overrides``; its model may not be far larger than its
     values, and its parameters must be numbers. Training reads checkpoints in another way.
     """
-    from fairseq_compat import checkpoints, finite
 
     @replaces(module, "load_checkpoint_to_cpu")
     def load_checkpoint_to_cpu(original: Any, path: str, arg_overrides: Any = None, *args: Any, **given: Any) -> Any:
@@ -159,27 +149,24 @@ def built_models(module: Any) -> None:
             with checkpoints.built_within(held["model"], path):
                 built, cfg, task = original([filename], arg_overrides, task, strict, suffix, 1, held)
             belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
-            finite.require_finite(built[0].named_parameters(), path)
+            checkpoints.require_finite(built[0].named_parameters(), path)
             models += built
         return models, cfg, task
 
 
-@patch("fairseq.hub_utils")
-def nothing_fetched(module: Any) -> None:
+@patch("fairseq.hub_utils", function="from_pretrained")
+def nothing_fetched(original: Any, model_name_or_path: str, *args: Any, **given: Any) -> Any:
     """``from_pretrained`` sets up the subwords that a checkpoint names, whose files fairseq may fetch from a network.
 
     Those are refused unless the caller asked for them.
     """
-
-    @replaces(module, "from_pretrained")
-    def from_pretrained(original: Any, model_name_or_path: str, *args: Any, **given: Any) -> Any:
-        loaded = original(model_name_or_path, *args, **given)
-        name = belonging.settings_in("bpe", loaded["args"]).get("bpe")
-        if "bpe" not in given and name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
-            raise UserError(
-                f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; bpe={name!r} allows it"
-            )
-        return loaded
+    loaded = original(model_name_or_path, *args, **given)
+    name = belonging.settings_in("bpe", loaded["args"]).get("bpe")
+    if "bpe" not in given and name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
+        raise UserError(
+            f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; bpe={name!r} allows it"
+        )
+    return loaded
 
 
 @patch("fairseq.optim.fp16_optimizer")
@@ -209,8 +196,6 @@ def _masters(optimizer: Any) -> list[Any]:
 
 def _restore(optimizer: Any, saved: list[Any]) -> None:
     """Give saved masters to the weights that they belong to, which are those that they are rounded to."""
-    import torch
-
     weights, masters = list(optimizer.fp16_params), _masters(optimizer)
     if not saved or sum(map(torch.numel, saved)) != sum(map(torch.numel, weights)):
         return
@@ -230,7 +215,6 @@ def recorded_belonging(module: Any) -> None:
     checkpoints belong to (:mod:`fairseq_compat.belonging`), which is compared when a training goes on, and of the
     versions that wrote them.
     """
-    from fairseq_compat import checkpoints
 
     @replaces(module.Trainer, "load_checkpoint")
     def load_checkpoint(
@@ -255,28 +239,23 @@ def recorded_belonging(module: Any) -> None:
 
 def _require_same_kinds(state: Any, name: str) -> None:
     """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
-    from torch import empty_like
-
-    from fairseq_compat.finite import require_finite
-
     if (average := (state.get("extra_state") or {}).get("ema")) is not None:
         kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
-        overlap = any(one.stride() != empty_like(one).stride() for one in average.values())  # written to more than once
+        # What overlaps in memory is written to more than once.
+        overlap = any(one.stride() != torch.empty_like(one).stride() for one in average.values())
         if kinds[0] != kinds[1] or overlap:
             raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
-        require_finite(average.items(), name)
+        checkpoints.require_finite(average.items(), name)
 
 
-@patch("fairseq_cli.interactive")
-def compared_text(module: Any) -> None:
+@patch("fairseq_cli.interactive", function="main")
+def compared_text(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """``fairseq-interactive`` takes a tokenizer or subwords that a model was not trained with, without a word."""
-    from fairseq_compat import checkpoints
+    from fairseq.utils import split_paths
 
-    @replaces(module, "main")
-    def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        cfg = as_configuration(module, cfg)
-        found = belonging.of_text(belonging.settings_in("tokenizer", cfg), belonging.settings_in("bpe", cfg))
-        for path in filter(os.path.isfile, module.utils.split_paths(cfg.common_eval.path or "")):
-            recorded = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
-            belonging.require_same(path, recorded, found, "this command")
-        return original(cfg, *args, **kwargs)
+    cfg = as_configuration(cfg)
+    found = belonging.of_text(belonging.settings_in("tokenizer", cfg), belonging.settings_in("bpe", cfg))
+    for path in filter(os.path.isfile, split_paths(cfg.common_eval.path or "")):
+        recorded = belonging.recorded_in(checkpoints.load_checkpoint(path, mapped=True))
+        belonging.require_same(path, recorded, found, "this command")
+    return original(cfg, *args, **kwargs)

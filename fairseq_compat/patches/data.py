@@ -65,25 +65,18 @@ def damaged_data(module: Any) -> None:
         return dataset
 
 
-@patch("fairseq.data.dictionary")
-def dictionaries_are_files(module: Any) -> None:
+@patch("fairseq.data.dictionary", function="Dictionary.add_from_file")
+def dictionaries_are_files(original: Any, self: Any, f: Any) -> None:
     """A dictionary that is a pipe is waited for without an end, and a device fills the memory."""
-
-    @replaces(module.Dictionary, "add_from_file")
-    def add_from_file(original: Any, self: Any, f: Any) -> None:
-        if isinstance(f, str):
-            require_file(f)
-        original(self, f)
+    if isinstance(f, str):
+        require_file(f)
+    original(self, f)
 
 
-@patch("fairseq.data.fasta_dataset")
-def fasta_without_shell(module: Any) -> None:
+@patch("fairseq.data.fasta_dataset", function="FastaDataset._build_index")
+def fasta_without_shell(original: Any, self: Any, path: str) -> Any:
     """``--dataset-impl fasta`` puts the name of a data file into a shell's command line, where it can be a command."""
-
-    def refuse(self: Any, path: str) -> Any:
-        raise UserError("--dataset-impl fasta runs a shell with names of files; give another one, such as mmap")
-
-    module.FastaDataset._build_index = refuse
+    raise UserError("--dataset-impl fasta runs a shell with names of files; give another one, such as mmap")
 
 
 @patch("fairseq.data.data_utils", "fairseq.data.language_pair_dataset", "fairseq.data.token_block_dataset")
@@ -120,46 +113,40 @@ def position_for_any_processes(module: Any) -> None:
         original(self, state_dict)
 
 
-@patch("fairseq_cli.interactive")
-def interactive_lines(module: Any) -> None:
+@patch("fairseq_cli.interactive", function="buffered_read")
+def interactive_lines(original: Any, input: str, buffer_size: int) -> Iterator[list[str]]:
     """``fairseq-interactive`` ends lines at carriage returns within them, and reads stdin in the locale's encoding.
 
     Every translation after such a line then has another number than its source, and outside of UTF-8 locales text is
     misread without a word. Lines end at line feeds only, with or without a carriage return before, and are UTF-8.
     """
-
-    def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
-        with nullcontext(sys.stdin.buffer) if input == "-" else open(input, "rb") as file:
-            lines = (decoded(line, number, input).strip() for number, line in enumerate(file, start=1))
-            while buffer := list(islice(lines, buffer_size)):
-                yield buffer
-
-    module.buffered_read = buffered_read
+    with nullcontext(sys.stdin.buffer) if input == "-" else open(input, "rb") as file:
+        lines = (decoded(line, number, input).strip() for number, line in enumerate(file, start=1))
+        while buffer := list(islice(lines, buffer_size)):
+            yield buffer
 
 
-@patch("fairseq.data.encoders.subword_nmt_bpe")
-def subword_codes(module: Any) -> None:
+@patch("fairseq.data.encoders.subword_nmt_bpe", function="SubwordNMTBPE.__init__")
+def subword_codes(original: Any, self: Any, cfg: Any) -> None:
     """``--bpe subword_nmt`` reads its codes in the encoding of the locale, and so misreads them outside of UTF-8 ones.
 
     Words with letters beyond ASCII are then split otherwise than in training, without a word. The codes are read as
     UTF-8, as subword-nmt writes them.
     """
+    from fairseq.file_utils import cached_path
+    from subword_nmt.apply_bpe import BPE
 
-    @replaces(module.SubwordNMTBPE, "__init__")
-    def read_codes(original: Any, self: Any, cfg: Any) -> None:
-        from subword_nmt.apply_bpe import BPE
+    if cfg.bpe_codes is None:
+        original(self, cfg)  # it says what is missing
+        return
 
-        if cfg.bpe_codes is None:
-            original(self, cfg)  # it says what is missing
-            return
-
-        with open(module.file_utils.cached_path(cfg.bpe_codes), encoding="utf-8") as codes:
-            self.bpe = BPE(codes, separator=cfg.bpe_separator)
-        self.bpe_symbol = f"{cfg.bpe_separator} "
+    with open(cached_path(cfg.bpe_codes), encoding="utf-8") as codes:
+        self.bpe = BPE(codes, separator=cfg.bpe_separator)
+    self.bpe_symbol = f"{cfg.bpe_separator} "
 
 
-@patch("fairseq.tasks")
-def languages_of_the_data(module: Any) -> None:
+@patch("fairseq.tasks", function="setup_task")
+def languages_of_the_data(original: Any, cfg: Any, **given: Any) -> Any:
     """``-s xx`` or ``-t xx`` alone is ignored: fairseq takes the first pair of languages that the data folder lists.
 
     A model is then trained, or asked, for another direction than the command says. Here the other language is that of
@@ -167,28 +154,25 @@ def languages_of_the_data(module: Any) -> None:
     with the options, so that its model is not asked for others. Of several folders the first has the dictionaries that
     fairseq reads; those of the others must be the same.
     """
+    from fairseq.utils import split_paths
 
-    @replaces(module, "setup_task")
-    def setup_task(original: Any, cfg: Any, **given: Any) -> Any:
-        from fairseq.utils import split_paths
-
-        source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
-        if (source is None) != (target is None):
-            folder = split_paths(cfg.data)[0]
-            if os.path.isdir(folder) and (pairs := pairs_in(folder)):
-                cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, folder)
-        data = getattr(cfg, "data", None)
-        first, *others = split_paths(data) if isinstance(data, str) else [""]
-        for file in (file for folder in others for file in glob(os.path.join(escape(folder), "dict.*.txt"))):
-            same = os.path.join(first, os.path.basename(file))
-            if os.path.isfile(same) and _symbols(file) != _symbols(same):
-                raise UserError(f"{file} is another dictionary than {same}; make the data with one, --srcdict")
-        task = original(cfg, **given)
-        for side in ("source_lang", "target_lang"):
-            language = getattr(getattr(task, "cfg", None), side, None)
-            if isinstance(language, str) and getattr(cfg, side, language) is None:
-                setattr(cfg, side, language)
-        return task
+    source, target = (getattr(cfg, side, None) for side in ("source_lang", "target_lang"))
+    if (source is None) != (target is None):
+        folder = split_paths(cfg.data)[0]
+        if os.path.isdir(folder) and (pairs := pairs_in(folder)):
+            cfg.source_lang, cfg.target_lang = _fitting(pairs, source, target, folder)
+    data = getattr(cfg, "data", None)
+    first, *others = split_paths(data) if isinstance(data, str) else [""]
+    for file in (file for folder in others for file in glob(os.path.join(escape(folder), "dict.*.txt"))):
+        same = os.path.join(first, os.path.basename(file))
+        if os.path.isfile(same) and _symbols(file) != _symbols(same):
+            raise UserError(f"{file} is another dictionary than {same}; make the data with one, --srcdict")
+    task = original(cfg, **given)
+    for side in ("source_lang", "target_lang"):
+        language = getattr(getattr(task, "cfg", None), side, None)
+        if isinstance(language, str) and getattr(cfg, side, language) is None:
+            setattr(cfg, side, language)
+    return task
 
 
 def _symbols(dictionary: str) -> list[bytes]:
@@ -214,36 +198,37 @@ def _fitting(pairs: set[tuple[str, str]], source: str | None, target: str | None
     return fitting[0]
 
 
-@patch("fairseq.data.multilingual.multilingual_data_manager")
-def equal_dictionaries(module: Any) -> None:
+@patch(
+    "fairseq.data.multilingual.multilingual_data_manager", function="MultilingualDatasetManager.load_all_dictionaries"
+)
+def equal_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load: Any, training: bool) -> Any:
     """With 100 languages, fairseq reads 200 equal dictionaries and keeps 101: 10 s and a gigabyte for 64,000 symbols.
 
     Here files of equal content are one dictionary, read once.
     """
+    loaded: dict[bytes, Any] = {}
 
-    @replaces(module.MultilingualDatasetManager, "load_all_dictionaries")
-    def load_all_dictionaries(original: Any, cls: Any, args: Any, languages: Any, load: Any, training: bool) -> Any:
-        loaded: dict[bytes, Any] = {}
+    def load_once(path: str) -> Any:
+        content = Path(path).read_bytes()
+        return loaded[content] if content in loaded else loaded.setdefault(content, load(path))
 
-        def load_once(path: str) -> Any:
-            content = Path(path).read_bytes()
-            return loaded[content] if content in loaded else loaded.setdefault(content, load(path))
-
-        return original(cls, args, languages, load_once, training)
+    return original(cls, args, languages, load_once, training)
 
 
-@patch("fairseq.data.multilingual.multilingual_data_manager")
-def directions_without_validation(module: Any) -> None:
+@patch(
+    "fairseq.data.multilingual.multilingual_data_manager",
+    function="MultilingualDatasetManager.get_data_paths_and_lang_pairs",
+)
+def directions_without_validation(original: Any, self: Any, split: str) -> tuple[dict[str, str], dict[str, Any]]:
     """A language pair without validation set ends ``translation_multi_simple_epoch`` with a ``KeyError``.
 
     Five languages of OPUS-100 have none. Here such directions are trained and not validated, as long as others are.
     """
+    from fairseq.utils import split_paths
 
-    @replaces(module.MultilingualDatasetManager, "get_data_paths_and_lang_pairs")
-    def get_data_paths_and_lang_pairs(original: Any, self: Any, split: str) -> tuple[dict[str, str], dict[str, Any]]:
-        paths, pairs = original(self, split)
-        if split != getattr(self.args, "train_subset", None):
-            there = self._get_shard_num_dict(split, module.utils.split_paths(paths["main"]))
-            named = [pair for pair in pairs["main"] if pair in there or "-".join(reversed(pair.split("-"))) in there]
-            pairs = {**pairs, "main": named or pairs["main"]}
-        return paths, pairs
+    paths, pairs = original(self, split)
+    if split != getattr(self.args, "train_subset", None):
+        there = self._get_shard_num_dict(split, split_paths(paths["main"]))
+        named = [pair for pair in pairs["main"] if pair in there or "-".join(reversed(pair.split("-"))) in there]
+        pairs = {**pairs, "main": named or pairs["main"]}
+    return paths, pairs

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.util
+import logging
 import math
 import os
 import sys
@@ -92,23 +94,22 @@ def literal_options(module: Any) -> Iterator[None]:
         module.literal_eval = evaluate
 
 
-@patch("fairseq.utils")
-def examples_as_user_dir(module: Any) -> None:
+@patch("fairseq.utils", function="import_user_module")
+def examples_as_user_dir(original: Any, args: Any) -> None:
     """A folder of fairseq's own examples, given with ``--user-dir``, is imported under a name that no patch is for.
 
     The models in it, data2vec's for one, evaluate the options that a checkpoint records. Here its modules get the
     patches for what they mention, as those of fairseq do. A folder of the user's own is left alone.
     """
-    own = os.path.dirname(os.path.realpath(module.__file__))
+    import fairseq
 
-    @replaces(module, "import_user_module")
-    def import_user_module(original: Any, args: Any) -> None:
-        given = getattr(args, "user_dir", None)
-        # fairseq looks for it from here, then from its own folder.
-        for folder in (os.path.abspath(given), os.path.join(own, given)) if given else ():
-            if os.path.realpath(folder).startswith(os.path.join(own, "examples", "")):
-                import_hook.PACKAGES.add(os.path.basename(folder))
-        original(args)
+    own = os.path.dirname(os.path.realpath(fairseq.__file__))
+    given = getattr(args, "user_dir", None)
+    # fairseq looks for it from here, then from its own folder.
+    for folder in (os.path.abspath(given), os.path.join(own, given)) if given else ():
+        if os.path.realpath(folder).startswith(os.path.join(own, "examples", "")):
+            import_hook.PACKAGES.add(os.path.basename(folder))
+    original(args)
 
 
 @patch("fairseq")
@@ -122,46 +123,43 @@ def known_warnings(module: Any) -> Iterator[None]:
     yield
 
 
-@patch("fairseq.logging.progress_bar")
-def log_file_once(module: Any) -> None:
+@patch("fairseq.logging.progress_bar", function="progress_bar")
+def log_file_once(original: Any, *args: Any, log_file: str | None = None, **kwargs: Any) -> Any:
     """With ``--log-file`` each epoch writes its lines once more than the epoch before.
 
     fairseq opens the file anew, and adds it to its log, for every bar of progress. Here a bar whose file is open
     already is made without one.
     """
-
-    @replaces(module, "progress_bar")
-    def progress_bar(original: Any, *args: Any, log_file: str | None = None, **kwargs: Any) -> Any:
-        opened = {getattr(handler, "baseFilename", None) for handler in module.logger.handlers}
-        if log_file is not None and os.path.abspath(log_file) in opened:
-            log_file = None
-        return original(*args, log_file=log_file, **kwargs)
+    opened = {getattr(handler, "baseFilename", None) for handler in logging.getLogger(original.__module__).handlers}
+    if log_file is not None and os.path.abspath(log_file) in opened:
+        log_file = None
+    return original(*args, log_file=log_file, **kwargs)
 
 
-@patch("fairseq.options")
-def option_ranges(module: Any) -> None:
-    """Some numbers, such as ``--max-tokens -1`` or ``--num-workers 99999``, fill the memory or never end."""
+@patch("fairseq.options", function="parse_args_and_arch")
+def values_of_options(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """``--bf16`` stops (``'NoneType' object has no attribute 'xla_device'``); ``--max-tokens -1`` fills the memory.
 
-    @replaces(module, "parse_args_and_arch")
-    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        given = vars(result[0] if isinstance(result, tuple) else result)
-        for name, (lowest, highest) in RANGES.items():
-            value = given.get(name)
-            for number in value if isinstance(value, list) else [value]:
-                if isinstance(number, (int, float)) and not (lowest <= number <= highest and number < math.inf):
-                    option = f"--{name.replace('_', '-')}"
-                    raise UserError(f"{option} {number} is out of range: {lowest} to {highest}, finite")
-        return result
+    fairseq's option parser takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU. And some
+    numbers, such as ``--num-workers 99999``, fill the memory or never end.
+    """
+    result = original(*args, **kwargs)
+    given = result[0] if isinstance(result, tuple) else result
+    if importlib.util.find_spec("torch_xla") is None:
+        given.tpu = False
+    for name, (lowest, highest) in RANGES.items():
+        value = getattr(given, name, None)
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, (int, float)) and not (lowest <= number <= highest and number < math.inf):
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"{option} {number} is out of range: {lowest} to {highest}, finite")
+    return result
 
 
-@patch("fairseq.options")
-def task_of_validation(module: Any) -> None:
+@patch("fairseq.options", function="get_validation_parser")
+def task_of_validation(original: Any, default_task: str | None = None) -> Any:
     """``fairseq-validate`` without ``--task`` stops with ``KeyError: None``; other commands take ``translation``."""
-
-    @replaces(module, "get_validation_parser")
-    def get_validation_parser(original: Any, default_task: str | None = None) -> Any:
-        return original(default_task or "translation")
+    return original(default_task or "translation")
 
 
 @patch(*(f"fairseq_cli.{command}" for command in _COMMANDS))

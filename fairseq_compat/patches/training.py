@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import socket
@@ -21,28 +20,28 @@ logger = logging.getLogger(__name__)
 LOCK, PATIENCE = ".training.lock", 10.0
 
 
-@patch("fairseq_cli.train")
-def one_training_per_folder(module: Any) -> None:
+@patch("fairseq_cli.train", function="main")
+def one_training_per_folder(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
     """Two trainings in one ``--save-dir`` overwrite each other's checkpoints; with ``python -O`` one loses its own.
 
     Here the first process of a training locks its folder before anything is written, and a second one is refused, as is
     ``-O``: fairseq copies the first file of a save to ``checkpoint_last.pt`` within an assertion.
     """
+    import torch
+    from fairseq.distributed.utils import is_master
 
-    @replaces(module, "main")
-    def main(original: Any, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        cfg = as_configuration(module, cfg)
-        common = cfg.common
-        needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
-        if needs_gpu and (common.cpu or not module.torch.cuda.is_available()):  # it would stop after reading the data
-            raise UserError("--fp16 needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
-        if cfg.checkpoint.no_save or not module.distributed_utils.is_master(cfg.distributed_training):
-            return original(cfg, *args, **kwargs)
-        if not __debug__:
-            raise UserError("fairseq saves within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
-        with ExitStack() as stack:
-            _lock(cfg.checkpoint.save_dir, stack)
-            return original(cfg, *args, **kwargs)
+    cfg = as_configuration(cfg)
+    common = cfg.common
+    needs_gpu = common.fp16 and not (common.memory_efficient_fp16 or common.fp16_no_flatten_grads or common.tpu)
+    if needs_gpu and (common.cpu or not torch.cuda.is_available()):  # it would stop after reading the data
+        raise UserError("--fp16 needs a GPU, and there is none; leave it out, or give --bf16, which a CPU computes")
+    if cfg.checkpoint.no_save or not is_master(cfg.distributed_training):
+        return original(cfg, *args, **kwargs)
+    if not __debug__:
+        raise UserError("fairseq saves within assertions, which -O and PYTHONOPTIMIZE leave out; train without")
+    with ExitStack() as stack:
+        _lock(cfg.checkpoint.save_dir, stack)
+        return original(cfg, *args, **kwargs)
 
 
 def _lock(folder: str, stack: ExitStack) -> None:
@@ -66,24 +65,21 @@ def _lock(folder: str, stack: ExitStack) -> None:
     stack.callback(Path(path).unlink, missing_ok=True)  # before the lock is released
 
 
-@patch("fairseq_cli.train")
-def finished_runs(module: Any) -> None:
+@patch("fairseq_cli.train", function="train")
+def finished_runs(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
     """A run that has reached ``--max-update`` or ran out of ``--patience`` goes on each time its command is repeated.
 
     fairseq looks at the limits after an update, so that whoever repeats a command until it succeeds ends at other
     weights. Here they are looked at before an epoch begins as well.
     """
-
-    @replaces(module, "train")
-    def train(original: Any, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-        limit, patience, done = cfg.optimization.max_update, cfg.checkpoint.patience, trainer.get_num_updates()
-        if limit and done >= limit:
-            logger.info("nothing is left to train: %d updates are done, and --max-update is %d", done, limit)
-            return [None], True
-        if 0 < patience <= getattr(module.should_stop_early, "num_runs", 0):
-            logger.info("nothing is left to train: the last %d validations, --patience, were no better", patience)
-            return [None], True
-        return original(cfg, trainer, task, epoch_itr)
+    limit, patience, done = cfg.optimization.max_update, cfg.checkpoint.patience, trainer.get_num_updates()
+    if limit and done >= limit:
+        logger.info("nothing is left to train: %d updates are done, and --max-update is %d", done, limit)
+        return [None], True
+    if 0 < patience <= _counts().get("num_runs", 0):
+        logger.info("nothing is left to train: the last %d validations, --patience, were no better", patience)
+        return [None], True
+    return original(cfg, trainer, task, epoch_itr)
 
 
 @patch("fairseq.trainer")
@@ -118,67 +114,43 @@ def _counts() -> dict[str, Any]:
     return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))
 
 
-@patch("fairseq.trainer")
-def empty_last_batches(module: Any) -> None:
+@patch("fairseq.trainer", function="Trainer.train_step")
+def empty_last_batches(original: Any, self: Any, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
     """At the end of an epoch, an empty batch of an update takes away the sentences before it from the update's size.
 
     With ``--update-freq`` above 1, where the batches of an epoch are no multiple of the processes, fairseq fills the
     last update of some with empty batches, and then counts nothing of what these processes have computed: the gradient
     of all is divided by too little. Here a process leaves out its empty batches if it has others.
     """
-
-    @replaces(module.Trainer, "train_step")
-    def train_step(original: Any, self: Any, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
-        filled = [sample for sample in samples if sample]
-        # Where layers talk with other processes, all have to run as many batches as one another.
-        if filled and not self.is_fsdp and not getattr(self.cfg.model, "base_layers", 0):
-            samples = filled
-        return original(self, samples, *args, **kwargs)
+    filled = [sample for sample in samples if sample]
+    # Where layers talk with other processes, all have to run as many batches as one another.
+    if filled and not self.is_fsdp and not getattr(self.cfg.model, "base_layers", 0):
+        samples = filled
+    return original(self, samples, *args, **kwargs)
 
 
-@patch("fairseq.trainer")
-def training_data_as_validation(module: Any) -> None:
+@patch("fairseq.trainer", function="Trainer.get_valid_iterator")
+def training_data_as_validation(original: Any, self: Any, subset: str, disable_iterator_cache: bool = False) -> Any:
     """With ``--valid-subset train`` the epochs count double, and a validation within an epoch breaks it off.
 
     fairseq keeps one iterator for each data set. Here the validation on a part that is trained on gets one of its own.
     """
-
-    @replaces(module.Trainer, "get_valid_iterator")
-    def get_valid_iterator(original: Any, self: Any, subset: str, disable_iterator_cache: bool = False) -> Any:
-        return original(self, subset, disable_iterator_cache or subset == self.cfg.dataset.train_subset)
+    return original(self, subset, disable_iterator_cache or subset == self.cfg.dataset.train_subset)
 
 
-@patch("fairseq.tasks.fairseq_task")
-def nothing_left(module: Any) -> None:
+@patch("fairseq.tasks.fairseq_task", function="FairseqTask.filter_indices_by_size")
+def nothing_left(original: Any, self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
     """Where every sentence is skipped for its length, ``fairseq-eval-lm`` prints a perplexity of 1 and status 0.
 
     Other commands divide by zero or look for a loss that there is not. Here it is a mistake, whatever the command.
     """
-
-    @replaces(module.FairseqTask, "filter_indices_by_size")
-    def filter_indices_by_size(original: Any, self: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-        left = original(self, indices, *args, **kwargs)
-        if not len(left) and self.datasets:  # fairseq-interactive has none, and a buffer may be skipped whole
-            raise UserError(
-                "no sentence is left: the data is empty, or each is longer than the model, --tokens-per-sample, "
-                "--max-source-positions or --max-target-positions allow"
-            )
-        return left
-
-
-@patch("fairseq.options")
-def bf16_without_xla(module: Any) -> None:
-    """``--bf16`` stops with ``'NoneType' object has no attribute 'xla_device'``.
-
-    fairseq's option parser takes every ``--bf16`` run for a TPU run. Without PyTorch/XLA there is no TPU.
-    """
-
-    @replaces(module, "parse_args_and_arch")
-    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if importlib.util.find_spec("torch_xla") is None:
-            (result[0] if isinstance(result, tuple) else result).tpu = False
-        return result
+    left = original(self, indices, *args, **kwargs)
+    if not len(left) and self.datasets:  # fairseq-interactive has none, and a buffer may be skipped whole
+        raise UserError(
+            "no sentence is left: the data is empty, or each is longer than the model, --tokens-per-sample, "
+            "--max-source-positions or --max-target-positions allow"
+        )
+    return left
 
 
 @patch("fairseq.modules.transformer_layer", "fairseq.models.transformer.transformer_encoder")
@@ -219,16 +191,15 @@ def default_ddp_backend(module: Any) -> None:
     module.DistributedDataParallel = fitting
 
 
-@patch("fairseq.distributed.utils")
-def freed_memory(module: Any) -> None:
+@patch("fairseq.distributed.utils", function="call_main")
+def freed_memory(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
     """On a CPU a step of training or of a beam search takes longer than it must.
 
     Each operation maps its memory anew and gives it back, page by page. Here a command that computes on a CPU keeps
     what it frees, from its start (:mod:`fairseq_compat.process`).
     """
+    import torch
 
-    @replaces(module, "call_main")
-    def call_main(original: Any, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        if cfg.common.cpu or not module.torch.cuda.is_available():
-            keep_freed_memory()
-        return original(cfg, main, **kwargs)
+    if cfg.common.cpu or not torch.cuda.is_available():
+        keep_freed_memory()
+    return original(cfg, main, **kwargs)

@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from fairseq_depthwise.analysis.analysis import MeanDeviation, RunningMoments, StackBatch, StackReport
-from fairseq_depthwise.modules.connections.shape import ShapedConnection
+from fairseq_depthwise.modules.stack import Connection
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class SourceWeight:
 def has_weights(stack: Any) -> bool:
     """Return whether the connection of an encoder or a decoder has weights, for some number of layers."""
     connection = getattr(stack, "connection", None)
-    overridden = type(connection).source_weights if isinstance(connection, ShapedConnection) else None
-    return overridden is not None and overridden is not ShapedConnection.source_weights
+    return isinstance(connection, Connection) and type(connection).source_weights is not Connection.source_weights
 
 
 def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBatch]) -> dict[str, list[SourceWeight]]:
@@ -68,7 +67,7 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
 
 
 @contextmanager
-def _watched(connection: ShapedConnection, see: Callable[[int, dict[str, Tensor]], None]) -> Iterator[None]:
+def _watched(connection: Connection, see: Callable[[int, dict[str, Tensor]], None]) -> Iterator[None]:
     """Show ``see`` the weights of each reader while a stack runs: its number, from 1, and what it reads."""
     states: list[Any] = []
     start = connection.initial_state

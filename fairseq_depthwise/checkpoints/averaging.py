@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
-from fairseq_compat.finite import require_finite
+from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.sizes import StateDict, depths_in, first_of_each_memory
 
 
@@ -20,16 +20,10 @@ def saved_checkpoints(folder: str) -> list[str]:
 
     Those of epochs (``checkpoint3.pt``) and of updates (``checkpoint_3_1500.pt``) are one sequence.
     """
-
-    def position(name: str) -> tuple[int, float] | None:
-        if match := re.fullmatch(r"checkpoint(\d+)\.pt", name):
-            return int(match[1]), float("inf")
-        if match := re.fullmatch(r"checkpoint_(\d+)_(\d+)\.pt", name):
-            return int(match[1]), int(match[2])
-        return None
-
-    placed = sorted((place, name) for name in os.listdir(folder) if (place := position(name)) is not None)
-    return [os.path.join(folder, name) for _, name in placed]
+    pattern = re.compile(r"checkpoint(?:(\d+)|_(\d+)_(\d+))\.pt")
+    found = [match for name in os.listdir(folder) if (match := pattern.fullmatch(name))]
+    found.sort(key=lambda match: (int(match[1] or match[2]), float(match[3] or "inf"), match[0]))
+    return [os.path.join(folder, match[0]) for match in found]
 
 
 def last_checkpoints(folder: str, count: int) -> list[str]:
@@ -44,8 +38,8 @@ def best_checkpoints(folder: str, count: int) -> list[str]:
     pattern = re.compile(r"checkpoint\.best_(.+)_(-?\d+\.?\d*)\.pt")
     scored = sorted((float(match[2]), name) for name in os.listdir(folder) if (match := pattern.fullmatch(name)))
     _require(len(scored), count, folder, "checkpoints kept by --keep-best-checkpoints of fairseq-train", "--best")
-    newest_first = checkpoints.load_checkpoint(os.path.join(folder, scored[0][1]))
-    if _larger_is_better(newest_first):
+    first = checkpoints.load_checkpoint(os.path.join(folder, scored[0][1]))
+    if checkpoints.options_in(first, "checkpoint").get("maximize_best_checkpoint_metric"):  # larger is better
         scored.reverse()
     return [os.path.join(folder, name) for _, name in scored[:count]]
 
@@ -141,10 +135,6 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
         extra[belonging.ENTRY] = recorded
     extra["averaged_from"] = [os.path.basename(path) for path in paths]
     checkpoints.save(state, output)
-
-
-def _larger_is_better(state: Mapping[str, Any]) -> bool:
-    return bool(checkpoints.options_in(state, "checkpoint").get("maximize_best_checkpoint_metric"))
 
 
 def _require(present: int, wanted: int, folder: str, what: str, option: str) -> None:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
-from fairseq_compat.finite import require_finite
+from fairseq_compat.checkpoints import require_finite
 
 
 class Checkpoint:

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib
 import json
+import subprocess
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import fairseq_depthwise
-from fairseq_compat import UserError, diagnosis
-from fairseq_compat.diagnosis import Check
+from fairseq_compat import UserError, versions
+from fairseq_compat.errors import named
+from fairseq_compat.process import processor_facts
 from fairseq_depthwise.commands.parsers import add_parser
 
 #: Precision -> difference of a token's log-probability from the CPU's in float32, at most: about three times what a
 #: CPU's bf16 and fp16 make; float32 may be computed in TF32.
 _PRECISIONS = {"float32": 5e-3, "bfloat16": 0.2, "float16": 0.03}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the diagnosis. ``fix`` is empty where all is well."""
+
+    name: str
+    found: str
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.fix
 
 
 def add_to(subcommands: Any) -> None:
@@ -36,13 +54,13 @@ def add_to(subcommands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the diagnosis; the status is 0 if all is well, else 1."""
-    checks = diagnosis.diagnose()
+    checks = diagnose()
     if all(check.ok for check in checks):
         checks.append(_plugin())
         if options.gpu:
             checks += check_gpu()
     well = all(check.ok for check in checks)
-    patches = diagnosis.patches() if well else []
+    patches = patches_of_fairseq() if well else []
     if options.json:
         lines = [{"name": check.name, "found": check.found, "ok": check.ok, "fix": check.fix} for check in checks]
         patched = [{"modules": modules, "why": why} for modules, why in patches]
@@ -55,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         if not check.ok:
             print(f"       {'':{width}}  fix: {check.fix}")
     if well:
-        print(f"\ncomputes on: {diagnosis.devices()}")
+        print(f"\ncomputes on: {devices()}")
         print("\nadjusted when fairseq is imported, because without it:")
         for modules, why in patches:
             print(f"- {why} [{modules}]")
@@ -64,6 +82,68 @@ def run(options: argparse.Namespace) -> int:
         wrong = [check.name for check in checks if not check.ok]
         print(f"\n{len(wrong)} to fix: {', '.join(wrong)}")
     return 0 if well else 1
+
+
+def diagnose() -> list[Check]:
+    """Run all checks of the installation, in the order in which they should be fixed."""
+    checks = [_version(supported) for supported in (versions.PYTHON, *versions.SUPPORTED)]
+    checks += [_version(versions.FAIRSEQ), _hook()]
+    # It fails in a way of its own while something above is wrong.
+    return [*checks, _imports()] if all(done.ok for done in checks) else checks
+
+
+def patches_of_fairseq() -> list[tuple[str, str]]:
+    """Return (patched modules, what is wrong without it) for every patch."""
+    from fairseq_compat.patches import PATCHES
+
+    return [
+        (", ".join(patch.modules) or f"every module of fairseq that mentions {patch.mentioned}", patch.fault)
+        for patch in PATCHES
+    ]
+
+
+def devices() -> str:
+    """Return what this PyTorch can compute on, in words."""
+    import torch
+
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        return f"{count} GPU{'s' if count > 1 else ''}: {torch.cuda.get_device_name(0)}"
+    threads = torch.get_num_threads()
+    fast_bf16 = "amx_bf16" in processor_facts().get("flags", "").split()
+    return f"CPU, {threads} threads" + (", bf16 in hardware (AMX): try --bf16" if fast_bf16 else "")
+
+
+def _version(supported: versions.Supported) -> Check:
+    installed = versions.installed_version(supported.distribution)
+    if installed is not None and supported.admits(installed):
+        return Check(supported.distribution, installed)
+    return Check(supported.distribution, installed or "not installed", supported.fix)
+
+
+def _hook() -> Check:
+    """Return whether a new interpreter starts with the hook; this one may have got it by an import."""
+    question = "import sys; sys.exit(not any(type(finder).__name__ == 'PatchingFinder' for finder in sys.meta_path))"
+    active = subprocess.run([sys.executable, "-c", question], check=False, capture_output=True).returncode == 0
+    if active:
+        return Check("start-up hook", "active")
+    return Check(
+        "start-up hook",
+        "not active",
+        "install into a site-packages folder: pip install --force-reinstall --no-deps fairseq-depthwise "
+        "(folders made by pip install --target, and python -S, read no start-up hooks)",
+    )
+
+
+def _imports() -> Check:
+    """Return whether fairseq can be imported, and its compiled parts."""
+    for module in ("fairseq", "fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            fix = f"{versions.FAIRSEQ.fix} --force-reinstall --no-binary fairseq, with a C++ compiler installed"
+            return Check("import fairseq", f"{module}: {named(error)}", fix)
+    return Check("import fairseq", "works")
 
 
 def _plugin() -> Check:

@@ -41,7 +41,7 @@ def share_updates(train: Any) -> None:
 
     @replaces(train, "main")
     def main(original: Any, cfg: Any) -> None:
-        cfg = as_configuration(train, cfg)
+        cfg = as_configuration(cfg)
         processes, asked = get_global_world_size(), cfg.optimization.update_freq[0]
         batches = max(asked, processes)
         logger.log(

@@ -13,9 +13,8 @@ from torch import nn
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.freezing import LastGrowth
-from fairseq_depthwise.growth.grown_model import drawing_from
 from fairseq_depthwise.growth.layer_sources import layer_sources
-from fairseq_depthwise.growth.parameter_sources import Growth
+from fairseq_depthwise.growth.parameter_sources import Growth, drawing_from
 from fairseq_depthwise.growth.trained_model import block_size, build_like, read_trained_model
 
 #: Where a checkpoint keeps the moving average of ``--store-ema``, and its float32 copy.

@@ -13,9 +13,8 @@ from torch import nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.freezing import LastGrowth
-from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
-from fairseq_depthwise.growth.parameter_sources import SourcesOfSides
+from fairseq_depthwise.growth.parameter_sources import SourcesOfSides, grow_model
 from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
 
 logger = logging.getLogger(__name__)

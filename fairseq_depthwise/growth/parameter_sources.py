@@ -1,4 +1,4 @@
-"""From which values of the shallow model those of the deep one are made.
+"""From which values of the shallow model those of the deep one are made, and making a model deeper where it stands.
 
 The stacks of a model say themselves which of their parts belong to a layer: the list ``layers``, and what a connection
 has in its ``of_layers``. All else is known by its name alone. So this holds for every family, and for everything that
@@ -8,7 +8,8 @@ has a value for each parameter: weights, their moving average, an optimizer's mo
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_compat import UserError
 from fairseq_depthwise.growth.layer_sources import new_layers
-from fairseq_depthwise.modules.stack import OfLayers
+from fairseq_depthwise.modules.stack import SIDES, OfLayers
 
 #: Side ("encoder" or "decoder") -> source layer of each layer of the grown stack, None where it is new; see
 #: ``layer_sources``.
@@ -147,6 +148,45 @@ class Growth(dict[str, str | None]):
                         names.append(f"{stem}.{end}.{name}")
                 names.extend(f"{stem}.{name}" for name in getattr(layer, "branch_weights", ()))
         return names
+
+
+def grow_model(
+    model: nn.Module,
+    build: Callable[[], nn.Module],
+    sources: SourcesOfSides,
+    seed: int = 1,
+    *,
+    init: str = "copy",
+) -> Growth:
+    """Make ``model``, an encoder-decoder, as deep as what ``build`` returns, and give it its own parameters.
+
+    The object stays the same, so that whoever holds it decodes and trains the deep model; its encoder and its decoder
+    are replaced. Type, device and mode stay. New layers are those of a new model, drawn from ``seed`` in float32.
+    """
+    with drawing_from(seed):
+        grown = build().to(next(model.parameters()))
+    values = model.state_dict()
+    growth = Growth(grown, values, sources, init)
+    taken = growth.grow(values)
+    for name, parameter in grown.named_parameters():
+        parameter.data = taken[name]
+    # Also tables that no checkpoint keeps: another device would compute slightly other positions.
+    tables = dict(model.named_buffers())
+    for name, table in grown.named_buffers():
+        if (source := growth.source(name, tables)) is not None:
+            table.data = tables[source].clone()
+    grown.train(model.training)
+    for side in SIDES:
+        setattr(model, side, getattr(grown, side))
+    return growth
+
+
+@contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """Draw random values from ``seed`` within it, on the CPU; the process's own generator stays where it is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed % 2**63)
+        yield
 
 
 def require_identity(stack: nn.Module, sources: Sequence[int | None]) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor
 
-from fairseq_compat import UserError
-from fairseq_compat.finite import require_finite
+from fairseq_compat import UserError, belonging
+from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
 from fairseq_depthwise.checkpoints.sizes import build_with_words, family_of
 from fairseq_depthwise.checkpoints.stock_transformer import names_of_sdt, options_of_sdt
@@ -60,13 +60,8 @@ def read_trained_model(path: str, option: str = "") -> TrainedModel:
             f"{named} holds a model of the architecture {arch}; it must be one of this plugin's, such as "
             "sdt_transformer, or fairseq's transformer"
         )
-    config = options_class(arch).complete(SimpleNamespace(**given))
+    config = belonging.options_class(arch).complete(SimpleNamespace(**given))
     return TrainedModel(path, family, config, values, checkpoint.updates, remarks)
-
-
-def options_class(arch: str | None) -> Any:
-    """Return the dataclass of an architecture's options, of a preset too; None where it has none."""
-    return MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(arch, arch))
 
 
 def block_size(options: Any, side: str) -> int:

@@ -80,18 +80,14 @@ class MultiheadAttention(nn.Module):
             queries, keys, values = (self._split(part) for part in self._project_all(source, blend))
 
         # 2. Attend. Without padding the kernel makes the causal mask itself and skips what it hides.
-        rows = None
-        if self.relative_positions is not None:
-            positions = torch.arange(source.size(0), device=source.device)
-            rows = self.relative_positions.rows(positions, positions)
-        kernel_causal = causal and padding is None and rows is None and not need_weights
+        distances = None if self.relative_positions is None else self.relative_positions.within(source)
+        kernel_causal = causal and padding is None and distances is None and not need_weights
         attended, weights = attend(
             queries,
             (KeysValues(keys, values),),
             mask=None if kernel_causal else attention_mask(queries, keys, padding, causal),
             dropout=self.dropout,
-            relative_positions=self.relative_positions,
-            rows=rows,
+            distances=distances,
             kernel_causal=kernel_causal,
             need_weights=need_weights,
         )
@@ -111,7 +107,7 @@ class MultiheadAttention(nn.Module):
 
         Returns 1 x N x C, and the weights (heads x N x 1 x S) or None; other arguments as in :meth:`forward`.
         """
-        count, rows = query.size(1), None
+        count, distances = query.size(1), None
         if self.attend_encoder:
             queries = cache.group(self.query_projection(query), self.heads)
             parts: Sequence[KeysValues] = (cache.encoder(self, self.encoder_keys),)
@@ -121,15 +117,18 @@ class MultiheadAttention(nn.Module):
             parts = cache.append(self, KeysValues(*newest))
             mask = cache.ancestor_mask
             if (tables := self.relative_positions) is not None:
-                name = ("relative positions", tables.max_distance)
-                rows = cache.shared(name, lambda: _step_rows(tables, cache))
+                # Of the newest position of each beam and every key, k x keys.
+                rows = cache.shared(
+                    ("relative positions", tables.max_distance),
+                    lambda: tables.rows(cache.newest, cache.positions).expand(cache.beams, cache.positions.size(0)),
+                )
+                distances = tables, rows
         attended, weights = attend(
             queries,
             parts,
             mask=mask,
             dropout=self.dropout,
-            relative_positions=self.relative_positions,
-            rows=rows,
+            distances=distances,
             products=cache.products,
             need_weights=need_weights,
         )
@@ -175,20 +174,13 @@ class MultiheadAttention(nn.Module):
         return projected.unflatten(-1, (self.heads, self.head_dim)).permute(1, 2, 0, 3)
 
 
-def _step_rows(tables: RelativePositions, cache: StepCache) -> Tensor:
-    """Return the tables' row for the newest position of each beam and every key, k x keys."""
-    positions = cache.positions
-    return tables.rows(cache.newest, positions).expand(cache.beams, positions.size(0))
-
-
 def attend(
     queries: Tensor,
     parts: Sequence[KeysValues],
     *,
     mask: Tensor | None,
     dropout: Dropout,
-    relative_positions: RelativePositions | None = None,
-    rows: Tensor | None = None,
+    distances: tuple[RelativePositions, Tensor] | None = None,
     kernel_causal: bool = False,
     products: bool = False,
     need_weights: bool = False,
@@ -199,20 +191,21 @@ def attend(
         queries: B x heads x T x head_dim.
         parts: keys and values, in parts along the S positions; more than one go through plain products.
         mask: added to the scores; broadcasts to B x heads x T x S.
-        rows: of the tables of relative positions, for each pair of positions, T x S; None where there are none.
-        kernel_causal: let the fused kernel make the causal mask; only without ``mask`` and ``rows``.
+        distances: tables of relative positions, and their row for each pair of positions, T x S.
+        kernel_causal: let the fused kernel make the causal mask; only without ``mask`` and ``distances``.
         products: compute matrix multiplications instead of the fused kernel; not together with ``kernel_causal``.
     """
     on_cpu = queries.device.type == "cpu"
     # In a traced graph they are for its compiler to fuse; other programs have no such kernel.
     products = products or need_weights or len(parts) > 1 or torch.compiler.is_compiling()
-    if relative_positions is not None and rows is not None:
-        scores = relative_positions.key_scores(queries, rows)
+    if distances is not None:
+        tables, rows = distances
+        scores = tables.key_scores(queries, rows)
         mask = scores if mask is None else scores + mask
         # A mask with gradients makes PyTorch go through products, too, with dropout that is slow on a CPU.
-        products = products or relative_positions.value_term or (on_cpu and queries.requires_grad)
+        products = products or tables.value_term or (on_cpu and queries.requires_grad)
     if products:
-        attended, weights = _attend_with_weights(queries, parts, mask, dropout, relative_positions, rows)
+        attended, weights = _attend_with_weights(queries, parts, mask, dropout, distances)
         return attended, weights if need_weights else None
     dtype = queries.dtype
     ((keys, values),) = parts
@@ -236,8 +229,7 @@ def _attend_with_weights(
     parts: Sequence[KeysValues],
     mask: Tensor | None,
     dropout: Dropout,
-    relative_positions: RelativePositions | None,
-    rows: Tensor | None,
+    distances: tuple[RelativePositions, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
     products = [torch.matmul(queries, part.keys.transpose(2, 3)) for part in parts]
     scores = (torch.cat(products, dim=3) if len(parts) > 1 else products[0]) * queries.size(-1) ** -0.5
@@ -250,8 +242,8 @@ def _attend_with_weights(
     attended = torch.matmul(shares[0], parts[0].values)
     for share, part in zip(shares[1:], parts[1:], strict=True):
         attended = attended + torch.matmul(share, part.values)
-    if relative_positions is not None and rows is not None and relative_positions.value_term:
-        attended = attended + relative_positions.value_sums(dropped, rows)
+    if distances is not None and distances[0].value_term:
+        attended = attended + distances[0].value_sums(dropped, distances[1])
     return attended, weights
 
 

@@ -40,6 +40,11 @@ class RelativePositions(nn.Module):
             for matrix in table.detach().view(-1, *shape[-2:]):
                 nn.init.xavier_uniform_(matrix)
 
+    def within(self, sentence: Tensor) -> tuple[RelativePositions, Tensor]:
+        """Return the tables, and their rows for all pairs of positions of a sentence (T x ...)."""
+        positions = torch.arange(sentence.size(0), device=sentence.device)
+        return self, self.rows(positions, positions)
+
     def rows(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return the tables' row for each pair, T x S, of positions T and S."""
         distances = key_positions[None, :] - query_positions[:, None]

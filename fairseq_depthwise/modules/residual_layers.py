@@ -12,7 +12,6 @@ from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.feed_forward import FeedForward
-from fairseq_depthwise.modules.stack import EncoderLayer
 
 
 class ScaledNorm(nn.LayerNorm):
@@ -33,32 +32,43 @@ class ScaledNorm(nn.LayerNorm):
         return super().forward(values) * self.scale
 
 
-def build_norm(embed_dim: int, scaled_for: int | None) -> nn.LayerNorm:
-    """Return the norm of a layer's input; ``scaled_for``: the layer, counted from 1, or None for the ordinary norm."""
-    return nn.LayerNorm(embed_dim) if scaled_for is None else ScaledNorm(embed_dim, layer=scaled_for)
+class _ResidualLayer(nn.Module):
+    """The parts of a layer; what needs the encoder's output is in decoders only.
 
-
-class ResidualEncoderLayer(EncoderLayer):
-    """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``."""
-
-    #: The linear layers whose outputs are added to the stream: with all of them 0 the layer passes on what it reads.
-    branch_ends = ("self_attention.output_projection", "feed_forward.second")
+    Args:
+        scaled_for: the layer, counted from 1, that the norms are scaled for; None for ordinary ones.
+    """
 
     def __init__(
         self,
         *,
         embed_dim: int,
         self_attention: MultiheadAttention,
+        cross_attention: MultiheadAttention | None = None,
         feed_forward: FeedForward,
         dropout: float = 0.0,
         scaled_for: int | None = None,
     ) -> None:
         super().__init__()
+
+        def norm() -> nn.LayerNorm:
+            return nn.LayerNorm(embed_dim) if scaled_for is None else ScaledNorm(embed_dim, layer=scaled_for)
+
         self.self_attention = self_attention
-        self.self_attention_norm = build_norm(embed_dim, scaled_for)
+        self.self_attention_norm = norm()
+        if cross_attention is not None:
+            self.cross_attention = cross_attention
+            self.cross_attention_norm = norm()
         self.feed_forward = feed_forward
-        self.feed_forward_norm = build_norm(embed_dim, scaled_for)
+        self.feed_forward_norm = norm()
         self.dropout = Dropout(dropout)
+
+
+class ResidualEncoderLayer(_ResidualLayer):
+    """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``."""
+
+    #: The linear layers whose outputs are added to the stream: with all of them 0 the layer passes on what it reads.
+    branch_ends = ("self_attention.output_projection", "feed_forward.second")
 
     def forward(self, stream: Tensor, padding: Tensor | None, *, blend: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """Compute T x B x d from T x B x d; ``padding``: B x T; ``blend``: of self-attention's values."""
@@ -69,30 +79,11 @@ class ResidualEncoderLayer(EncoderLayer):
         return output
 
 
-class ResidualDecoderLayer(nn.Module):
+class ResidualDecoderLayer(_ResidualLayer):
     """Masked self-attention, cross-attention and feed-forward, each added to its input."""
 
     #: As in :class:`ResidualEncoderLayer`.
     branch_ends = ("self_attention.output_projection", "cross_attention.output_projection", "feed_forward.second")
-
-    def __init__(
-        self,
-        *,
-        embed_dim: int,
-        self_attention: MultiheadAttention,
-        cross_attention: MultiheadAttention,
-        feed_forward: FeedForward,
-        dropout: float = 0.0,
-        scaled_for: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.self_attention = self_attention
-        self.self_attention_norm = build_norm(embed_dim, scaled_for)
-        self.cross_attention = cross_attention
-        self.cross_attention_norm = build_norm(embed_dim, scaled_for)
-        self.feed_forward = feed_forward
-        self.feed_forward_norm = build_norm(embed_dim, scaled_for)
-        self.dropout = Dropout(dropout)
 
     def forward(
         self,

@@ -7,8 +7,10 @@ one tensor, T x B x C.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,23 +36,45 @@ class OfLayers(NamedTuple):
     stays: bool = False
 
 
+@dataclass(frozen=True)
+class StackShape:
+    """Sizes of the stack that is connected.
+
+    Attributes:
+        embed_dim: d.
+        layers: L.
+        block_size: layers in a block, for connections that know blocks; 0 without.
+        streams: n, for connections with several streams.
+        manifold: whether these are mixed by doubly stochastic matrices.
+    """
+
+    embed_dim: int
+    layers: int
+    block_size: int = 0
+    streams: int = 4
+    manifold: bool = False
+
+
 class Connection(nn.Module):
     """The simplest connection: each layer reads the output of the one before; a layer norm ends the stack.
 
-    With residual layers this is the pre-norm Transformer.
+    With residual layers this is the pre-norm Transformer. A state that has more than what runs up the stack (T x B x d)
+    has that as its ``stream``.
 
     Where layers that add nothing would change what the stack computes, a module of it says by what name users know it:
     in ``no_identity``, or in ``identity_on_top`` if new layers above all others change nothing.
 
     Attributes:
         of_layers: name of a list of modules or parameters -> the layers that its items belong to.
+        has_blocks: whether it reads ``StackShape.block_size``.
     """
 
     of_layers: Mapping[str, OfLayers] = {}
+    has_blocks = False
 
-    def __init__(self, *, embed_dim: int) -> None:
+    def __init__(self, shape: StackShape) -> None:
         super().__init__()
-        self.final_norm = nn.LayerNorm(embed_dim)
+        self.final_norm = nn.LayerNorm(shape.embed_dim)
 
     def initial_state(self, embedded: Tensor) -> Any:
         """Return the state below the first layer from the embedding (T x B x d)."""
@@ -58,7 +82,7 @@ class Connection(nn.Module):
 
     def layer_input(self, state: Any, index: int) -> Any:
         """Return the input of layer ``index``, counted from 0."""
-        return state
+        return getattr(state, "stream", state)
 
     def update(self, state: Any, index: int, output: Any) -> Any:
         """Return the state after layer ``index`` computed ``output``."""
@@ -66,7 +90,7 @@ class Connection(nn.Module):
 
     def representation(self, state: Any) -> Tensor:
         """Return the layer's representation of each position (T x B x d)."""
-        hidden: Tensor = state
+        hidden: Tensor = getattr(state, "stream", state)
         return hidden
 
     def output(self, state: Any) -> Tensor:
@@ -74,55 +98,66 @@ class Connection(nn.Module):
         output: Tensor = self.final_norm(self.representation(state))
         return output
 
+    def source_weights(self, states: Sequence[Any]) -> dict[str, Tensor]:
+        """Return the weight (T x B or a scalar) of each source in what is read of the last of ``states``, by name.
 
-class EncoderLayer(nn.Module):
-    """A layer that is called with what the connection gives it, the padding, and what was prepared for it."""
-
-    @classmethod
-    def prepare(
-        cls, layers: Sequence[Any], embedded: Tensor, padding: Tensor | None
-    ) -> list[tuple[Tensor | None, ...]]:
-        """Return further arguments for the layers of a stack, one tuple for each, before the first of them runs.
-
-        This is the place for what is drawn at random, because activation checkpointing runs a layer twice (dropout,
-        which PyTorch repeats, needs no care), and for what is computed for all layers at once. ``layers`` are all of
-        this class, ``embedded`` (T x B x d) is what the stack reads, ``padding`` is B x T or None.
+        The states are those below each layer, then that of the stack's output; nothing where all is read alike.
         """
-        return [()] * len(layers)
+        return {}
 
 
 def prepare_layers(
     layers: Iterable[nn.Module], embedded: Tensor, padding: Tensor | None
 ) -> list[tuple[Tensor | None, ...]]:
-    """Call :meth:`EncoderLayer.prepare` for the layers of each class; other layers get no further arguments."""
-    kinds: dict[type[nn.Module], list[nn.Module]] = {}
-    for layer in layers:
-        kinds.setdefault(type(layer), []).append(layer)
-    prepared: dict[nn.Module, tuple[Tensor | None, ...]] = {}
-    for kind, alike in kinds.items():
-        if issubclass(kind, EncoderLayer):
-            prepared.update(zip(alike, kind.prepare(alike, embedded, padding), strict=True))
+    """Return further arguments for the layers of a stack, one tuple for each, before the first of them runs.
+
+    Layers that take some have a class method ``prepare``, which is called with all of them, what the stack reads (T x B
+    x d) and the padding (B x T or None). It is the place for what is drawn at random, because activation checkpointing
+    runs a layer twice (dropout, which PyTorch repeats, needs no care), and for what is computed for all layers at once.
+    """
+    alike: list[Any] = [layer for layer in layers if hasattr(layer, "prepare")]
+    prepared = dict(zip(alike, alike[0].prepare(alike, embedded, padding), strict=True)) if alike else {}
     return [prepared.get(layer, ()) for layer in layers]
 
 
-class Stack(Protocol):
-    """An encoder or a decoder."""
+class Stack(nn.Module):
+    """What an encoder and a decoder have in common: an embedding, layers, and what connects these."""
 
-    layers: nn.ModuleList
-    layerdrop: float
-    training: bool
+    dictionary: Any
 
+    def set_up(
+        self, side: str, config: Any, embedding: nn.Module, layers: Iterable[nn.Module], connection: Connection
+    ) -> None:
+        """Take what the stack consists of, and the options of its side."""
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.connection = connection
+        self.layerdrop: float = getattr(config, f"{side}_layerdrop")
+        self.longest: int = getattr(config, f"max_{'source' if side == 'encoder' else 'target'}_positions")
+        self.checkpoint_activations: bool = config.checkpoint_activations
 
-def layers_to_run(stack: Stack) -> Iterator[tuple[int, nn.Module, bool]]:
-    """Return number, layer and whether it runs; in training, LayerDrop (Fan et al. 2020) skips some."""
-    runs = [True] * len(stack.layers)
-    if stack.layerdrop and stack.training:
-        runs = (torch.rand(len(stack.layers)) > stack.layerdrop).tolist()
-    return zip(range(len(stack.layers)), stack.layers, runs, strict=True)
+    def run(
+        self, embedded: Tensor, call: Callable[[Callable[..., Any], int, Any], Any], *, keep_states: bool = True
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the stack's output (T x B x C), and with ``keep_states`` the embedding and what each layer gave.
 
+        ``call`` returns a layer's output; it is given the layer, its number and its input. In training LayerDrop (Fan
+        et al. 2020) skips some, and with ``checkpoint_activations`` only their inputs are kept for the backward pass.
+        """
+        state = self.connection.initial_state(embedded)
+        states = [embedded] if keep_states else []
+        runs = [True] * len(self.layers)
+        if self.layerdrop and self.training:
+            runs = (torch.rand(len(self.layers)) > self.layerdrop).tolist()
+        recompute = self.checkpoint_activations and self.training
+        for index, layer in enumerate(self.layers):
+            output = self.connection.layer_input(state, index)
+            if runs[index]:
+                output = call(partial(checkpoint, layer, use_reentrant=False) if recompute else layer, index, output)
+            state = self.connection.update(state, index, output)
+            if keep_states:
+                states.append(self.connection.representation(state))
+        return self.connection.output(state), states
 
-def run_layer(layer: nn.Module, *args: Any, recompute: bool, **kwargs: Any) -> Any:
-    """Call a layer; with ``recompute`` keep only its input and recompute its activations in the backward pass."""
-    if recompute:
-        return checkpoint(layer, *args, use_reentrant=False, **kwargs)
-    return layer(*args, **kwargs)
+    def max_positions(self) -> int:
+        return self.longest

@@ -18,7 +18,7 @@ from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.kept_graphs import cache_folder, kept_folder
 from fairseq_depthwise.serving.standalone import compile_program
-from fairseq_depthwise.serving.traced_graphs import FEW, MANY, require_equal, trace
+from fairseq_depthwise.serving.traced_graphs import require_equal, trace
 
 #: Inductor's choices: weights in the layout of its own products, and what several layers read, such as the mask of
 #: their attention, is computed once, not again in each.
@@ -47,8 +47,9 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
         except RuntimeError as error:
             raise UserError(f"{path} cannot be compiled: {named(error)}") from error
         say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
-        (encoder, few), (_, many) = (trace(models, in_place=True, typical=typical) for typical in (FEW, MANY))
-        for name, program in {"encoder": encoder, "step_few": few, "step_many": many}.items():
+        encoder, step = trace(models, in_place=True)
+        for name in _PARTS:
+            program = encoder if name == "encoder" else step
             torch.export.save(program, folder / f"{name}.traced.pt2")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for name in pool.map(lambda name: _compile(folder, name, settings | _PARTS[name]), _PARTS):

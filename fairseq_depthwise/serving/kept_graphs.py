@@ -21,7 +21,7 @@ from fairseq_compat.outputs import folder_written_whole
 from fairseq_depthwise.models.base.model import StackModel
 
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"  # names a folder to be used instead of the user's cache folder
-FORMAT = 2  # to be raised with every change of what is traced, and of how it is compiled or written
+FORMAT = 3  # to be raised with every change of what is traced, and of how it is compiled or written
 
 
 def kept_folder(

@@ -31,8 +31,9 @@ GRAPHS = ("encoder", "decoder_step")  # the names of the graphs, in order
 #: Where tracing notes which lines of which files an operation came from; files elsewhere say nothing to a reader.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 
-#: Sentences and beams of a search for one sentence, and of one for many; 1 would be taken for a constant.
-FEW, MANY = (2, 3), (9, 7)
+#: Sentences and beams that a step is traced with, few as where the fastest products are worth a search. None equals
+#: another size, nor 1, which torch takes for constants.
+_SENTENCES, _BEAMS = 2, 3
 
 
 def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
@@ -46,12 +47,10 @@ def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
 
 
 @torch.no_grad()
-def trace(
-    models: Sequence[StackModel], *, in_place: bool, typical: tuple[int, int] = FEW
-) -> tuple[ExportedProgram, ExportedProgram]:
+def trace(models: Sequence[StackModel], *, in_place: bool) -> tuple[ExportedProgram, ExportedProgram]:
     """Return encoder and step of models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``.
 
-    With ``in_place`` the step writes into what it is given; a compiler may prefer ``typical`` sentences and beams.
+    With ``in_place`` the step writes into what it is given.
     """
     for model in models:
         model.decoder.embedding.reach(model.decoder.max_positions())
@@ -62,8 +61,7 @@ def trace(
     # Torch wants numbers for what may be any.
     limits = {"sentences": (1, 2**16), "beams": (1, 1024), "source": (1, longest), "capacity": (2, 2**16)}
     sizes = {name: Dim(name, min=least, max=most) for name, (least, most) in limits.items()}
-    # Now none equals another, nor 1, which torch takes for constants.
-    sentences, beams = typical
+    sentences, beams = _SENTENCES, _BEAMS
     source = torch.full((sentences, min(13, longest)), models[0].encoder.dictionary.eos())
     encoder = EncoderGraph(models).eval()
     padding, *cross = encoder(source)

@@ -1,8 +1,5 @@
 """Tasks of the plugin."""
 
-from fairseq_depthwise.tasks.translation_layer_growth import TranslationLayerGrowthTask
-from fairseq_depthwise.tasks.translation_multi_simple_epoch_layer_growth import (
-    TranslationMultiSimpleEpochLayerGrowthTask,
-)
+from fairseq_depthwise.tasks import translation_layer_growth
 
-__all__ = ["TranslationLayerGrowthTask", "TranslationMultiSimpleEpochLayerGrowthTask"]
+__all__ = ["translation_layer_growth"]

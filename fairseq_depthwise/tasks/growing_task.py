@@ -28,7 +28,7 @@ from fairseq_depthwise.growth.live_growth import grow_trainer, require_growable_
 from fairseq_depthwise.growth.parameter_sources import require_identity
 from fairseq_depthwise.growth.resuming import Restored, depth_to_resume
 from fairseq_depthwise.growth.stages import GrowthPlan, Stage, parse_stages
-from fairseq_depthwise.growth.trained_model import block_size, options_class
+from fairseq_depthwise.growth.trained_model import block_size
 from fairseq_depthwise.growth.warm_start import start_from
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, check_values, option
 from fairseq_depthwise.optim.restart_schedule import RestartableSchedule
@@ -88,13 +88,13 @@ class GrowingTask(FairseqTask):
     @property
     def growth_options(self) -> Any:
         """Those of :class:`GrowthConfig`, and ``train_subset``, ``save_dir`` and so on of fairseq's own."""
-        raise NotImplementedError  # abstract: each kind of task of fairseq keeps its options in a place of its own
+        return belonging.options_of(self)
 
     def build_model(self, cfg: DictConfig, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model at the depth at which training starts or goes on; ``from_checkpoint`` at its own."""
         if from_checkpoint:
             return super().build_model(cfg, from_checkpoint)
-        dataclass_of_model = options_class(cfg._name)
+        dataclass_of_model = belonging.options_class(cfg._name)
         if not (isinstance(dataclass_of_model, type) and issubclass(dataclass_of_model, EncoderDecoderConfig)):
             raise UserError(
                 f"--arch {cfg._name} cannot be grown; the models of this plugin can, and a trained transformer can be "
@@ -287,7 +287,7 @@ def _depth_of_architecture(arch: str, side: str) -> int:
     defaults = DictConfig({})
     ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(defaults)
     own = defaults.get(f"{side}_layers")
-    return int(own if own is not None else getattr(options_class(arch), f"{side}_layers"))
+    return int(own if own is not None else getattr(belonging.options_class(arch), f"{side}_layers"))
 
 
 @replaces(Trainer, "__init__")

@@ -1,10 +1,13 @@
-"""Translation from one language to another with a model that becomes deeper while it is trained."""
+"""Translation, from one language to another or between many, with a model that becomes deeper in training."""
 
+from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import Optional
 
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 from omegaconf import II
 
 from fairseq_depthwise.tasks.growing_task import GrowingTask, GrowthConfig
@@ -27,8 +30,18 @@ class TranslationLayerGrowthTask(GrowingTask, TranslationTask):
     """fairseq's ``translation`` whose model grows."""
 
     name = "translation_layer_growth"
-    cfg: TranslationLayerGrowthConfig
 
-    @property
-    def growth_options(self) -> TranslationLayerGrowthConfig:
-        return self.cfg
+
+@register_task("translation_multi_simple_epoch_layer_growth")
+class TranslationMultiSimpleEpochLayerGrowthTask(GrowingTask, TranslationMultiSimpleEpochTask):
+    """fairseq's ``translation_multi_simple_epoch`` whose model grows.
+
+    The task is of fairseq's older kind: its options are a namespace that has all options of the command line.
+    """
+
+    name = "translation_multi_simple_epoch_layer_growth"
+
+    @staticmethod
+    def add_args(parser: ArgumentParser) -> None:
+        TranslationMultiSimpleEpochTask.add_args(parser)
+        gen_parser_from_dataclass(parser, GrowthConfig())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import shutil
 import subprocess
 import sys
@@ -280,18 +279,6 @@ def test_weights_in_int8_are_a_quarter_as_large(in_onnx: Path) -> None:
 @pytest.mark.parametrize("options", ["--data data-bin", "--int8"])
 def test_options_of_checkpoints_are_refused(options: str, in_onnx: Path, refusal: Callable[..., str]) -> None:
     assert options.split()[0] in refusal("translate", in_onnx / "onnx", *options.split(), "--cpu")
-
-
-def test_a_full_disk_is_one_sentence(data: str, tmp_path: Path, refusal: Callable[..., str]) -> None:
-    path = checkpoint_of(tmp_path, "sdt_transformer", encoder_block_size=1, **SMALL)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    try:
-        sentence = refusal("export", path, tmp_path / "out", "--data", data)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert sentence.startswith(f"cannot write {tmp_path}/out/encoder.pt2")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
 
 def test_without_onnx_the_extra_is_named(

@@ -79,13 +79,6 @@ def test_json(tmp_path: Path, document: Callable[..., Any]) -> None:
     }
 
 
-def test_several_references(ref: str, hyp: str, tmp_path: Path, document: Callable[..., Any]) -> None:
-    second = write(tmp_path, "second", [HYPOTHESIS[0], "", HYPOTHESIS[2]])
-    found = document("score", "--ref", ref, "--ref", second, hyp)
-    assert (found["score"], found["references"]) == (pytest.approx(100), [ref, second])
-    assert found["signature"].startswith("nrefs:2|")
-
-
 def test_the_tokenizer_is_passed_on(tmp_path: Path, document: Callable[..., Any]) -> None:
     hyp, ref = write(tmp_path, "hyp", ["我喜欢绿茶和水"]), write(tmp_path, "ref", ["我喜欢绿茶和酒"])
     assert document("score", "--ref", ref, hyp)["totals"][0] == 1

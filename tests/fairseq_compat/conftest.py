@@ -7,12 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
-
-from fairseq_compat.patching import Patch
 
 WORDS = ("a", "b", "c", "d")
 
@@ -30,20 +26,6 @@ def _run_python(
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """``run_python(code, *arguments, env=None)`` runs ``code`` in a fresh interpreter."""
     return _run_python
-
-
-@pytest.fixture(scope="session")
-def patched() -> Callable[..., Any]:
-    """``patched(change, name, **names)``: a module with such names after a patch of ``fairseq_compat.patches``."""
-
-    def make(change: Callable[[Any], Any], name: str = "fairseq_cli.train", **names: Any) -> Any:
-        module = ModuleType(name)
-        vars(module).update(names)
-        with Patch(change, (), None).around(module):
-            pass
-        return module
-
-    return make
 
 
 @pytest.fixture(scope="session")

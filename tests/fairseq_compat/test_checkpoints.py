@@ -57,14 +57,6 @@ def test_fairseq_loads_its_checkpoints_of_all_ages(style: str, new_format: bool,
         assert torch.allclose(state["model"][name], tensor, rtol=0, atol=0, equal_nan=True), name
 
 
-def test_half_precision_and_counters_keep_their_types(tmp_path: Path) -> None:
-    types = (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)
-    tensors = OrderedDict((str(one), torch.ones(2).to(one)) for one in types)
-    path = saved(tmp_path / "checkpoint.pt", {"model": tensors, "cfg": {"model": {}}})
-    state = checkpoints.load_checkpoint(path)
-    assert {name: tensor.dtype for name, tensor in state["model"].items()} == {str(one): one for one in types}
-
-
 # Files that are no checkpoint.
 
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from fairseq_compat import UserError
 from fairseq_depthwise import cli
 from fairseq_depthwise.growth.freezing import FREEZES, LastGrowth
-from fairseq_depthwise.growth.grown_model import grow_model
 from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES, layer_sources
 from fairseq_depthwise.growth.optimizer_moments import give_moments, moments_of
+from fairseq_depthwise.growth.parameter_sources import grow_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.cuda.amp.autocast:FutureWarning")  # fairseq's call
 

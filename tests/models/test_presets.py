@@ -11,7 +11,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
 from tiny_models import FAMILIES, task_of
 
-from fairseq_depthwise.growth.trained_model import options_class
+from fairseq_compat.belonging import options_class
 from fairseq_depthwise.models.depthwise_lstm.presets import PRESETS as DEPTHWISE_PRESETS
 from fairseq_depthwise.models.mute.presets import PRESETS as MUTE_PRESETS
 from fairseq_depthwise.models.sdt.presets import PRESETS as SDT_PRESETS
@@ -131,6 +131,12 @@ EXPECTED: dict[str, dict[str, dict[str, Any]]] = {
 EXPECTED[DEPTHWISE] |= {
     name.removeprefix("wmt_en_de_"): row for name, row in EXPECTED[DEPTHWISE].items() if "big_12l" in name
 }
+# Not the papers': deep encoders with shallow decoders.
+for family, base in ((DEPTHWISE, D_BASE), (SDT, S_BASE), (MUTE, M_BASE)):
+    EXPECTED[family] |= {
+        "wmt_en_de_12l_1l": base | {"encoder_layers": 12, "decoder_layers": 1},
+        "wmt_en_de_24l_2l": base | {"encoder_layers": 24, "decoder_layers": 2},
+    }
 
 every_preset = pytest.mark.parametrize(
     ("family", "preset"), [(family, preset) for family, presets in PRESETS.items() for preset in presets]

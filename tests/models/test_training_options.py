@@ -1,4 +1,4 @@
-"""What options do in every family: tied tables, dropouts; and in training only: skipped layers, gate metrics."""
+"""What options do in every family: dropouts; and in training only: skipped layers, gate metrics."""
 
 from __future__ import annotations
 
@@ -17,18 +17,6 @@ from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 from fairseq_depthwise.modules.dropout import Dropout
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
-
-
-@every_family
-def test_embeddings_are_tied_as_asked(family: str) -> None:
-    def tables(**options: Any) -> int:
-        model = build_tiny(family, **options)
-        weights = (model.encoder.embedding.tokens, model.decoder.embedding.tokens, model.decoder.output_projection)
-        return len({module.weight.data_ptr() for module in weights})
-
-    assert tables() == 3
-    assert tables(share_decoder_input_output_embed=True) == 2
-    assert tables(share_all_embeddings=True) == 1
 
 
 @every_family

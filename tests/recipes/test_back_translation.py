@@ -1,4 +1,4 @@
-"""back_translate.sh: from monolingual text to a mixture that train.sh trains on, and the pairs that are left out."""
+"""back_translate.sh and distill.sh: from text to a mixture that train.sh trains on, and the pairs that are left out."""
 
 from __future__ import annotations
 
@@ -96,3 +96,26 @@ def test_refused(
     given = {name: value.format(**places) for name, value in environment.items()}
     message = back_translated(work, tmp_path, *words.format(**places).split(), status=1, **given)
     assert named in message
+
+
+def test_distillation(prepared: Callable[[str], Work], tmp_path: Path) -> None:
+    work, distilled = prepared("multi30k"), tmp_path / "distilled"
+    work.train("transformer", *_UPDATES, RUN="teacher")
+    model = work.folder / "systems" / "teacher" / "checkpoints" / "checkpoint_last.pt"
+    given = [model, "--", "--cpu", "--max-len-b", "12"]
+    work.run("distill", *given, BEAM=2, RATIO=99, UPSAMPLE=1, MIXED=distilled)
+    parallel, found = (
+        [lines(folder / "text" / f"bpe.train.{language}") for language in ("en", "de")]
+        for folder in (work.folder, distilled)
+    )
+    count = len(parallel[0])
+    assert [side[:count] for side in found] == parallel
+    assert set(found[0][count:]) <= set(parallel[0])
+    assert len(found[1]) == len(found[0]) > count
+    assert not set(found[1][count:]) & set(parallel[1])  # what an untrained model writes
+    before, after = files_of(work.folder / "data-bin"), files_of(distilled / "data-bin")
+    for name in ("dict.en.txt", "dict.de.txt", "valid.en-de.en.bin", "test.en-de.de.bin", "bpe.codes", "tests.txt"):
+        assert after[name] == before[name]
+    Work("multi30k", distilled, work.environment).train("transformer", *_UPDATES)
+    message = work.run("distill", *given, BEAM=2, RATIO=99, UPSAMPLE=2, MIXED=distilled, status=1).stderr
+    assert "UPSAMPLE=2" in message

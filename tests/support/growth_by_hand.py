@@ -11,8 +11,7 @@ from fairseq.models import MODEL_REGISTRY, FairseqEncoderDecoderModel
 from tiny_models import FAMILIES, SOURCE, TARGET, task_of
 from torch import Tensor, nn
 
-from fairseq_depthwise.growth.grown_model import grow_model
-from fairseq_depthwise.growth.parameter_sources import Growth
+from fairseq_depthwise.growth.parameter_sources import Growth, grow_model
 
 
 def build(family: str, **options: Any) -> FairseqEncoderDecoderModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -22,38 +21,6 @@ LEARNING = [
     "--warmup-updates", "10", "--label-smoothing", "0.1", "--no-epoch-checkpoints", "--log-format", "json",
     "--log-interval", "1", "--cpu",
 ]  # fmt: skip
-
-
-#: Architecture -> the option that weighs its penalties, and their names.
-PENALTIES = {
-    "sdt_transformer": ("--inter-similarity-weight", ["inter_similarity_penalty"]),
-    "mute_transformer_sequential": ("--permutation-penalty", ["permutation_penalty_1", "permutation_penalty_2"]),
-}
-
-
-@pytest.mark.parametrize("arch", PENALTIES)
-def test_penalties_are_logged_and_count(
-    arch: str, run_command: RunCommand, copy_reverse_data: Path, tiny_model_options: ModelOptions, tmp_path: Path
-) -> None:
-    """In training and validation, by their weight; and they fall."""
-    option, names = PENALTIES[arch]
-    result = run_command(
-        "fairseq-depthwise", "train", copy_reverse_data, *tiny_model_options(arch), *LEARNING, "--criterion",
-        CRITERION, "--label-smoothing", 0, option, 0.5, "--batch-size", 40, "--update-freq", 2, "--max-update", 12,
-        "--save-dir", tmp_path, "--tensorboard-logdir", tmp_path / "events",
-    )  # fmt: skip
-    updates, valid = logged(result.stderr + result.stdout), logged(result.stderr + result.stdout, "valid")[-1]
-    assert len(updates) == 12
-    for name in names:
-        assert 0 < updates[-1][name] < updates[0][name]
-        # That of a matrix of permutations which is uniform is 4.
-        assert name.startswith("inter") or 3.9 < updates[0][name] < 4
-    for log in (updates[0], {name.removeprefix("valid_"): value for name, value in valid.items()}):
-        # Losses are logged in bits.
-        added = 0.5 * sum(log[name] for name in names) / math.log(2)
-        assert log["loss"] == pytest.approx(log["nll_loss"] + added, abs=2e-3)
-    written = b"".join(path.read_bytes() for path in (tmp_path / "events" / "train_inner").iterdir())
-    assert all(name.encode() in written for name in names)
 
 
 def test_two_processes_are_one(

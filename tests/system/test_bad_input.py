@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -13,7 +11,6 @@ import pytest
 import torch
 
 import fairseq_depthwise
-from fairseq_compat import checkpoints
 
 RunCommand = Callable[..., CompletedProcess[str]]
 
@@ -83,36 +80,3 @@ def test_without_the_plugin(
     sentence = refusal("fairseq-generate", copy_reverse_data, "--path", trained(ARCH), "--cpu", env=real)
     assert ARCH in sentence
     assert "--user-dir" in sentence
-
-
-# A full disk while training.
-
-FULL = """
-import errno, os, sys
-real = os.fsync
-def fsync(descriptor):
-    if "checkpoint_last" in os.readlink(f"/proc/self/fd/{descriptor}"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    real(descriptor)
-os.fsync = fsync
-sys.argv[0] = "fairseq-train"
-from fairseq_cli.train import cli_main
-sys.exit(cli_main())
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the failing disk is recognized by a name in /proc")
-def test_disk_that_fills_up_between_two_copies_of_a_save(
-    trained: Callable[[str], Path], refusal: Callable[..., str], training: list[object], tmp_path: Path
-) -> None:
-    (tmp_path / "run").mkdir()
-    last = Path(shutil.copy(trained(ARCH), tmp_path / "run"))
-    before = last.read_bytes()
-    options = ["--user-dir", PLUGIN, *training[2:], "--save-interval-updates", 3]
-    sentence = refusal("python", "-c", FULL, *options)
-    assert str(last) in sentence
-    assert last.read_bytes() == before
-    assert not list(last.parent.glob("*.fairseq-unfinished"))
-    # The file that was written first is there, and whole.
-    written = checkpoints.load_checkpoint(last.parent / "checkpoint_1_3.pt")
-    assert written["optimizer_history"][-1]["num_updates"] == 3

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from forked_python import ForkedPython
-from training_states import assert_same_state, hypotheses, logged
+from training_states import assert_same_state, logged
 
 from fairseq_compat import checkpoints
 
@@ -156,10 +156,3 @@ def test_bleu_is_measured_by_the_grown_model(
     found = re.search(r"BLEU = ([\d.]+)", generated.stdout)
     assert found is not None
     assert reported == pytest.approx(float(found[1]), abs=0.06)
-
-
-def test_depths_decode_together(run_command: RunCommand, copy_reverse_data: Path, whole: tuple[Path, str]) -> None:
-    models = f"{whole[0]}/checkpoint_2_5.pt:{whole[0]}/checkpoint_last.pt"
-    options = ["--beam", 3, "--cpu", "--max-len-b", 8]
-    result = run_command("fairseq-depthwise", "generate", copy_reverse_data, "--path", models, *options)
-    assert len(hypotheses(result.stdout)) == 40

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from many_languages import directions, languages, make_data
+from many_languages import directions, make_data
 from training_states import assert_same_state, hypotheses
 
 from fairseq_compat import checkpoints
@@ -102,21 +102,6 @@ def test_a_model_trains_goes_on_and_translates(
     assert all(source.startswith("__en__ ") for source in found)
     found = translations(run_command, data, last, "en-l01", name="interactive")
     assert list(found) == ["__l01__ en_1 en_2 en_3"]
-
-
-def test_a_small_model_learns_what_the_tag_asks_for(
-    train: Callable[..., str], run_command: RunCommand, data: Path, tmp_path: Path
-) -> None:
-    """The same English sentence goes into the language of its tag, and into no other."""
-    train(
-        tmp_path, "--max-epoch", 12, *DEPTHS, "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0,
-    )  # fmt: skip
-    for language in languages(NUMBER):
-        found = translations(
-            run_command, data, tmp_path / "checkpoint_last.pt", f"en-{language}", *task(), "--gen-subset", "train"
-        )
-        words = " ".join(found.values()).split()
-        assert sum(word.startswith(f"{language}_") for word in words) > 0.95 * len(words)
 
 
 # --- growing ---------------------------------------------------------------------------------------------------------

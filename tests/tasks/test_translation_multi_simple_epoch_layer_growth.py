@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 from many_languages import configured, make_data
 
-from fairseq_depthwise.tasks.translation_multi_simple_epoch_layer_growth import (
+from fairseq_depthwise.tasks.translation_layer_growth import (
     TranslationMultiSimpleEpochLayerGrowthTask as ManyLanguages,
 )
 

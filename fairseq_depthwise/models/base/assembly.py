@@ -13,11 +13,11 @@ from fairseq_depthwise.models.base.encoder import StackEncoder
 from fairseq_depthwise.models.base.vocabulary import build_embeddings
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.relative_positions import RelativePositions
-from fairseq_depthwise.modules.stack import Connection
+from fairseq_depthwise.modules.stack import Connection, StackShape
 
 
 class Stacks:
-    """What a family adds: its layers, first to last, and what connects them."""
+    """What a family adds: its layers, and what connects them."""
 
     connection: type[Connection] = Connection
 
@@ -25,27 +25,24 @@ class Stacks:
         self.config = config
         self.width: int = config.encoder_embed_dim
 
-    def encoder_layers(self) -> list[nn.Module]:
-        """Return the encoder's layers, first to last."""
+    def layers(self, side: str) -> list[nn.Module]:
+        """Return the layers of the encoder or the decoder, first to last."""
         raise NotImplementedError  # abstract: each family has its own
 
-    def decoder_layers(self) -> list[nn.Module]:
-        """Return the decoder's layers, first to last."""
-        raise NotImplementedError  # abstract: each family has its own
+    def connect(self, side: str) -> Connection:
+        return self.connection(StackShape(self.width, self.depth(side)))
 
-    def encoder_connection(self) -> Connection:
-        return self.connection(embed_dim=self.width)
-
-    def decoder_connection(self) -> Connection:
-        return self.connection(embed_dim=self.width)
+    def depth(self, side: str) -> int:
+        depth: int = getattr(self.config, f"{side}_layers")
+        return depth
 
 
-def assemble(config: EncoderDecoderConfig, task: FairseqTask, stacks: Stacks) -> tuple[StackEncoder, StackDecoder]:
+def assemble(stacks: Stacks, task: FairseqTask) -> tuple[StackEncoder, StackDecoder]:
     """Build encoder and decoder for a task's dictionaries; raise UserError where these contradict an option."""
-    source, target = task.source_dictionary, task.target_dictionary
+    config, source, target = stacks.config, task.source_dictionary, task.target_dictionary
     source_embedding, target_embedding = build_embeddings(config, source, target)
-    encoder = StackEncoder(config, source, source_embedding, stacks.encoder_layers(), stacks.encoder_connection())
-    decoder = StackDecoder(config, target, target_embedding, stacks.decoder_layers(), stacks.decoder_connection())
+    encoder = StackEncoder(source, config, source_embedding, stacks.layers("encoder"), stacks.connect("encoder"))
+    decoder = StackDecoder(target, config, target_embedding, stacks.layers("decoder"), stacks.connect("decoder"))
     return encoder, decoder
 
 

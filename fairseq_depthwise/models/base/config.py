@@ -7,7 +7,7 @@ The configuration is flat: a field ``encoder_layers`` is the option ``--encoder-
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Optional, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
@@ -181,18 +181,14 @@ class EncoderDecoderConfig(FairseqDataclass):
 def check_values(dataclass_of_options: Any, values: Any) -> None:
     """Raise :class:`UserError` where a value (an attribute) is not what the dataclass's :func:`option` allows."""
     for option_field in fields(dataclass_of_options):
-        _check_value(option_field, getattr(values, option_field.name))
-
-
-def _check_value(option_field: Field[Any], value: Any) -> None:
-    name, limits = option_field.name.replace("_", "-"), option_field.metadata.get("limits", {})
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"--{name} {value} is out of range; it must be finite")
-    if value is not None and not all(_LIMITS[limit](value, number) for limit, number in limits.items()):
-        raise UserError(f"--{name} {value} is out of range; it must be {_in_words(limits)}")
-    one_of = option_field.metadata.get("one_of")
-    if one_of and value not in one_of:
-        raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
+        name, value = option_field.name.replace("_", "-"), getattr(values, option_field.name)
+        limits, one_of = option_field.metadata.get("limits", {}), option_field.metadata.get("one_of")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"--{name} {value} is out of range; it must be finite")
+        if value is not None and not all(_LIMITS[limit](value, number) for limit, number in limits.items()):
+            raise UserError(f"--{name} {value} is out of range; it must be {_in_words(limits)}")
+        if one_of and value not in one_of:
+            raise UserError(f"--{name} {value} is not a choice; it must be one of {', '.join(map(str, one_of))}")
 
 
 def both_sides(**sizes: int) -> dict[str, int]:
@@ -200,8 +196,18 @@ def both_sides(**sizes: int) -> dict[str, int]:
     return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
 
 
+#: Deep encoders with shallow decoders, which search faster at the same quality (Kasai et al., 2021): of every family.
+DEEP_SHALLOW = {
+    f"wmt_en_de_{encoder}l_{decoder}l": {"encoder_layers": encoder, "decoder_layers": decoder}
+    for encoder, decoder in ((12, 1), (24, 2))
+}
+
+
 def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register ``--arch MODEL_NAME`` for each preset: it sets those defaults and nothing else."""
+    """Register ``--arch MODEL_NAME`` for each preset: it sets those defaults and nothing else.
+
+    Every option stays overridable on the command line and is saved in the checkpoint.
+    """
 
     def setter(defaults: Mapping[str, Any]) -> Callable[[Any], None]:
         def set_defaults(args: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,30 +14,25 @@ from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 from fairseq_depthwise.modules.decoding.cache import DecodingCache
 from fairseq_depthwise.modules.embedding import TokenEmbedding
 from fairseq_depthwise.modules.linear.prepacked import prepack
-from fairseq_depthwise.modules.stack import Connection, layers_to_run, run_layer
+from fairseq_depthwise.modules.stack import Connection, Stack
 
 #: Where what a search keeps lies in fairseq's incremental state.
 _CACHE = "fairseq_depthwise"
 
 
-class StackDecoder(FairseqIncrementalDecoder):
+class StackDecoder(Stack, FairseqIncrementalDecoder):
     """Token embedding, a stack of decoder layers, and the projection to the vocabulary, which may be the embedding."""
 
     def __init__(
         self,
-        config: EncoderDecoderConfig,
         dictionary: Dictionary,
+        config: EncoderDecoderConfig,
         embedding: TokenEmbedding,
         layers: list[nn.Module],
         connection: Connection,
     ) -> None:
         super().__init__(dictionary)
-        self.embedding = embedding
-        self.layers = nn.ModuleList(layers)
-        self.layerdrop = config.decoder_layerdrop
-        self.connection = connection
-        self.longest = config.max_target_positions
-        self.checkpoint_activations = config.checkpoint_activations
+        self.set_up("decoder", config, embedding, layers, connection)
         table = embedding.tokens.weight
         self.output_projection = nn.Linear(table.size(1), table.size(0), bias=False)
         if config.share_decoder_input_output_embed or config.share_all_embeddings:
@@ -118,21 +114,16 @@ class StackDecoder(FairseqIncrementalDecoder):
 
         The weights (heads x B x T x S or None) are those of ``alignment_layer``; layers take ``attend`` besides.
         """
-        state = self.connection.initial_state(embedded)
-        inner_states = [embedded]
         weights: Tensor | None = None
-        recompute = self.checkpoint_activations and self.training
-        for index, layer, runs in layers_to_run(self):
-            output = self.connection.layer_input(state, index)
-            if runs:
-                need_weights = index == alignment_layer
-                output, layer_weights = run_layer(
-                    layer, output, need_weights=need_weights, recompute=recompute, **attend
-                )
-                weights = layer_weights if need_weights else weights
-            state = self.connection.update(state, index, output)
-            inner_states.append(self.connection.representation(state))
-        return self.connection.output(state), inner_states, weights
+
+        def call(layer: Callable[..., Any], index: int, below: Any) -> Any:
+            nonlocal weights
+            output, found = layer(below, need_weights=index == alignment_layer, **attend)
+            weights = found if index == alignment_layer else weights
+            return output
+
+        output, inner_states = self.run(embedded, call)
+        return output, inner_states, weights
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Project features (B x T x C) to scores (B x T x V)."""
@@ -149,9 +140,6 @@ class StackDecoder(FairseqIncrementalDecoder):
     def make_generation_fast_(self, **_: Any) -> None:
         """Pack the weights once, before generation (fairseq's hook)."""
         prepack(self, "output_projection")
-
-    def max_positions(self) -> int:
-        return self.longest
 
     def _padding_to_hide(self, tokens: Tensor, sees_all: bool) -> Tensor | None:
         """Return the padding (B x T) that self-attention could see, or None.

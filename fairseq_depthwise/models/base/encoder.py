@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder
-from torch import Tensor, nn
+from torch import Tensor
 
-from fairseq_depthwise.models.base.config import EncoderDecoderConfig
-from fairseq_depthwise.modules.embedding import TokenEmbedding
-from fairseq_depthwise.modules.stack import Connection, layers_to_run, prepare_layers, run_layer
+from fairseq_depthwise.modules.stack import Stack, prepare_layers
 
 
-class StackEncoder(FairseqEncoder):
-    """Token embedding, a stack of encoder layers (:class:`EncoderLayer`), and what the decoder attends to."""
+class StackEncoder(Stack, FairseqEncoder):
+    """Token embedding, a stack of encoder layers, and what the decoder attends to."""
 
-    def __init__(
-        self,
-        config: EncoderDecoderConfig,
-        dictionary: Dictionary,
-        embedding: TokenEmbedding,
-        layers: list[nn.Module],
-        connection: Connection,
-    ) -> None:
+    def __init__(self, dictionary: Dictionary, *parts: Any) -> None:
         super().__init__(dictionary)
-        self.embedding = embedding
-        self.layers = nn.ModuleList(layers)
-        self.layerdrop = config.encoder_layerdrop
-        self.connection = connection
-        self.longest = config.max_source_positions
-        self.checkpoint_activations = config.checkpoint_activations
+        self.set_up("encoder", *parts)
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor | None = None, return_all_hiddens: bool = False
@@ -65,21 +52,12 @@ class StackEncoder(FairseqEncoder):
         prepared: Sequence[tuple[Tensor | None, ...]],
         keep_states: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the stack's output (T x B x C), and with ``keep_states`` the embedding and each layer's.
+        """Return what :meth:`run` does; ``prepared``: further arguments for each layer, from ``prepare_layers``."""
 
-        ``prepared``: further arguments for each layer, from ``prepare_layers``.
-        """
-        state = self.connection.initial_state(embedded)
-        states = [embedded] if keep_states else []
-        recompute = self.checkpoint_activations and self.training
-        for index, layer, runs in layers_to_run(self):
-            output = self.connection.layer_input(state, index)
-            if runs:
-                output = run_layer(layer, output, padding, *prepared[index], recompute=recompute)
-            state = self.connection.update(state, index, output)
-            if keep_states:
-                states.append(self.connection.representation(state))
-        return self.connection.output(state), states
+        def call(layer: Callable[..., Tensor], index: int, below: Any) -> Tensor:
+            return layer(below, padding, *prepared[index])
+
+        return self.run(embedded, call, keep_states=keep_states)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         """Let row n become the old row ``new_order[n]``; the beam search asks for it at every step.
@@ -88,6 +66,3 @@ class StackEncoder(FairseqEncoder):
         """
         rows = [old.index_select(0, new_order) for old in encoder_out["rows"]] or [new_order]
         return {**encoder_out, "rows": rows}
-
-    def max_positions(self) -> int:
-        return self.longest

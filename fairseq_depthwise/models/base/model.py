@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
+from fairseq_depthwise.models.base.assembly import Stacks, assemble
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
 
 
 class AuxiliaryLoss(NamedTuple):
@@ -33,15 +36,6 @@ def take_auxiliary_losses(net_output: Any) -> dict[str, AuxiliaryLoss]:
     return extra.pop("auxiliary_losses", {}) if isinstance(extra, dict) else {}
 
 
-def refuse_auxiliary_losses(net_output: Any) -> None:
-    """Raise :class:`UserError` where the criterion has left losses in the output, so that they would change nothing."""
-    for name, loss in take_auxiliary_losses(net_output).items():
-        raise UserError(
-            f"{loss.option or name} {loss.weight:g} would change nothing: this criterion knows the translation loss "
-            "only; train with --criterion label_smoothed_cross_entropy_with_auxiliary"
-        )
-
-
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the model within fairseq's wrappers for several processes, which are found by their attribute."""
     while isinstance(inner := getattr(model, "module", None), nn.Module):
@@ -52,12 +46,24 @@ def unwrapped(model: nn.Module) -> nn.Module:
 class StackModel(FairseqEncoderDecoderModel):
     """A ``StackEncoder`` and a ``StackDecoder``."""
 
+    #: What a family's class has: its options, and what builds its layers.
+    options: type[EncoderDecoderConfig]
+    stacks: type[Stacks]
+
+    #: The values of the options.
+    config: Any
+
     #: fairseq reads this where alignments are asked for: True makes it run the finished sentences once more for their
     #: attention weights, instead of expecting the weights of every step of the beam search.
     full_context_alignment = True
 
-    #: Whether :meth:`auxiliary_losses` reads the outputs of the encoder's layers.
-    reads_encoder_states = False
+    @classmethod
+    def build_model(cls, cfg: Any, task: FairseqTask) -> StackModel:
+        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
+        config = cls.options.complete(cfg)
+        model = cls(*assemble(cls.stacks(config), task))
+        model.config = config
+        return model
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor | None, prev_output_tokens: Tensor, **options: Any
@@ -71,13 +77,21 @@ class StackModel(FairseqEncoderDecoderModel):
         output, extra = self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
         return output, {**extra, "auxiliary_losses": self.auxiliary_losses(encoder_out)}
 
+    @property
+    def reads_encoder_states(self) -> bool:
+        """Whether :meth:`auxiliary_losses` reads the outputs of the encoder's layers."""
+        return False
+
     def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
         """Return name -> penalty; families that have some override this. ``encoder_out``: what the encoder returned."""
         return {}
 
     def get_targets(self, sample: dict[str, Any], net_output: tuple[Tensor, Any]) -> Tensor:
         """Return the target tokens, as every criterion asks; refuse one that leaves out auxiliary losses."""
-        if self.training:
-            refuse_auxiliary_losses(net_output)
+        for name, loss in take_auxiliary_losses(net_output).items() if self.training else ():
+            raise UserError(
+                f"{loss.option or name} {loss.weight:g} would change nothing: this criterion knows the translation "
+                "loss only; train with --criterion label_smoothed_cross_entropy_with_auxiliary"
+            )
         targets: Tensor = sample["target"]
         return targets

@@ -1,6 +1,7 @@
 """Pre-norm stacks of layers with residual connections: what families with feed-forward nets are built from."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -42,31 +43,25 @@ class ResidualStacks(Stacks):
     encoder_layer: type[ResidualEncoderLayer] = ResidualEncoderLayer
     decoder_layer: type[ResidualDecoderLayer] = ResidualDecoderLayer
 
-    def encoder_layers(self) -> list[nn.Module]:
+    def layers(self, side: str) -> list[nn.Module]:
         config = self.config
+        heads, hidden_dim = (getattr(config, f"{side}_{name}") for name in ("attention_heads", "ffn_embed_dim"))
+        kind: Any = getattr(self, f"{side}_layer")
         return [
-            self.encoder_layer(
+            kind(
                 embed_dim=self.width,
-                self_attention=self._attention(config.encoder_attention_heads),
-                feed_forward=self._feed_forward(config.encoder_ffn_embed_dim),
+                self_attention=self._attention(heads),
+                cross_attention=self._attention(heads, attend_encoder=True) if side == "decoder" else None,
+                feed_forward=FeedForward(
+                    embed_dim=self.width,
+                    hidden_dim=hidden_dim,
+                    activation=config.activation_fn,
+                    activation_dropout=config.activation_dropout,
+                ),
                 dropout=config.dropout,
                 scaled_for=layer if self.norm_scaling else None,
             )
-            for layer in range(1, config.encoder_layers + 1)
-        ]
-
-    def decoder_layers(self) -> list[nn.Module]:
-        config = self.config
-        return [
-            self.decoder_layer(
-                embed_dim=self.width,
-                self_attention=self._attention(config.decoder_attention_heads),
-                cross_attention=self._attention(config.decoder_attention_heads, attend_encoder=True),
-                feed_forward=self._feed_forward(config.decoder_ffn_embed_dim),
-                dropout=config.dropout,
-                scaled_for=layer if self.norm_scaling else None,
-            )
-            for layer in range(1, config.decoder_layers + 1)
+            for layer in range(1, self.depth(side) + 1)
         ]
 
     def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
@@ -79,11 +74,3 @@ class ResidualStacks(Stacks):
         nn.init.xavier_uniform_(attention.output_projection.weight)
         nn.init.zeros_(attention.output_projection.bias)
         return attention
-
-    def _feed_forward(self, hidden_dim: int) -> FeedForward:
-        return FeedForward(
-            embed_dim=self.width,
-            hidden_dim=hidden_dim,
-            activation=self.config.activation_fn,
-            activation_dropout=self.config.activation_dropout,
-        )

@@ -16,12 +16,12 @@ from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell, Dept
 from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.decoding.cache import StepCache
 from fairseq_depthwise.modules.dropout import Dropout
-from fairseq_depthwise.modules.stack import Connection, EncoderLayer
+from fairseq_depthwise.modules.stack import Connection
 
 DepthwiseCell = DepthwiseLSTMCell | DepthwiseRNNCell
 
 
-class DepthwiseEncoderLayer(EncoderLayer):
+class DepthwiseEncoderLayer(nn.Module):
     """Self-attention, then the cell (Figure 2); the first layer, which reads the embedding, has no input norm."""
 
     def __init__(

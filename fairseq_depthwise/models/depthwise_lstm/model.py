@@ -8,15 +8,13 @@ decoder's two attentions merged by addition. Where the paper is silent: ``docs/d
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from fairseq.logging import metrics
 from fairseq.models import register_model
-from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.base.assembly import Stacks, assemble, build_attention
+from fairseq_depthwise.models.base.assembly import Stacks, build_attention
 from fairseq_depthwise.models.base.config import EncoderDecoderConfig, option, register_presets
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.cell import (
@@ -112,20 +110,6 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
         return WITHOUT_HALVING if one_layer and ACTIVATIONS[chosen].halves else chosen
 
 
-@register_model("depthwise_lstm_transformer", dataclass=DepthwiseLSTMTransformerConfig)
-class DepthwiseLSTMTransformer(StackModel):
-    """Encoder and decoder of attention layers that depth-wise LSTM cells connect."""
-
-    @classmethod
-    def build_model(cls, cfg: Any, task: FairseqTask) -> "DepthwiseLSTMTransformer":
-        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
-        config = DepthwiseLSTMTransformerConfig.complete(cfg)
-        return cls(*assemble(config, task, DepthwiseStacks(config)))
-
-
-register_presets("depthwise_lstm_transformer", PRESETS)
-
-
 #: Priority of the metrics of single layers: at the end of a line of the log, behind all that fairseq has.
 _OF_LAYERS = 100_000
 
@@ -144,36 +128,39 @@ class DepthwiseStacks(Stacks):
         if config.depthwise_gate_scope == "model":
             self._gates_of_the_model = self._new_gates(2 * self.width)
 
-    def encoder_layers(self) -> list[nn.Module]:
-        config = self.config
-        cell = self._cells("encoder", 2 * self.width)
-        return [
-            DepthwiseEncoderLayer(
-                self_attention=self._attention(config.encoder_attention_heads),
-                cell=cell(),
-                input_norm=self._norm_above_first(index),
-                dropout=config.dropout,
-            )
-            for index in range(config.encoder_layers)
-        ]
+    def layers(self, side: str) -> list[nn.Module]:
+        config, heads = self.config, getattr(self.config, f"{side}_attention_heads")
 
-    def decoder_layers(self) -> list[nn.Module]:
-        config, heads = self.config, self.config.decoder_attention_heads
+        def attention(attend_encoder: bool = False) -> MultiheadAttention:
+            return build_attention(config, heads=heads, bias=config.attention_bias, attend_encoder=attend_encoder)
+
+        def norm(index: int) -> nn.LayerNorm | None:
+            """Return a norm, except for a stack's first layer: the published counts have none before its attentions."""
+            return None if index == 0 else nn.LayerNorm(self.width)
+
+        if side == "encoder":
+            cell = self._cells(side, 2 * self.width)
+            return [
+                DepthwiseEncoderLayer(
+                    self_attention=attention(), cell=cell(), input_norm=norm(index), dropout=config.dropout
+                )
+                for index in range(self.depth(side))
+            ]
         merge = DECODER_MERGES[config.decoder_merge]
-        cell = self._cells("decoder", (1 + merge.width) * self.width, place="b" if merge.two_cells else "")
-        middle_cell = self._cells("decoder", 2 * self.width, place="a") if merge.two_cells else None
+        cell = self._cells(side, (1 + merge.width) * self.width, place="b" if merge.two_cells else "")
+        middle_cell = self._cells(side, 2 * self.width, place="a") if merge.two_cells else None
         return [
             DepthwiseDecoderLayer(
-                self_attention=self._attention(heads),
-                cross_attention=self._attention(heads, attend_encoder=True),
+                self_attention=attention(),
+                cross_attention=attention(attend_encoder=True),
                 cell=cell(),
                 middle_cell=None if middle_cell is None else middle_cell(),
-                input_norm=self._norm_above_first(index),
-                query_norm=self._norm_above_first(index),
+                input_norm=norm(index),
+                query_norm=norm(index),
                 merge=merge,
                 dropout=config.dropout,
             )
-            for index in range(config.decoder_layers)
+            for index in range(self.depth(side))
         ]
 
     def _cells(self, side: str, input_dim: int, *, place: str = "") -> Callable[[], DepthwiseCell]:
@@ -218,13 +205,6 @@ class DepthwiseStacks(Stacks):
             joint=config.depthwise_gate_norm == "joint",
         )
 
-    def _attention(self, heads: int, *, attend_encoder: bool = False) -> MultiheadAttention:
-        return build_attention(self.config, heads=heads, bias=self.config.attention_bias, attend_encoder=attend_encoder)
-
-    def _norm_above_first(self, index: int) -> nn.LayerNorm | None:
-        """Return a norm, except for a stack's first layer: the published counts have none before its attentions."""
-        return None if index == 0 else nn.LayerNorm(self.width)
-
 
 class _GateMetrics:
     """``--log-gates``: what a cell does, as training metrics.
@@ -248,3 +228,14 @@ class _GateMetrics:
     def _log(self, name: str, value: Tensor) -> None:
         metrics.log_scalar(f"{self.side}_{name}", value, round=3)
         metrics.log_scalar(f"{self.side}_{name}_layer{self.layer}", value, priority=_OF_LAYERS, round=3)
+
+
+@register_model("depthwise_lstm_transformer", dataclass=DepthwiseLSTMTransformerConfig)
+class DepthwiseLSTMTransformer(StackModel):
+    """Encoder and decoder of attention layers that depth-wise LSTM cells connect."""
+
+    options = DepthwiseLSTMTransformerConfig
+    stacks = DepthwiseStacks
+
+
+register_presets("depthwise_lstm_transformer", PRESETS)

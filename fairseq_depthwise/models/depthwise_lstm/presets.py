@@ -1,14 +1,10 @@
-"""Presets of ``depthwise_lstm_transformer``: the rows of the papers' tables.
-
-``--arch depthwise_lstm_transformer_NAME`` sets these defaults and nothing else; every option stays overridable on the
-command line and is saved in the checkpoint.
-"""
+"""Presets of ``depthwise_lstm_transformer``: the rows of the papers' tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fairseq_depthwise.models.base.config import both_sides
+from fairseq_depthwise.models.base.config import DEEP_SHALLOW, both_sides
 
 _BIG = {**both_sides(embed_dim=1024, attention_heads=16), "depthwise_hidden_dim": 4096}
 
@@ -47,6 +43,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "wmt_en_de_big_12l": {**_BIG, **both_sides(layers=12), "dropout": 0.3},
     "wmt_en_de_big_12l_6l": _BIG_12L_6L,
     "wmt_en_de_big_12l_6l_1layer": {**_BIG_12L_6L, "depthwise_hidden_layers": 1},
+    # Not the paper's.
+    **DEEP_SHALLOW,
 }
 # The big deep ones by their short names as well.
 PRESETS |= {name.removeprefix("wmt_en_de_"): PRESETS[name] for name in list(PRESETS) if "big_12l" in name}

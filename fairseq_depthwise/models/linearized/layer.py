@@ -11,8 +11,7 @@ goes past a layer than its ``stream`` (value residuals), that is left as it was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseState
 #: What of a pair (Out, Cell) the linear layer reads and gives.
 STATES = ("pair", "output")
 
-#: Called with a layer's input and output, T x B x width each.
+#: Called with a layer's input and output, T x B x width each, padding and all.
 LayerObserver = Callable[[Tensor, Tensor], None]
 
 
@@ -65,6 +64,7 @@ class LinearizedLayer(nn.Module):
         self.returned_besides = returned_besides
         #: Whether the linear layer is used, or the layer as it was trained.
         self.replaced = True
+        #: While it is there, the layer computes as it was trained, and shows it what it does.
         self.observer: LayerObserver | None = None
 
     def forward(self, state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -85,19 +85,3 @@ class LinearizedLayer(nn.Module):
         upgrade = getattr(self.intact, "upgrade_state_dict_named", None)
         if upgrade is not None:
             upgrade(state_dict, f"{name}.intact")
-
-
-@contextmanager
-def observed(layers: Iterable[LinearizedLayer], observe: Callable[[int, Tensor, Tensor], None]) -> Iterator[None]:
-    """Let the layers compute as they were trained, and show ``observe`` what each of them does.
-
-    It is called with a layer's place among them, its input and its output (T x B x width), padding and all.
-    """
-    watched = list(layers)
-    for place, layer in enumerate(watched):
-        layer.observer = lambda below, above, place=place: observe(place, below, above)
-    try:
-        yield
-    finally:
-        for layer in watched:
-            layer.observer = None

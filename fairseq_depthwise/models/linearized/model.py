@@ -25,7 +25,7 @@ from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_depthwise.models.base.config import check_values, option
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.depthwise_lstm.layers import DepthwiseEncoderLayer
-from fairseq_depthwise.models.linearized.layer import STATES, LinearizedLayer, observed
+from fairseq_depthwise.models.linearized.layer import STATES, LayerObserver, LinearizedLayer
 from fairseq_depthwise.modules.stack import SIDES
 
 #: The architecture's name.
@@ -133,20 +133,24 @@ class LinearizedTransformer(FairseqEncoderDecoderModel):
 
         It is called with a layer's name, its input and its output, positions without padding x width each.
         """
-        names = list(self.linearized)
         real = {
             "encoder": src_tokens.ne(self.encoder.dictionary.pad()).t(),
             "decoder": prev_output_tokens.ne(self.decoder.dictionary.pad()).t(),
         }
 
-        def select(place: int, below: Tensor, above: Tensor) -> None:
-            positions = real[names[place].partition(".")[0]]
-            take(names[place], below[positions], above[positions])
+        def observer(name: str) -> LayerObserver:
+            positions = real[name.partition(".")[0]]
+            return lambda below, above: take(name, below[positions], above[positions])
 
-        with observed(self.linearized.values(), select):
+        for name, layer in self.linearized.items():
+            layer.observer = observer(name)
+        try:
             encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
-            if any(name.startswith("decoder") for name in names):
+            if any(name.startswith("decoder") for name in self.linearized):
                 self.decoder(prev_output_tokens, encoder_out=encoder_out, features_only=True, src_lengths=src_lengths)
+        finally:
+            for layer in self.linearized.values():
+                layer.observer = None
 
     def take_map(self, name: str, weight: Tensor, bias: Tensor, which: str = "pair") -> None:
         """Set a layer's linear layer, W (width x width) and b (width); ``which``: of ``STATES``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import attend, attention_mask
@@ -54,17 +53,12 @@ class UnitAttention(nn.Module):
         units = queries.size(0) // inputs.size(2)
         if padding is not None:
             padding = padding.repeat(units, 1)
-        rows = None
-        if self.relative_positions is not None:
-            positions = torch.arange(inputs.size(1), device=inputs.device)
-            rows = self.relative_positions.rows(positions, positions)
         attended, weights = attend(
             queries,
             (KeysValues(keys, values),),
             mask=attention_mask(queries, keys, padding, causal=False),
             dropout=self.dropout,
-            relative_positions=self.relative_positions,
-            rows=rows,
+            distances=None if self.relative_positions is None else self.relative_positions.within(inputs[0]),
             need_weights=need_weights,
         )
 

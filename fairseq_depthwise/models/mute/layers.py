@@ -15,9 +15,9 @@ from fairseq_depthwise.models.mute.attention import UnitAttention
 from fairseq_depthwise.models.mute.noise import UnitInputs
 from fairseq_depthwise.models.mute.order import UnitOrder, coefficients
 from fairseq_depthwise.modules.activations import ACTIVATIONS
+from fairseq_depthwise.modules.connections.sources import weighted_sum
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.batched import UnitLayerNorm, UnitLinear
-from fairseq_depthwise.modules.stack import EncoderLayer
 
 
 class UnitFeedForward(nn.Module):
@@ -44,7 +44,7 @@ class UnitFeedForward(nn.Module):
         return output
 
 
-class MultiUnitEncoderLayer(EncoderLayer):
+class MultiUnitEncoderLayer(nn.Module):
     """The I units of a layer, all of them in one batched computation (Equations 8 to 18)::
 
         n   = LN(x)                            one norm for all units
@@ -106,7 +106,8 @@ class MultiUnitEncoderLayer(EncoderLayer):
         outputs = attended + self.dropout(self.feed_forward(attended))
 
         # 3. The weighted sum.
-        return weighted_sum(self.coefficients() if weights is None else weights, outputs)
+        weights = self.coefficients() if weights is None else weights
+        return weighted_sum(outputs, weights.to(outputs.dtype).unbind())  # under autocast as precise as the outputs
 
     def coefficients(self) -> Tensor:
         """Return how much each unit's output counts, I."""
@@ -120,12 +121,3 @@ def coefficients_of(layers: Sequence[MultiUnitEncoderLayer]) -> list[Tensor]:
     if not orders:
         return [layer.unit_weights for layer in layers]
     return list(coefficients(orders, torch.stack([layer.unit_weights for layer in layers])))
-
-
-def weighted_sum(weights: Tensor, outputs: Tensor) -> Tensor:
-    """Compute ``sum_i c_i F_i`` (T x B x d) for c (I) and F (I x T x B x d); under autocast as precise as F."""
-    first, *others = weights.to(outputs.dtype).unbind()
-    total = outputs[0] * first
-    for output, weight in zip(outputs[1:], others, strict=True):
-        total = torch.addcmul(total, output, weight)
-    return total

@@ -5,15 +5,14 @@ decoder is the ordinary one with relative positions. See ``docs/mute.md``.
 """
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from fairseq.models import register_model
-from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.base.assembly import assemble, build_relative_positions
+from fairseq_depthwise.models.base.assembly import build_relative_positions
 from fairseq_depthwise.models.base.config import distance, option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
@@ -102,32 +101,6 @@ class MuteTransformerConfig(ResidualConfig):
         return PENALTY if self.permutation_penalty is None else self.permutation_penalty
 
 
-@register_model("mute_transformer", dataclass=MuteTransformerConfig)
-class MuteTransformer(StackModel):
-    """Pre-norm encoder whose layers have several units, pre-norm decoder."""
-
-    #: Weight of the penalty on orders that are no permutations.
-    penalty_weight = 0.0
-
-    @classmethod
-    def build_model(cls, cfg: Any, task: FairseqTask) -> "MuteTransformer":
-        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
-        config = MuteTransformerConfig.complete(cfg)
-        model = cls(*assemble(config, task, UnitStacks(config)))
-        model.penalty_weight = config.penalty_weight
-        return model
-
-    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """Return the penalty of each layer's matrix (Equations 19 and 20), where it has a weight."""
-        if not self.penalty_weight:
-            return {}
-        penalties = penalty(project(torch.stack([layer.order.raw for layer in self.encoder.layers])))
-        return {
-            f"permutation_penalty_{number}": AuxiliaryLoss(value, self.penalty_weight, "--permutation-penalty")
-            for number, value in enumerate(penalties, start=1)
-        }
-
-
 class UnitStacks(ResidualStacks):
     """An encoder of multi-unit layers, and the residual decoder."""
 
@@ -135,10 +108,10 @@ class UnitStacks(ResidualStacks):
     input_gain = 1.0
     one_position_table = True
 
-    def encoder_layers(self) -> list[nn.Module]:
-        return [self._encoder_layer() for _ in range(self.config.encoder_layers)]
+    def layers(self, side: str) -> list[nn.Module]:
+        return super().layers(side) if side == "decoder" else [self._unit_layer() for _ in range(self.depth(side))]
 
-    def _encoder_layer(self) -> MultiUnitEncoderLayer:
+    def _unit_layer(self) -> MultiUnitEncoderLayer:
         config, heads = self.config, self.config.encoder_attention_heads
         noises = config.noises()
         attentions, nets = (1 if config.unit_sharing == part else len(noises) for part in ("attention", "ffn"))
@@ -171,6 +144,24 @@ class UnitStacks(ResidualStacks):
             else None,
             dropout=config.dropout,
         )
+
+
+@register_model("mute_transformer", dataclass=MuteTransformerConfig)
+class MuteTransformer(StackModel):
+    """Pre-norm encoder whose layers have several units, pre-norm decoder."""
+
+    options = MuteTransformerConfig
+    stacks = UnitStacks
+
+    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
+        """Return the penalty of each layer's matrix (Equations 19 and 20), where it has a weight."""
+        if not (weight := self.config.penalty_weight):
+            return {}
+        penalties = penalty(project(torch.stack([layer.order.raw for layer in self.encoder.layers])))
+        return {
+            f"permutation_penalty_{number}": AuxiliaryLoss(value, weight, "--permutation-penalty")
+            for number, value in enumerate(penalties, start=1)
+        }
 
 
 register_presets("mute_transformer", PRESETS)

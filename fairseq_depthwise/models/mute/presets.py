@@ -1,14 +1,10 @@
-"""Presets of ``mute_transformer``: the rows of the paper's tables.
-
-``--arch mute_transformer_NAME`` sets these defaults and nothing else; every option stays overridable on the command
-line and is saved in the checkpoint.
-"""
+"""Presets of ``mute_transformer``: the rows of the paper's tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fairseq_depthwise.models.base.config import both_sides
+from fairseq_depthwise.models.base.config import DEEP_SHALLOW, both_sides
 
 _BIASED = {"unit_inputs": "identity,swap,mask,disorder"}
 _SEQUENTIAL = {**_BIASED, "unit_sequential": True}
@@ -48,4 +44,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "shared_ffn": {"unit_sharing": "ffn"},
     # Figure 2: 4 units are the plain name.
     **{f"{units}u": {"encoder_units": units} for units in (1, 2, 3, 5, 6)},
+    # Not the paper's.
+    **DEEP_SHALLOW,
 }

@@ -6,22 +6,18 @@ the decoder is the ordinary one. Growing it: the task ``translation_layer_growth
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from fairseq.models import register_model
-from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat import UserError
-from fairseq_depthwise.models.base.assembly import assemble
 from fairseq_depthwise.models.base.config import distance, option, probability, register_presets
 from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel
 from fairseq_depthwise.models.base.residual_stacks import ResidualConfig, ResidualStacks
 from fairseq_depthwise.models.sdt.presets import PRESETS
 from fairseq_depthwise.models.sdt.similarity import inter_similarity_penalty
 from fairseq_depthwise.modules.connections import CONNECTIONS
-from fairseq_depthwise.modules.connections.shape import StackShape
-from fairseq_depthwise.modules.stack import Connection
+from fairseq_depthwise.modules.stack import SIDES, Connection, StackShape
 
 
 @dataclass
@@ -67,32 +63,6 @@ class SDTTransformerConfig(ResidualConfig):
             )
 
 
-@register_model("sdt_transformer", dataclass=SDTTransformerConfig)
-class SDTTransformer(StackModel):
-    """Pre-norm encoder with block connections, pre-norm decoder."""
-
-    #: Weight of the penalty on low inter-similarity.
-    inter_similarity_weight = 0.0
-
-    @classmethod
-    def build_model(cls, cfg: Any, task: FairseqTask) -> "SDTTransformer":
-        """Build the model for a task's dictionaries; raise UserError for options that are wrong."""
-        config = SDTTransformerConfig.complete(cfg)
-        model = cls(*assemble(config, task, BlockStacks(config)))
-        model.inter_similarity_weight = config.inter_similarity_weight
-        model.reads_encoder_states = config.inter_similarity_weight > 0
-        return model
-
-    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
-        """Return the regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
-        if not self.inter_similarity_weight:
-            return {}
-        layers = encoder_out["encoder_states"][1:]
-        penalty = inter_similarity_penalty(layers, encoder_out["encoder_padding_mask"][0])
-        loss = AuxiliaryLoss(penalty, self.inter_similarity_weight, "--inter-similarity-weight")
-        return {"inter_similarity_penalty": loss}
-
-
 class BlockStacks(ResidualStacks):
     """Residual stacks with the connections that the options name."""
 
@@ -101,20 +71,38 @@ class BlockStacks(ResidualStacks):
     def __init__(self, config: SDTTransformerConfig) -> None:
         super().__init__(config)
         self.norm_scaling = config.norm_scaling
-        self.encoder_layer = CONNECTIONS[config.encoder_connection].encoder_layer
-        self.decoder_layer = CONNECTIONS[config.decoder_connection].decoder_layer
+        for side in SIDES:  # connections that pass on more than the stream have layers of their own
+            kind = CONNECTIONS[getattr(config, f"{side}_connection")]
+            setattr(self, f"{side}_layer", getattr(kind, f"{side}_layer", getattr(self, f"{side}_layer")))
 
-    def encoder_connection(self) -> Connection:
-        name, block_size = self.config.encoder_connection, self.config.encoder_block_size
+    def connect(self, side: str) -> Connection:
+        config, name = self.config, getattr(self.config, f"{side}_connection")
+        block_size = config.encoder_block_size if side == "encoder" else 0
         if name == "blocks" and not block_size:
             name = "residual"
-        return CONNECTIONS[name](self._shape(self.config.encoder_layers, block_size))
+        shape = StackShape(self.width, self.depth(side), block_size, config.hyper_streams, config.hyper_manifold)
+        return CONNECTIONS[name](shape)
 
-    def decoder_connection(self) -> Connection:
-        return CONNECTIONS[self.config.decoder_connection](self._shape(self.config.decoder_layers))
 
-    def _shape(self, layers: int, block_size: int = 0) -> StackShape:
-        return StackShape(self.width, layers, block_size, self.config.hyper_streams, self.config.hyper_manifold)
+@register_model("sdt_transformer", dataclass=SDTTransformerConfig)
+class SDTTransformer(StackModel):
+    """Pre-norm encoder with block connections, pre-norm decoder."""
+
+    options = SDTTransformerConfig
+    stacks = BlockStacks
+
+    @property
+    def reads_encoder_states(self) -> bool:
+        return bool(self.config.inter_similarity_weight)
+
+    def auxiliary_losses(self, encoder_out: dict[str, list[Tensor]]) -> dict[str, AuxiliaryLoss]:
+        """Return the regularizer of "Reg-6L" (Section 6.3), where it has a weight."""
+        if not (weight := self.config.inter_similarity_weight):
+            return {}
+        layers = encoder_out["encoder_states"][1:]
+        penalty = inter_similarity_penalty(layers, encoder_out["encoder_padding_mask"][0])
+        loss = AuxiliaryLoss(penalty, weight, "--inter-similarity-weight")
+        return {"inter_similarity_penalty": loss}
 
 
 register_presets("sdt_transformer", PRESETS)

@@ -1,14 +1,10 @@
-"""Presets of ``sdt_transformer``: the rows of the paper's tables.
-
-``--arch sdt_transformer_NAME`` sets these defaults and nothing else; every option stays overridable on the command line
-and is saved in the checkpoint.
-"""
+"""Presets of ``sdt_transformer``: the rows of the paper's tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fairseq_depthwise.models.base.config import both_sides
+from fairseq_depthwise.models.base.config import DEEP_SHALLOW, both_sides
 
 _BIG = both_sides(embed_dim=1024, attention_heads=16, ffn_embed_dim=4096)
 
@@ -34,4 +30,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "wmt_en_de_30l_dlcl": {"encoder_layers": 30, "encoder_block_size": 1},
     # Table 6: the regularizer, whose weight the paper does not give.
     "wmt_en_de_reg": {**_UNCONNECTED, **_ABSOLUTE, "inter_similarity_weight": 1.0},
+    # Not the paper's.
+    **DEEP_SHALLOW,
 }

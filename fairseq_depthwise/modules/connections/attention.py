@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection, source_names, weighted_sum
-from fairseq_depthwise.modules.stack import OfLayers
+from fairseq_depthwise.modules.connections.sources import source_names, weighted_sum
+from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
 
 class AttentionState(NamedTuple):
@@ -31,7 +31,7 @@ class AttentionState(NamedTuple):
     queries: Tensor
 
 
-class AttentionConnection(StreamConnection):
+class AttentionConnection(Connection):
     """Attention residuals: layer l reads ``h_l = sum_i softmax_i(q_l . RMSNorm(s_i)) s_i``.
 
     Source: "Attention Residuals" (arXiv 2603.15031). s_0 is the embedding, and s_i what layer i adds to what it reads:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection, source_names, weighted_sum
-from fairseq_depthwise.modules.stack import OfLayers
+from fairseq_depthwise.modules.connections.sources import StreamAndOutputs, source_names, weighted_sum
+from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
 
-class AverageState(NamedTuple):
-    """``stream``: what the next layer reads; ``outputs``: the embedding and each layer's output; T x B x d each."""
-
-    stream: Tensor
-    outputs: tuple[Tensor, ...]
-
-
-class AverageConnection(StreamConnection):
+class AverageConnection(Connection):
     """Depth-weighted averages: after layer i the stream is ``sum_{j=0..i} a_ij X_j``.
 
     Source: "DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted Averaging" (Pagliardini et al.
@@ -34,14 +26,14 @@ class AverageConnection(StreamConnection):
         #: Row i of a, counted from 0, with i + 2 weights.
         self.rows = nn.ParameterList(_last_one(row + 2) for row in range(shape.layers))
 
-    def initial_state(self, embedded: Tensor) -> AverageState:
-        return AverageState(embedded, (embedded,))
+    def initial_state(self, embedded: Tensor) -> StreamAndOutputs:
+        return StreamAndOutputs(embedded, (embedded,))
 
-    def update(self, state: AverageState, index: int, output: Tensor) -> AverageState:
+    def update(self, state: StreamAndOutputs, index: int, output: Tensor) -> StreamAndOutputs:
         outputs = (*state.outputs, output)
-        return AverageState(weighted_sum(outputs, self.rows[index].unbind()), outputs)
+        return StreamAndOutputs(weighted_sum(outputs, self.rows[index].unbind()), outputs)
 
-    def source_weights(self, states: Sequence[AverageState]) -> dict[str, Tensor]:
+    def source_weights(self, states: Sequence[StreamAndOutputs]) -> dict[str, Tensor]:
         """Return row i of a, above layer i: the weights of X_0 to X_i."""
         outputs = len(states[-1].outputs)
         if outputs == 1:  # the first layer reads the embedding

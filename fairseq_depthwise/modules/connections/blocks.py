@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection, source_names, weighted_sum
-from fairseq_depthwise.modules.stack import OfLayers
+from fairseq_depthwise.modules.connections.sources import StreamAndOutputs, source_names, weighted_sum
+from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
 
-class BlockState(NamedTuple):
-    """``stream``: what runs up a block, T x B x d; ``outputs``: y_0 to y_b of the blocks so far, T x B x d each."""
-
-    stream: Tensor
-    outputs: tuple[Tensor, ...]
-
-
-class BlockConnection(StreamConnection):
+class BlockConnection(Connection):
     """Sparse connections between blocks of ``block_size`` layers.
 
     Source: "Shallow-to-Deep Training for Neural Machine Translation", Section 4.2. With y_0 the embedding and
@@ -45,24 +37,24 @@ class BlockConnection(StreamConnection):
         #: LN_1 to LN_B, of the blocks' outputs.
         self.norms = nn.ModuleList(nn.LayerNorm(embed_dim) for _ in range(blocks))
 
-    def initial_state(self, embedded: Tensor) -> BlockState:
-        return BlockState(stream=embedded, outputs=(embedded,))
+    def initial_state(self, embedded: Tensor) -> StreamAndOutputs:
+        return StreamAndOutputs(stream=embedded, outputs=(embedded,))
 
-    def layer_input(self, state: BlockState, index: int) -> Tensor:
+    def layer_input(self, state: StreamAndOutputs, index: int) -> Tensor:
         starts_block = index % self.block_size == 0
         return self._sum(state.outputs) if starts_block else state.stream
 
-    def update(self, state: BlockState, index: int, output: Tensor) -> BlockState:
+    def update(self, state: StreamAndOutputs, index: int, output: Tensor) -> StreamAndOutputs:
         block, place = divmod(index, self.block_size)
         if place < self.block_size - 1:
-            return BlockState(output, state.outputs)
-        return BlockState(output, (*state.outputs, self.norms[block](output)))
+            return StreamAndOutputs(output, state.outputs)
+        return StreamAndOutputs(output, (*state.outputs, self.norms[block](output)))
 
-    def output(self, state: BlockState) -> Tensor:
+    def output(self, state: StreamAndOutputs) -> Tensor:
         output: Tensor = self.final_norm(self._sum(state.outputs))
         return output
 
-    def source_weights(self, states: Sequence[BlockState]) -> dict[str, Tensor]:
+    def source_weights(self, states: Sequence[StreamAndOutputs]) -> dict[str, Tensor]:
         """Return row b of W where block b + 1 starts, and above the last block: the weights of y_0 to y_b."""
         if (len(states) - 1) % self.block_size:
             return {}

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection, source_names
-from fairseq_depthwise.modules.stack import OfLayers
+from fairseq_depthwise.modules.connections.sources import source_names
+from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
 
 class HyperState(NamedTuple):
@@ -24,7 +24,7 @@ class HyperState(NamedTuple):
     mixed: Tensor
 
 
-class HyperConnection(StreamConnection):
+class HyperConnection(Connection):
     """Hyper-connections: of n streams X, layer F makes ``H_res X + H_post F(H_pre X)``.
 
     Source: "Hyper-Connections" (Zhu et al. 2024, arXiv 2409.19606), Equations 2 to 13, with dynamic weights; with

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
-from fairseq_depthwise.modules.connections.shape import StackShape, StreamConnection
 from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
-from fairseq_depthwise.modules.stack import OfLayers
+from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
 
 class ValueStream(NamedTuple):
@@ -56,7 +55,7 @@ class ValueResidualDecoderLayer(ResidualDecoderLayer):
         return _with_values(read, self.self_attention, self.self_attention_norm)
 
 
-class ValueResidualConnection(StreamConnection):
+class ValueResidualConnection(Connection):
     """Value residuals: the values of layer n's self-attention are ``l_1 V_1 + l_2 V_n``.
 
     Source: "Value Residual Learning" (Zhou et al. 2024, arXiv 2410.17897), ResFormer with learned weights: two scalars

@@ -32,5 +32,6 @@ if __name__ == "__main__":
 
     program, package, configs = *sys.argv[1:3], json.loads(sys.argv[3])
     torch.set_num_threads(configs["cpp.threads"])  # with which products are tried
-    with quick_tracing():
+    # Weights are laid out for the CPU (Inductor's freezing) only where no gradients are wanted.
+    with quick_tracing(), torch.no_grad():
         aoti_compile_and_package(torch.export.load(program), package_path=package, inductor_configs=configs)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from figure_files import figure_in
 from probe_checkpoints import checkpoint_of
 
@@ -60,24 +59,6 @@ def test_forms_agree(
     cells = [(one["layer"], one["cell"]) for one in documents[1]["decoder"]["layers"]]
     assert cells == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
     assert {one["cell"] for one in documents[1]["encoder"]["layers"]} == {None}
-
-
-def test_the_order_of_the_gates(tmp_path: Path, data: str, document: Callable[..., Any]) -> None:
-    """Gates that depend on nothing: no scale in their norms, and shifts of -3, 0 and 3."""
-    path = checkpoint_of(tmp_path, FAMILY)
-    state = checkpoints.load_checkpoint(path)
-    for name, value in state["model"].items():
-        if name.endswith("gates.norm_weight"):
-            value.zero_()
-        if name.endswith("gates.norm_bias"):
-            value.copy_(torch.tensor([[-3.0], [0.0], [3.0]]).expand_as(value))
-    torch.save(state, path)
-    (found,) = document("gates", path, "--data", data)["checkpoints"]
-    for cell in (cell for side in ("encoder", "decoder") for cell in found[side]["layers"]):
-        for gate, mean, shut, open_ in zip(GATES, (0.04743, 0.5, 0.95257), (1, 0, 0), (0, 0, 1), strict=True):
-            expected = {"mean": mean, "deviation": 0, "shut": shut, "open": open_}
-            assert cell[gate] == pytest.approx(expected, abs=1e-5)
-        assert cell["output_norm"]["mean"] == pytest.approx(0.95257 * cell["cell_norm"]["mean"], rel=1e-4)
 
 
 def test_weights_of_connections(

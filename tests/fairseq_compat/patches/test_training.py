@@ -23,22 +23,16 @@ from probe_checkpoints import model_and_options
 from fairseq_compat import UserError
 from fairseq_compat.patches import training
 
-Patched = Callable[..., Any]
 RunPython = Callable[..., CompletedProcess[str]]
 
 # One training per folder.
 
 
-def train_in(folder: Path, patched: Patched) -> Any:
+def train_in(folder: Path) -> Any:
     """What is in the folder while it is trained in."""
-    seen: list[Any] = []
-    utils = SimpleNamespace(is_master=lambda cfg: True)
-    module = patched(
-        training.one_training_per_folder, distributed_utils=utils, main=lambda cfg: seen.append(os.listdir(folder))
-    )
-    saving = {"save_dir": str(folder), "no_save": False}
-    module.main(OmegaConf.create({"checkpoint": saving, "common": {"fp16": False}, "distributed_training": {}}))
-    return seen[0]
+    saving, distributed = {"save_dir": str(folder), "no_save": False}, {"distributed_rank": 0}
+    cfg = OmegaConf.create({"checkpoint": saving, "common": {"fp16": False}, "distributed_training": distributed})
+    return training.one_training_per_folder(lambda cfg: os.listdir(folder), cfg)
 
 
 HOLDER = """
@@ -55,7 +49,7 @@ else:
 
 
 def test_a_second_training_is_refused_until_the_first_is_killed(
-    patched: Patched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path / training.LOCK)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
@@ -64,17 +58,17 @@ def test_a_second_training_is_refused_until_the_first_is_killed(
         monkeypatch.setattr(training, "PATIENCE", 0.2)
         (tmp_path / training.LOCK).write_text("process 7 elsewhere")
         with pytest.raises(UserError, match=f"--save-dir {tmp_path} is in use by process 7 elsewhere"):
-            train_in(tmp_path, patched)
+            train_in(tmp_path)
         holder.kill()
         monkeypatch.undo()
-        assert train_in(tmp_path, patched) == [training.LOCK]
+        assert train_in(tmp_path) == [training.LOCK]
         assert os.listdir(tmp_path) == []
 
 
-def test_a_lock_that_is_a_link_is_not_written_through(patched: Patched, tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     os.link(tmp_path / "file", tmp_path / training.LOCK)
-    assert sorted(train_in(tmp_path, patched)) == [training.LOCK, "file"]
+    assert sorted(train_in(tmp_path)) == [training.LOCK, "file"]
     assert (tmp_path / "file").read_text() == "kept"
 
 

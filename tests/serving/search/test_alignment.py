@@ -135,16 +135,3 @@ def test_tokens_of_languages_are_no_words(tokens: list[str], tmp_path: Path) -> 
         assert 0 < sum(best.attention[0]) < 0.999  # the rest is of the language's token and the end
         largest = [(row.index(max(row)), number) for number, row in enumerate(best.attention)]
         assert other.hypotheses[0].alignment == tuple(largest)
-
-
-def test_subwords_of_a_text(data: str, tmp_path: Path) -> None:
-    """With --tokenized each subword counts, otherwise each word."""
-    path = checkpoint_of(tmp_path, KIND)
-    (tmp_path / "codes").write_text("#version: 0.2\nw 0</w>\n", encoding="utf-8")
-    state = checkpoints.load_checkpoint(path)
-    state["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": str(tmp_path / "codes")}
-    state["cfg"]["tokenizer"] = {"_name": "space"}
-    checkpoints.save(state, path)
-    (one,) = LoadedTranslator(path, data=data, options=options()).translations(["w0 w12 w0"])
-    assert one.source_words == ("w0", "w12", "w0")
-    assert {source for source, _ in one.hypotheses[0].alignment or ()} <= {0, 1, 2}

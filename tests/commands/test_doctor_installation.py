@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from fairseq_compat import diagnosis, versions
-from fairseq_compat.diagnosis import Check
+from fairseq_compat import versions
 from fairseq_compat.versions import Supported
+from fairseq_depthwise.commands.doctor import Check, diagnose
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **found: str | None) -> None:
@@ -20,7 +20,7 @@ def install(monkeypatch: pytest.MonkeyPatch, **found: str | None) -> None:
 
 
 def wrong() -> Check:
-    (check,) = [check for check in diagnosis.diagnose() if not check.ok]
+    (check,) = [check for check in diagnose() if not check.ok]
     return check
 
 

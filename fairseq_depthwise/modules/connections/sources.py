@@ -1,0 +1,32 @@
+"""Sums over what the layers below have left, and the names of these sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class StreamAndOutputs(NamedTuple):
+    """What the next layer reads, or within a block its stream, and what can be read again: T x B x d each.
+
+    ``outputs``: the embedding and the output of each layer, or y_0 to y_b of the blocks, so far.
+    """
+
+    stream: Tensor
+    outputs: tuple[Tensor, ...]
+
+
+def source_names(count: int, part: str = "layer") -> list[str]:
+    """Return the names of ``count`` sources, of which the embedding is the first: "embedding", "layer 1", ..."""
+    return ["embedding", *(f"{part} {number}" for number in range(1, count))]
+
+
+def weighted_sum(outputs: Sequence[Tensor] | Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """Compute ``sum_j w_j y_j``, T x B x d; weights are scalars, or T x B x 1."""
+    total = outputs[0] * weights[0]
+    for output, weight in zip(outputs[1:], weights[1:], strict=True):
+        total = torch.addcmul(total, output, weight)
+    return total
