@@ -164,6 +164,22 @@ def built_models(module: Any) -> None:
         return models, cfg, task
 
 
+@patch("fairseq.models.fairseq_model")
+def one_value_for_one_parameter(module: Any) -> None:
+    """Of several tables in a checkpoint, which an option makes one, the last one counts, without a word."""
+    from torch import equal
+
+    @replaces(module.BaseFairseqModel, "load_state_dict")
+    def load_state_dict(original: Any, self: Any, state_dict: Any, strict: bool = True, **given: Any) -> Any:
+        loaded = original(self, state_dict, strict, **given)
+        names: dict[Any, str] = {}
+        for name, parameter in self.named_parameters(remove_duplicate=False) if strict else ():
+            first = names.setdefault(parameter, name)
+            if {first, name} <= state_dict.keys() and not equal(state_dict[first], state_dict[name]):
+                raise UserError(f"{name} and {first} are one by the model's options, and differ in its checkpoint")
+        return loaded
+
+
 @patch("fairseq.hub_utils")
 def nothing_fetched(module: Any) -> None:
     """``from_pretrained`` sets up the subwords that a checkpoint names, whose files fairseq may fetch from a network.
@@ -174,11 +190,12 @@ def nothing_fetched(module: Any) -> None:
     @replaces(module, "from_pretrained")
     def from_pretrained(original: Any, model_name_or_path: str, *args: Any, **given: Any) -> Any:
         loaded = original(model_name_or_path, *args, **given)
-        name = belonging.settings_in("bpe", loaded["args"]).get("bpe")
-        if "bpe" not in given and name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
-            raise UserError(
-                f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; bpe={name!r} allows it"
-            )
+        settings = belonging.settings_in("bpe", loaded["args"])
+        name = settings.get("bpe")
+        fetches = name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe")
+        if "bpe" not in given if fetches else any("://" in str(value) for value in settings.values()):
+            allowed = f"bpe={name!r} allows it" if fetches else "give their paths, such as bpe_codes"
+            raise UserError(f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; {allowed}")
         return loaded
 
 
@@ -259,7 +276,8 @@ def _require_same_kinds(state: Any, name: str) -> None:
 
     from fairseq_compat.finite import require_finite
 
-    if (average := (state.get("extra_state") or {}).get("ema")) is not None:
+    extra = state.get("extra_state") or {}
+    for average in (extra[part] for part in ("ema", "ema_fp32_params") if extra.get(part) is not None):
         kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
         overlap = any(one.stride() != empty_like(one).stride() for one in average.values())  # written to more than once
         if kinds[0] != kinds[1] or overlap:

@@ -113,6 +113,15 @@ def patience(module: Any) -> None:
         return extra_state
 
 
+@patch("fairseq.logging.meters")
+def rounded_in_time(module: Any) -> None:
+    """A checkpoint's meter that is rounded to a billion digits before the point is computed for hours."""
+
+    @replaces(module, "safe_round")
+    def safe_round(original: Any, number: Any, ndigits: int) -> Any:
+        return original(number, max(ndigits, 0))
+
+
 def _counts() -> dict[str, Any]:
     """Return the attributes of the function of the running ``fairseq-train`` that counts; none in other programs."""
     return vars(getattr(sys.modules.get("fairseq_cli.train"), "should_stop_early", lambda: None))

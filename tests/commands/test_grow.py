@@ -83,6 +83,3 @@ def test_the_result_is_printed(tmp_path: Path, printed: Callable[..., str], docu
     assert result["parameters"] == sum(distinct.values())
     assert (result["layers_before"], result["layers"], result["restarts_at"]) == (4, 6, 7)
     assert "from 4 to 6 layers (top-most)" in printed("grow", path, output, "--layers", 6, "--force")
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------

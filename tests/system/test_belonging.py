@@ -68,6 +68,7 @@ REFUSED = {
     "export": ("export {model} {new} --data {permuted_bin}", "source dictionary"),
     "average": ("average {model} {permuted} --output {new}", "source dictionary"),
     "average, heads": ("average {model} {heads} --output {new}", "--encoder-attention-heads 4"),
+    "average, older": ("average {older} {heads} --output {new}", "--encoder-attention-heads 4"),
     "generate": ("generate {permuted_bin} --path {model} --cpu", "source dictionary"),
     "generate, stock": ("fairseq-generate {permuted_bin} --path {stock} --cpu", "source dictionary"),
     "validate": (

@@ -93,6 +93,12 @@ def test_an_empty_batch_changes_nothing(empty: Any) -> None:
         assert torch.equal(parameter, trained[1][name]), name
 
 
+def test_a_number_in_a_log_is_rounded_at_once() -> None:
+    from fairseq.logging.meters import safe_round
+
+    assert safe_round(12, -(10**9)) == 12
+
+
 # Devices and processes.
 
 
