@@ -167,16 +167,13 @@ def built_models(module: Any) -> None:
 @patch("fairseq.models.fairseq_model")
 def one_value_for_one_parameter(module: Any) -> None:
     """Of several tables in a checkpoint, which an option makes one, the last one counts, without a word."""
-    from torch import equal
+    from fairseq_compat import checkpoints
 
     @replaces(module.BaseFairseqModel, "load_state_dict")
     def load_state_dict(original: Any, self: Any, state_dict: Any, strict: bool = True, **given: Any) -> Any:
         loaded = original(self, state_dict, strict, **given)
-        names: dict[Any, str] = {}
-        for name, parameter in self.named_parameters(remove_duplicate=False) if strict else ():
-            first = names.setdefault(parameter, name)
-            if {first, name} <= state_dict.keys() and not equal(state_dict[first], state_dict[name]):
-                raise UserError(f"{name} and {first} are one by the model's options, and differ in its checkpoint")
+        if strict:
+            checkpoints.require_one_value(self, state_dict)
         return loaded
 
 

@@ -47,8 +47,10 @@ class Checkpoint:
 
     @property
     def belongs_to(self) -> belonging.Record:
-        """What the training recorded of dictionaries, languages and text; empty where it was an older one."""
-        return belonging.recorded_in(self.state)
+        """What the training recorded of dictionaries, languages and text; of an older one only languages are known."""
+        task = self.options("task")
+        languages = {side: task[side] for side in ("source_lang", "target_lang") if isinstance(task.get(side), str)}
+        return {**languages, **belonging.recorded_in(self.state)}
 
     @property
     def updates(self) -> int:

@@ -49,6 +49,13 @@ class TrainedModels:
         )  # fmt: skip
         for other in others:
             self.text.require(other.path, other.belongs_to)
+            for kind in ("tokenizer", "bpe"):
+                said = options.text.tokenized or getattr(options.text, kind) or getattr(self.text, kind)
+                if kind in other.belongs_to and not said:
+                    raise UserError(
+                        f"{other.path} was trained with --{kind} {other.belongs_to[kind]}, and {first.path} names "
+                        f"none; give --{kind}, or --tokenized"
+                    )
         dtype = _TYPES.get(options.precision, torch.float32)
         self.models: list[Any] = [one.model(self.task, self.data).to(device, dtype) for one in (first, *others)]
         BeamSearch(self.task, self.models, options.beam, device)  # makes them ready

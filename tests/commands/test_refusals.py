@@ -24,6 +24,7 @@ REFUSED = {
     "grow less.pt OUT --layers 6": "encoder.layers.0",
     "average less.pt sdt.pt --output OUT": "encoder.layers.0",
     "translate tied.pt --data DATA": "encoder.embedding.tokens.weight",
+    "translate sdt.pt:back.pt --data DATA": "--source-lang tgt",
     "score --ref texts/ref texts/none": "texts/none",
     "score --ref texts/ref texts/short": "texts/short has 2 sentences",
     "score texts/hyp": "--ref",
@@ -76,6 +77,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     del state["model"]["encoder.layers.0.feed_forward.first.weight"]
     torch.save(state, folder / "less.pt")
     state = torch.load(folder / "sdt.pt", weights_only=True)
+    state["cfg"]["task"] |= {"source_lang": "tgt", "target_lang": "src"}
+    torch.save(state, folder / "back.pt")
     state["cfg"]["model"]["share_all_embeddings"] = True
     torch.save(state, folder / "tied.pt")
     checkpoint_of(folder, "transformer", "stock.pt")

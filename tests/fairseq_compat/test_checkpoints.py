@@ -21,9 +21,6 @@ def saved(path: Path, state: Any, new_format: bool = True, **options: Any) -> Pa
     return path
 
 
-# Loading what fairseq wrote.
-
-
 def state_of(style: str) -> dict[str, Any]:
     """A checkpoint of fairseq's Transformer: ``cfg`` as 0.12 wrote it, ``args`` as 0.10, ``oldest`` as 0.6."""
     model, options = model_and_options("transformer")
@@ -63,9 +60,6 @@ def test_half_precision_and_counters_keep_their_types(tmp_path: Path) -> None:
     path = saved(tmp_path / "checkpoint.pt", {"model": tensors, "cfg": {"model": {}}})
     state = checkpoints.load_checkpoint(path)
     assert {name: tensor.dtype for name, tensor in state["model"].items()} == {str(one): one for one in types}
-
-
-# Files that are no checkpoint.
 
 
 @pytest.mark.parametrize(
