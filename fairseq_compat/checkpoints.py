@@ -80,7 +80,9 @@ def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]
     names: dict[torch.nn.Parameter, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(parameter, name)
-        if {first, name} <= values.keys() and not torch.equal(values[first], values[name]):
+        if first == name or not {first, name} <= values.keys():
+            continue
+        if not torch.allclose(values[first], values[name], rtol=0, atol=0, equal_nan=True):
             raise UserError(f"{name} and {first} are one by the model's options, and differ in its checkpoint")
 
 

@@ -47,10 +47,8 @@ class Checkpoint:
 
     @property
     def belongs_to(self) -> belonging.Record:
-        """What the training recorded of dictionaries, languages and text; of an older one only languages are known."""
-        task = self.options("task")
-        languages = {side: task[side] for side in ("source_lang", "target_lang") if isinstance(task.get(side), str)}
-        return {**languages, **belonging.recorded_in(self.state)}
+        """What the training recorded of dictionaries, languages and text; empty where it was an older one."""
+        return belonging.recorded_in(self.state)
 
     @property
     def updates(self) -> int:
@@ -104,7 +102,10 @@ class Checkpoint:
         """Build the model on the CPU in evaluation mode, in float32, for the task of this or of another checkpoint."""
         self.require_family()
         values = self._upgraded["model"]
-        belonging.require_same(self.path, self.belongs_to, belonging.of_task(task), f"--data {data}")
+        own = self.options("task")  # says the languages of older ones
+        languages = {side: own[side] for side in ("source_lang", "target_lang") if isinstance(own.get(side), str)}
+        recorded = {**languages, **self.belongs_to}
+        belonging.require_same(self.path, recorded, belonging.of_task(task), f"--data {data}")
         options = self.cfg.model
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(options, name, None):
