@@ -28,16 +28,6 @@ if TYPE_CHECKING:
 _MARKERS_SHOWN = 12
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """A subcommand of the name of its module, in which it is called ``ANALYSIS``."""
-
-    help: str
-    example: str
-    add_options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], None]
-
-
 def add_data_options(parser: argparse.ArgumentParser, *, subset: str, about: str) -> None:
     """Add the options of an analysis that say which sentences it reads, and in which batches."""
     parser.add_argument("--data", required=True, metavar="BIN", help="the folder that fairseq-preprocess made")

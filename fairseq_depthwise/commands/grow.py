@@ -1,28 +1,20 @@
-"""``grow``: a deeper checkpoint."""
+"""``grow``: a deeper checkpoint.
+
+example:
+  fairseq-depthwise grow checkpoints/checkpoint_best.pt grown.pt --layers 12
+  fairseq-depthwise grow shallow.pt deep.pt --layers 8 --side decoder --strategy top
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.commands.parsers import add_json, add_parser, positive_int
+from fairseq_depthwise.commands.parsers import add_json, positive_int
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "grow",
-        run=run,
-        help="make the model of a checkpoint deeper",
-        example="fairseq-depthwise grow checkpoints/checkpoint_best.pt grown.pt --layers 12\n"
-        "  fairseq-depthwise grow shallow.pt deep.pt --layers 8 --side decoder --strategy top",
-    )
-    parser.add_options_to = _add_options
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_to(parser: argparse.ArgumentParser) -> None:
     from fairseq_depthwise.growth.freezing import FREEZES
     from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
 

@@ -1,4 +1,9 @@
-"""``params``: our parameter counts compared with the published ones."""
+"""``params``: our parameter counts compared with the published ones.
+
+example:
+  fairseq-depthwise params
+  fairseq-depthwise params --json > params.json
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
     from fairseq_depthwise.evaluation.published_counts import CountedRow, Interval
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "params",
-        run=run,
-        help="count the parameters of every published model, and compare with the published counts",
-        example="fairseq-depthwise params\n  fairseq-depthwise params --json > params.json",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

@@ -24,7 +24,7 @@ from fairseq_compat import UserError
 from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
-from fairseq_depthwise.analysis.analysis import Analysis, add_data_options
+from fairseq_depthwise.analysis.analysis import add_data_options
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRecord, ProbeRow
@@ -155,7 +155,7 @@ def translate_subset(
     return translations
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a checkpoint of this plugin's families, or of fairseq's transformer"
     )
@@ -192,7 +192,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     require_matplotlib("probe")
     begin_folder("--output", options.output, "probe")
     checkpoints = [options.checkpoint, *([options.compare] if options.compare else [])]
@@ -214,12 +214,3 @@ def _write(options: argparse.Namespace, models: Sequence[ProbedModel], titles: S
         write_figure_of(os.path.join(options.output, f"figure.{form}"), models, titles)
     print(forms["table.json" if options.json else "table.txt"], end="")
     print(f"table and figure are in {options.output}", file=sys.stderr)
-
-
-ANALYSIS = Analysis(
-    help="replace each layer of a trained model by a linear layer, and measure the loss in BLEU",
-    example="fairseq-depthwise probe checkpoints/checkpoint_best.pt --data data-bin --output probe\n"
-    "  fairseq-depthwise probe depthwise.pt --data data-bin --output probe --compare transformer.pt",
-    add_options=_add_options,
-    run=_run,
-)
