@@ -100,16 +100,20 @@ def position_for_any_processes(module: Any) -> None:
     A checkpoint has the batches that each process took; with twice as many processes that is twice as many batches.
     Here it also has those of all processes, and a run takes its share of them.
     """
+    # Of how many batches of all processes one takes how many, in an epoch.
+    module.EpochBatchIterator.shares = lambda self, epoch: (self.num_shards, 1)
 
     @replaces(module.EpochBatchIterator, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
         state: dict[str, Any] = original(self)
-        return {**state, BATCHES: state["iterations_in_epoch"] * self.num_shards}
+        batches, own = self.shares(state["epoch"])
+        return {**state, BATCHES: state["iterations_in_epoch"] // own * batches}
 
     @replaces(module.EpochBatchIterator, "load_state_dict")
     def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
         if (taken := state_dict.get(BATCHES)) is not None:
-            state_dict = {**state_dict, "iterations_in_epoch": taken // self.num_shards}
+            batches, own = self.shares(state_dict["epoch"])
+            state_dict = {**state_dict, "iterations_in_epoch": taken // batches * own}
         original(self, state_dict)
 
 

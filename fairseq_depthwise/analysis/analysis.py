@@ -18,6 +18,7 @@ from fairseq_depthwise import figures
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.modules.stack import SIDES
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
@@ -206,6 +207,7 @@ def report_checkpoints(
         if (path := getattr(options, name)) is not None:
             option = f"--{name.replace('_', '-')}"
             paths[name] = figures.figure_path(option, path, force=options.force, inputs=options.checkpoints)
+            require_extra("analysis", "matplotlib")
     reports = []
     with fairseq_warnings_only():
         for checkpoint in options.checkpoints:

@@ -39,19 +39,11 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.growth.grown_checkpoint import grow_checkpoint
 
     output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
-    grown = grow_checkpoint(
-        options.input,
-        output,
-        options.layers,
-        strategy=options.strategy,
-        side=options.side,
-        init=options.init,
-        frozen=options.freeze,
-        seed=options.seed,
-    )
+    chosen = {name: getattr(options, name) for name in ("side", "strategy", "init")}
+    grown = grow_checkpoint(options.input, output, options.layers, **chosen, frozen=options.freeze, seed=options.seed)
     before, after = grown.parameters
     if options.json:
-        document = {name: getattr(options, name) for name in ("output", "input", "side", "strategy", "init", "freeze")}
+        document = {"output": options.output, "input": options.input, **chosen, "freeze": options.freeze}
         document |= {"layers_before": grown.depth, "layers": grown.layers, "restarts_at": grown.updates}
         print(json.dumps({**document, "parameters_before": before, "parameters": after}))
         return 0

@@ -34,9 +34,9 @@ def run(options: argparse.Namespace) -> None:
         f"\nDepth-wise LSTM: with {published.VOCABULARY:,} words. The paper counts a bias for each of them in the "
         "classifier, which fairseq's tied\noutput projection does not have; it is added before comparing.\n"
         "Shallow-to-deep: with one vocabulary for each language pair, and no bias:\n"
-        f"{_fitting(published.SHALLOW_TO_DEEP_VOCABULARIES)}.\n"
+        f"{_fitting(published.VOCABULARIES[published.SHALLOW_TO_DEEP])}.\n"
         "Multi-unit: with --share-decoder-input-output-embed instead and a bias, as many words on both sides:\n"
-        f"{_fitting(published.MULTI_UNIT_VOCABULARIES)}."
+        f"{_fitting(published.VOCABULARIES[published.MULTI_UNIT])}."
     )
 
 

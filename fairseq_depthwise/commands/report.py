@@ -15,7 +15,8 @@ import sys
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.figures import require_matplotlib, titles_of
+from fairseq_depthwise.figures import titles_of
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.tables import aligned
 
 
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("report needs --output PAGE.html, or --json for the numbers alone")
     if options.output is not None:
         options.output = output_file("--output", options.output, force=options.force, inputs=options.runs)
-        require_matplotlib("--output")
+        require_extra("analysis", "matplotlib")
 
     from fairseq_depthwise.reports.page import make_page, summarize, summary_table
     from fairseq_depthwise.reports.training_log import read_run

@@ -13,7 +13,7 @@ from fairseq.logging import metrics
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.base.model import StackModel, take_auxiliary_losses, unwrapped
+from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel, take_auxiliary_losses, unwrapped
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.
@@ -37,6 +37,9 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     (:mod:`fairseq_depthwise.modules.label_smoothed_loss`), which takes less time and memory; it equals fairseq's up to
     rounding. Our own models project on a CPU only the positions that count to the vocabulary: padding is not.
     """
+
+    #: What the model offered with its last output.
+    _auxiliary_losses: dict[str, AuxiliaryLoss]
 
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
