@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.checkpoints import require_finite
+from fairseq_depthwise import register_with_fairseq
 
 
 class Checkpoint:
@@ -28,6 +29,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str, named: str = "") -> None:
+        register_with_fairseq()  # a program may have imported no more than what reads checkpoints
         self.path = path
         self.named = named or path
         if not os.path.isfile(path):

@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 from fairseq_compat.errors import mistake
-from fairseq_compat.patches import training
 from fairseq_compat.patching import replaces
 
 logger = logging.getLogger(__name__)
@@ -33,6 +32,7 @@ def train() -> int:
     """Run ``fairseq-train`` with the options of ``sys.argv``; return the exit status."""
     from torch.distributed.elastic.multiprocessing.errors import record
 
+    from fairseq_compat.patches import training
     from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
 
     if sys.platform == "linux":  # the system kills this process when its launcher ends, however that ends
