@@ -12,14 +12,18 @@ from functools import cached_property
 from typing import Any
 
 from fairseq import checkpoint_utils, tasks
+from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
-from omegaconf import DictConfig, open_dict
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise import register_with_fairseq
+from fairseq_depthwise.checkpoints.exported_weights import read_weights, regular_file
+from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 
 
 class Checkpoint:
@@ -35,7 +39,11 @@ class Checkpoint:
         if not os.path.isfile(path):
             raise UserError(f"{self.named or repr(path)} does not exist; give the path of a checkpoint")
         #: What is in the file, as fairseq wrote it.
-        self.state = checkpoints.load_checkpoint(path, mapped=True)
+        self.state = read_weights(path) if self._is_exported else checkpoints.load_checkpoint(path, mapped=True)
+
+    @property
+    def _is_exported(self) -> bool:
+        return os.path.basename(self.path) == WEIGHTS
 
     def options(self, part: str = "model") -> dict[str, Any]:
         """Return the recorded options of a part of fairseq: "model", "task", "lr_scheduler" and so on."""
@@ -71,6 +79,8 @@ class Checkpoint:
 
     @cached_property
     def _upgraded(self) -> dict[str, Any]:
+        if self._is_exported:
+            return {**self.state, "cfg": OmegaConf.create(self.state["cfg"], flags={"allow_objects": True})}
         upgraded: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(self.path)
         return upgraded
 
@@ -98,6 +108,10 @@ class Checkpoint:
                 setattr(options, side, language)
             if getattr(options, "eval_bleu", False):
                 options.eval_bleu = False  # would build a beam search, and load a tokenizer
+        if self._is_exported and data == self.options("task")["data"]:
+            dictionaries = [Dictionary.load(regular_file(data, f"dict.{side}.txt")) for side in ("src", "tgt")]
+            given = {name: options[name] for name in options if name != "_name"}
+            return TranslationTask(TranslationConfig(**given), *dictionaries)
         return tasks.setup_task(options)
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
@@ -119,6 +133,14 @@ class Checkpoint:
             raise UserError(reason.rstrip(".")) from error
         require_finite(model.named_parameters(), self.path)
         return model.eval()
+
+
+def from_pretrained(folder: str) -> tuple[FairseqEncoderDecoderModel, FairseqTask]:
+    """Return the model of a folder that ``export --format safetensors`` wrote, and its task with both dictionaries."""
+    folder = os.path.normpath(folder)
+    checkpoint = Checkpoint(os.path.join(folder, WEIGHTS))
+    task = checkpoint.task(folder)
+    return checkpoint.model(task, folder), task
 
 
 @contextmanager

@@ -1,0 +1,131 @@
+"""A folder of ``export``: its configuration, and with ``--format safetensors`` what is in it as a checkpoint has it."""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
+from torch import Tensor
+
+from fairseq_compat import UserError, belonging, checkpoints
+from fairseq_compat.belonging import file_digest
+from fairseq_compat.files import atomic_write
+from fairseq_compat.plain_values import require_plain
+from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
+from fairseq_depthwise.checkpoints.sizes import first_of_each_memory
+from fairseq_depthwise.options import require_extra
+
+FORMAT = 2  # the version of the folder's layout, under ``format`` in its configuration
+CONFIG = "config.json"  # the file that says what is in the folder
+
+#: A recorded file of subwords, by the option that names it, and what it is called in the folder.
+SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
+
+#: Options of the task ``translation`` that what a model computes depends on.
+_OF_TASK = ("left_pad_source", "left_pad_target", "max_source_positions", "max_target_positions")
+
+
+def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> dict[str, Any]:
+    """Write the weights in a checkpoint, and return what the configuration says of its model."""
+    from safetensors.torch import save
+
+    values: Mapping[str, Tensor] = dict(sorted(state["model"].items()))
+    first, file = first_of_each_memory(values), os.path.join(folder, WEIGHTS)
+    # A weight with several names is in the file once. Of more than one remark the order would be any.
+    kept = {name: values[name].clone(memory_format=torch.contiguous_format) for name in set(first.values())}
+    other_names = json.dumps({name: one for name, one in first.items() if name != one})
+    with atomic_write(file) as opened:
+        opened.write(save(kept, {"other names": other_names}))
+    options, task = checkpoints.options_in(state), checkpoints.options_in(state, "task")
+    declared: Any = getattr(belonging.options_class(architecture), "__dataclass_fields__", None)
+    if declared is None:  # a model's options are among all of the training
+        parser = ArgumentParser(conflict_handler="resolve")
+        ARCH_MODEL_REGISTRY[architecture].add_args(parser)
+        declared = {*(action.dest for action in parser._actions), *_OF_TASK[2:]}
+    plain = {name: options[name] for name in sorted(options) if name in declared and not name.endswith("_path")}
+    return {
+        "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture),
+        "options": plain,
+        "task": {name: task[name] for name in _OF_TASK if name in task},
+        "weights": {"file": WEIGHTS, "sha256": file_digest(file)},
+    }
+
+
+def read_weights(file: str) -> dict[str, Any]:
+    """Return the checkpoint that a file of weights is with what lies beside it, of which nothing is run as code."""
+    require_extra("safetensors", "safetensors")
+    from safetensors import SafetensorError, safe_open
+
+    folder = os.path.dirname(file) or "."
+    config = read_config(folder)
+    try:
+        require_digest(regular_file(folder, WEIGHTS), {"sha256": config["weights"]["sha256"]})
+        with safe_open(file, "pt") as opened:
+            values = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it is no dictionary
+            other_names = json.loads((opened.metadata() or {}).get("other names", "{}"))
+        values |= {name: values[one] for name, one in other_names.items()}
+        architecture, languages = config["architecture"], config["languages"]
+        options = {**config["options"], "_name": architecture}
+        task = {name: config["task"][name] for name in _OF_TASK if name in config["task"]}
+        task |= {f"{side}_lang": str(languages[side]) for side in ("source", "target")}
+        cfg = {
+            # As fairseq has the options of its own models.
+            "model": options if belonging.options_class(architecture) else Namespace(**options),
+            "task": {**task, "_name": "translation", "data": folder},
+            **text_options(config, folder),
+        }
+    except UserError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError, SafetensorError) as error:
+        raise UserError(f"{folder} is not what export writes: {error!r}") from error
+    state = {
+        "args": None,
+        "cfg": cfg,
+        "model": values,
+        "extra_state": {belonging.ENTRY: belonging.recorded_in(config)},
+    }
+    checkpoints.require_checkpoint(state, file)
+    return state
+
+
+def read_config(folder: str) -> dict[str, Any]:
+    """Return what the configuration says, all of it plain."""
+    file = regular_file(folder, CONFIG)
+    try:
+        with open(file, encoding="utf-8") as opened:
+            config: dict[str, Any] = json.load(opened)
+        require_plain(config)
+        found = config["format"]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{file} is not what export writes: {error!r}") from error
+    if found != FORMAT:
+        raise UserError(f"{file} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
+    return config
+
+
+def text_options(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return options of the tokenizer and of subwords as a training records them, with files in the folder."""
+    recorded = config["text"] or {}
+    files = {option: os.path.join(folder, name) for option, name in SUBWORDS.items() if option in recorded}
+    return {
+        kind: {**recorded, **files, "_name": str(recorded[kind])} for kind in ("tokenizer", "bpe") if recorded.get(kind)
+    }
+
+
+def require_digest(file: str, about: Mapping[str, Any]) -> None:
+    """Raise UserError where a file is not the one that the configuration is ``about``."""
+    if about.get("sha256", digest := file_digest(file)) != digest:  # older exports have none
+        raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
+
+
+def regular_file(folder: str, name: str) -> str:
+    """Return a file in the folder."""
+    file = os.path.join(folder, name)
+    if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
+        raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
+    return file
