@@ -78,6 +78,17 @@ def require_checkpoint(state: Any, name: str) -> None:
         belonging.require_same(name, recorded, found, "its own options")
 
 
+def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> None:
+    """Raise :class:`UserError` where a checkpoint has different ``values`` for what is one parameter of a model."""
+    names: dict[torch.nn.Parameter, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        first = names.setdefault(parameter, name)
+        if first == name or not {first, name} <= values.keys():
+            continue
+        if not torch.allclose(values[first], values[name], rtol=0, atol=0, equal_nan=True):
+            raise UserError(f"{name} and {first} are one by the model's options, and differ in its checkpoint")
+
+
 @contextmanager
 def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None]:
     """Stop the building of a model that has far more parameters than its checkpoint, ``name``, has ``values`` for.

@@ -154,6 +154,15 @@ def built_models(module: Any) -> None:
         return models, cfg, task
 
 
+@patch("fairseq.models.fairseq_model", function="BaseFairseqModel.load_state_dict")
+def one_value_for_one_parameter(original: Any, self: Any, state_dict: Any, strict: bool = True, **given: Any) -> Any:
+    """Of several tables in a checkpoint, which an option makes one, the last one counts, without a word."""
+    loaded = original(self, state_dict, strict, **given)
+    if strict:
+        checkpoints.require_one_value(self, state_dict)
+    return loaded
+
+
 @patch("fairseq.hub_utils", function="from_pretrained")
 def nothing_fetched(original: Any, model_name_or_path: str, *args: Any, **given: Any) -> Any:
     """``from_pretrained`` sets up the subwords that a checkpoint names, whose files fairseq may fetch from a network.
@@ -161,11 +170,12 @@ def nothing_fetched(original: Any, model_name_or_path: str, *args: Any, **given:
     Those are refused unless the caller asked for them.
     """
     loaded = original(model_name_or_path, *args, **given)
-    name = belonging.settings_in("bpe", loaded["args"]).get("bpe")
-    if "bpe" not in given and name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe"):
-        raise UserError(
-            f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; bpe={name!r} allows it"
-        )
+    settings = belonging.settings_in("bpe", loaded["args"])
+    name = settings.get("bpe")
+    fetches = name in ("gpt2", "bert", "hf_byte_bpe", "byte_bpe")
+    if "bpe" not in given if fetches else any("://" in str(value) for value in settings.values()):
+        allowed = f"bpe={name!r} allows it" if fetches else "give their paths, such as bpe_codes"
+        raise UserError(f"{model_name_or_path} was trained with --bpe {name}, whose files are fetched; {allowed}")
     return loaded
 
 
@@ -239,12 +249,17 @@ def recorded_belonging(module: Any) -> None:
 
 def _require_same_kinds(state: Any, name: str) -> None:
     """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
-    if (average := (state.get("extra_state") or {}).get("ema")) is not None:
-        kinds = [{key: (one.shape, one.dtype) for key, one in values.items()} for values in (average, state["model"])]
+    extra = state.get("extra_state") or {}
+    for part in ("ema", "ema_fp32_params"):
+        if (average := extra.get(part)) is None:
+            continue
+        same = average.keys() == state["model"].keys() and all(
+            one.shape == model.shape and one.dtype in (model.dtype, *([torch.float32] if part != "ema" else ()))
+            for one, model in ((one, state["model"][key]) for key, one in average.items())
+        )
         # What overlaps in memory is written to more than once.
-        overlap = any(one.stride() != torch.empty_like(one).stride() for one in average.values())
-        if kinds[0] != kinds[1] or overlap:
-            raise UserError(f"{name} is damaged: its moving averages (ema) are not those of its model")
+        if not same or any(one.stride() != torch.empty_like(one).stride() for one in average.values()):
+            raise UserError(f"{name} is damaged: its moving averages ({part}) are not those of its model")
         checkpoints.require_finite(average.items(), name)
 
 

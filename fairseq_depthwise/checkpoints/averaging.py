@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -120,9 +121,14 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
     averager = RunningAverage()
     state: dict[str, Any] = {}
     recorded: dict[str, Any] = {}
+    options: belonging.Record = {}
     for path in paths:
         progress(path)
         state = checkpoints.load_checkpoint(path)
+        # Those of fairseq and older ones have no record.
+        found = belonging.of_model(Namespace(**checkpoints.options_in(state)))
+        belonging.require_same(path, found, options, paths[0])
+        options = {**found, **options}
         belonging.require_same(path, found := belonging.recorded_in(state), recorded, paths[0])
         recorded = {**found, **recorded}
         averager.add(state["model"], path)

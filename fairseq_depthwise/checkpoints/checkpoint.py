@@ -118,7 +118,10 @@ class Checkpoint:
         """Build the model on the CPU in evaluation mode, in float32, for the task of this or of another checkpoint."""
         self.require_family()
         values = self._upgraded["model"]
-        belonging.require_same(self.path, self.belongs_to, belonging.of_task(task), f"--data {data}")
+        own = self.options("task")  # says the languages of older ones
+        languages = {side: own[side] for side in ("source_lang", "target_lang") if isinstance(own.get(side), str)}
+        recorded = {**languages, **self.belongs_to}
+        belonging.require_same(self.path, recorded, belonging.of_task(task), f"--data {data}")
         options = self.cfg.model
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(options, name, None):

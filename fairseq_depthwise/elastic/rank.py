@@ -32,8 +32,8 @@ def train() -> int:
     """Run ``fairseq-train`` with the options of ``sys.argv``; return the exit status."""
     from torch.distributed.elastic.multiprocessing.errors import record
 
-    from fairseq_compat.patches import training
-    from fairseq_depthwise.elastic import batches  # with fairseq, which no launcher needs
+    from fairseq_compat.patches import training  # with PyTorch, and the next with fairseq, which no launcher needs
+    from fairseq_depthwise.elastic import batches
 
     if sys.platform == "linux":  # the system kills this process when its launcher ends, however that ends
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

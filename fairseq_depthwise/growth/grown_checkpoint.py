@@ -59,6 +59,9 @@ def grow_checkpoint(
         seed = checkpoints.options_in(state, "common").get("seed", 1)
     with torch.device("meta"):
         shallow = build_like(trained)
+    own, held = ({name: one.shape for name, one in values.items()} for values in (shallow.state_dict(), state["model"]))
+    if own != held:  # what is missing would be as in a new model, and the rest left out
+        raise UserError(f"{path} is damaged: {min(own.items() ^ held.items())[0]} in it is not that of its own options")
     with drawing_from(seed + trained.updates):
         grown = build_like(trained, {f"{side}_layers": layers})
     growth = Growth(grown, trained.values, sources, init)

@@ -8,6 +8,7 @@ from dataclasses import fields
 from torch import nn
 
 from fairseq_compat import UserError
+from fairseq_compat.checkpoints import require_one_value
 from fairseq_depthwise.growth.layer_sources import layer_sources
 from fairseq_depthwise.growth.parameter_sources import Growth
 from fairseq_depthwise.growth.trained_model import TrainedModel, block_size, read_trained_model
@@ -45,6 +46,7 @@ def start_from(
         grown = growth.grow(trained.values)
         known = {name: grown[name] for name, source in growth.items() if source is not None}
         nn.Module.load_state_dict(model, known, strict=False)
+        require_one_value(model, trained.values)
     except UserError as error:
         raise UserError(f"--growth-from {path}: {error}") from None
     except RuntimeError as error:  # of another size; all options are the same

@@ -80,7 +80,8 @@ class MultiheadAttention(nn.Module):
             queries, keys, values = (self._split(part) for part in self._project_all(source, blend))
 
         # 2. Attend. Without padding the kernel makes the causal mask itself and skips what it hides.
-        distances = None if self.relative_positions is None else self.relative_positions.within(source)
+        tables = self.relative_positions
+        distances = None if tables is None else tables.within(source.size(0), source.device)
         kernel_causal = causal and padding is None and distances is None and not need_weights
         attended, weights = attend(
             queries,

@@ -40,9 +40,9 @@ class RelativePositions(nn.Module):
             for matrix in table.detach().view(-1, *shape[-2:]):
                 nn.init.xavier_uniform_(matrix)
 
-    def within(self, sentence: Tensor) -> tuple[RelativePositions, Tensor]:
-        """Return the tables, and their rows for all pairs of positions of a sentence (T x ...)."""
-        positions = torch.arange(sentence.size(0), device=sentence.device)
+    def within(self, length: int, device: torch.device) -> tuple[RelativePositions, Tensor]:
+        """Return the tables, and their row for each pair of positions of a sentence, T x T."""
+        positions = torch.arange(length, device=device)
         return self, self.rows(positions, positions)
 
     def rows(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def _key(models: Sequence[StackModel], about: object) -> str:
     """Return a name for all that graphs depend on: weights and options, PyTorch, the CPU, the number of threads."""
     digest, cpu = hashlib.sha256(), set[str]()
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:  # its make and instructions
-        cpu = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
+        cpu = {line.rstrip("\n") for line in lines if line.startswith(("model name", "flags", "Features"))}
     here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *sorted(cpu))
     digest.update(repr((FORMAT, here, about)).encode())
     for model in models:

@@ -138,6 +138,13 @@ def trained_models(
     )
     for other in others:
         text.require(other.path, other.belongs_to)
+        for kind in ("tokenizer", "bpe"):
+            said = options.text.tokenized or getattr(options.text, kind) or getattr(text, kind)
+            if kind in other.belongs_to and not said:
+                raise UserError(
+                    f"{other.path} was trained with --{kind} {other.belongs_to[kind]}, and {first.path} names none; "
+                    f"give --{kind}, or --tokenized"
+                )
     dtype = _TYPES.get(options.precision, torch.float32)
     models: list[Any] = [one.model(task, data).to(device, dtype) for one in (first, *others)]
     BeamSearch(task, models, options.beam, device)  # makes them ready

@@ -155,9 +155,10 @@ class TextCodec:
         return tokens
 
     def decode(self, tokens: str) -> str:
-        """Return the text of tokens."""
+        """Return the text of tokens, one line; of bytes it could be more."""
         text: str = tokens if self._bpe is None else self._bpe.decode(tokens)
-        return text if self._tokenizer is None else self._tokenizer.decode(text)
+        text = text if self._tokenizer is None else self._tokenizer.decode(text)
+        return text.replace("\n", " ")
 
 
 def _chosen(kind: str, name: str | None, cfg: Mapping[str, Any], known: Mapping[str, Any], path: str) -> dict[str, Any]:

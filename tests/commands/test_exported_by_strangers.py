@@ -125,6 +125,12 @@ def squared(graph_module: Any) -> None:
         graph_module["graph"]["nodes"].insert(1, product)
 
 
+def renamed_size(files: dict[str, bytes]) -> None:
+    document = json.loads(files["archive/models/model.json"])
+    document["range_constraints"]["u999999999999"] = {"min_val": 0, "max_val": 1}
+    files["archive/models/model.json"] = json.dumps(document).encode()
+
+
 TREE = '[1, {"type": "collections.defaultdict", "context": "[\\"os\\", \\"system\\"]", "children_spec": []}]'
 
 #: Files that would run code where they are given to ``torch.export.load``, or are damaged.
@@ -149,6 +155,7 @@ HOSTILE: dict[str, Any] = {
     "a quotient of products": everywhere("expr_str", f"PythonMod({'*'.join(8 * ['(s0+s1+s2)'])}, {'s0*' * 8}s1)"),
     "a large size": argument(0, {"as_ints": [2**40]}, "torch.ops.aten.zeros.default"),
     "products of products": model(squared),
+    "a size that is counted up to": renamed_size,
     "an attribute of the operators": everywhere("target", "torch.ops.aten.__class__.__subclasses__"),
     "a number that takes forever to read": everywhere("expr_str", "1" * 200 + "!"),
     "the name of an operation": everywhere("name", f"a={CODE}"),

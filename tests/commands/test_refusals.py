@@ -21,6 +21,10 @@ REFUSED = {
     "grow sdt.pt OUT --layers 1": "to 1",
     "grow nowhere.pt OUT --layers 6": "nowhere.pt",
     "grow stock.pt OUT --layers 4": "--growth-from stock.pt",
+    "grow less.pt OUT --layers 6": "encoder.layers.0",
+    "average less.pt sdt.pt --output OUT": "encoder.layers.0",
+    "translate tied.pt --data DATA": "encoder.embedding.tokens.weight",
+    "translate sdt.pt:back.pt --data DATA": "--source-lang tgt",
     "score --ref texts/ref texts/none": "texts/none",
     "score --ref texts/ref texts/short": "texts/short has 2 sentences",
     "score texts/hyp": "--ref",
@@ -69,6 +73,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("place")
     whole = Path(checkpoint_of(folder, "sdt_transformer", "sdt.pt")).read_bytes()
     (folder / "half.pt").write_bytes(whole[: len(whole) // 2])
+    state = torch.load(folder / "sdt.pt", weights_only=True)
+    del state["model"]["encoder.layers.0.feed_forward.first.weight"]
+    torch.save(state, folder / "less.pt")
+    state = torch.load(folder / "sdt.pt", weights_only=True)
+    state["cfg"]["task"] |= {"source_lang": "tgt", "target_lang": "src"}
+    torch.save(state, folder / "back.pt")
+    state["cfg"]["model"]["share_all_embeddings"] = True
+    torch.save(state, folder / "tied.pt")
     checkpoint_of(folder, "transformer", "stock.pt")
     unit_checkpoint(folder, "mute.pt")
     state = torch.load(checkpoint_of(folder, "depthwise_lstm_transformer", "diverged.pt"), weights_only=True)

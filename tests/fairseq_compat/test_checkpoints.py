@@ -21,9 +21,6 @@ def saved(path: Path, state: Any, new_format: bool = True, **options: Any) -> Pa
     return path
 
 
-# Loading what fairseq wrote.
-
-
 def state_of(style: str) -> dict[str, Any]:
     """A checkpoint of fairseq's Transformer: ``cfg`` as 0.12 wrote it, ``args`` as 0.10, ``oldest`` as 0.6."""
     model, options = model_and_options("transformer")

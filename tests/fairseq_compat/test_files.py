@@ -52,9 +52,6 @@ def test_a_link_aside_is_not_written_through(target: Path) -> None:
     assert_untouched(target)
 
 
-# The limits and the end of a process.
-
-
 def in_a_fork(run: Callable[[], None]) -> int:
     """Run something in a process of its own, and return that process's number."""
     child = os.fork()

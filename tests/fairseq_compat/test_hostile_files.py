@@ -230,9 +230,6 @@ def test_files_of_the_other_numpy(tmp_path: Path, written: str, read: str) -> No
     assert checkpoints.load(tmp_path / "file.pt")["array"].tolist() == [0, 1, 2]
 
 
-# Archives of models.
-
-
 def archive(path: Path, members: dict[str, str]) -> Path:
     """A ``.tar.gz`` with files, and links where the content begins with an arrow."""
     with tarfile.open(path, "w:gz") as file:

@@ -75,9 +75,6 @@ def test_what_old_and_new_layers_share_counts_as_old(sharing: str) -> None:
     assert all(value.requires_grad for name, value in deep.named_parameters() if name.startswith("decoder."))
 
 
-# --- from one run to the next ----------------------------------------------------------------------------------------
-
-
 def test_growing_from_a_trained_model_freezes_it_also_after_a_resume(tmp_path: Path) -> None:
     """The paper's Stack-12L: a trained model, fixed, with a copy of its layers on top."""
     first = trainer_of(task__growth_stages="2:")

@@ -18,8 +18,6 @@ from fairseq_depthwise.growth.parameter_sources import grow_model
 
 SDT, DEPTHWISE = "sdt_transformer", "depthwise_lstm_transformer"
 
-# --- copies ----------------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     "options",

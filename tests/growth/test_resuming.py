@@ -76,9 +76,6 @@ def test_the_checkpoint_that_is_restored_is_fairseqs(
     assert loaded.value.args == (str(tmp_path / (path or "run/checkpoint_last.pt")), anew)
 
 
-# --- depth -----------------------------------------------------------------------------------------------------------
-
-
 def checkpoint(path: Path, layers: int, *, epoch: int = 1, iterations: int = 0, updates: int = 0) -> str:
     """``epoch`` and ``iterations`` as fairseq writes them: at an epoch's end the next one's number, and 0."""
     state = {

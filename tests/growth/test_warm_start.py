@@ -58,9 +58,6 @@ def messages_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "warm_start" in record.name]
 
 
-# --- reading a trained model -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("old", [False, True], ids=["cfg", "args"])
 @pytest.mark.parametrize("arch", [*FAMILIES, "sdt_transformer_wmt_en_de_24l"])
 def test_a_family_and_its_presets_are_read(tmp_path: Path, arch: str, old: bool) -> None:
@@ -77,9 +74,6 @@ def test_a_family_and_its_presets_are_read(tmp_path: Path, arch: str, old: bool)
     assert (found.depth("encoder"), found.depth("decoder"), found.updates, found.remarks) == (2, 3, 7, ())
     assert found.values.keys() == values.keys()
     assert all(torch.equal(found.values[name], value) for name, value in values.items())
-
-
-# --- from fairseq's transformer --------------------------------------------------------------------------------------
 
 
 @the_stock_encoders_call
@@ -123,9 +117,6 @@ def test_what_stock_has_not_is_new_and_said(tmp_path: Path, caplog: pytest.LogCa
         assert torch.equal(value, fresh[name]) == (name in names), name
 
 
-# --- from our own ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_depth_is_the_same_model(tmp_path: Path, family: str, caplog: pytest.LogCaptureFixture) -> None:
     path, model = ours(tmp_path, family)
@@ -134,9 +125,6 @@ def test_the_same_depth_is_the_same_model(tmp_path: Path, family: str, caplog: p
     assert torch.equal(scores(found), scores(model))
     (message,) = messages_of(caplog)
     assert f"{path}, 4321 updates, encoder of {len(model.encoder.layers)} layers" in message
-
-
-# --- what differs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sentencepiece
 from fairseq.data import Dictionary
+from fairseq.data.encoders.byte_utils import BYTE_TO_BCHAR
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_compat import UserError
@@ -77,6 +78,10 @@ def test_languages_are_the_direction() -> None:
     assert french.encode("l'homme") == "l&apos; homme"
     assert french.decode("cat &apos;s") == "cat's"
     assert english.decode("cat &apos;s") != "cat's"
+
+
+def test_a_translation_is_one_line() -> None:
+    assert codec(TextOptions(bpe="bytes")).decode(f"a {BYTE_TO_BCHAR[10]} b") == "a b"
 
 
 def test_memory_does_not_grow_with_directions_and_words(codes: str, monkeypatch: pytest.MonkeyPatch) -> None:

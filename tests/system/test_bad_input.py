@@ -51,8 +51,11 @@ def test_refused_before_training(
 
 @pytest.mark.parametrize(
     ("kind", "named"),
-    [("truncated", "damaged"), ("num_updates", "-1 updates"), ("lr_scheduler_state", "TypeError"), ("ema", "ema")],
-)
+    [
+        ("truncated", "damaged"), ("num_updates", "-1 updates"), ("lr_scheduler_state", "TypeError"), ("ema", "ema"),
+        ("ema_fp32_params", "ema"),
+    ],
+)  # fmt: skip
 def test_a_checkpoint_that_is_refused_stays_as_it_is(
     kind: str, named: str, trained: Callable[[str], Path], refusal: Callable[..., str],
     training: list[object], copy_reverse_data: Path, tmp_path: Path,
@@ -64,8 +67,8 @@ def test_a_checkpoint_that_is_refused_stays_as_it_is(
     else:
         state = torch.load(whole, weights_only=False)
         spread = {name: value.flatten()[:1].expand(value.shape) for name, value in state["model"].items()}
-        entries = state["extra_state"] if kind == "ema" else state["optimizer_history"][-1]
-        entries[kind] = {"num_updates": -1, "lr_scheduler_state": ["lr"], "ema": spread}[kind]
+        entries = state["extra_state"] if kind.startswith("ema") else state["optimizer_history"][-1]
+        entries[kind] = {"num_updates": -1, "lr_scheduler_state": ["lr"]}.get(kind, spread)
         torch.save(state, path)
     before = path.read_bytes()
     assert named in refusal(*training)

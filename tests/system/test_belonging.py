@@ -64,10 +64,12 @@ RESUMED = "{train} 3 --save-dir {run}"
 REFUSED = {
     "translate": ("translate {model} {raw} --data {permuted_bin} --cpu", "source dictionary"),
     "translate, ensemble": ("translate {model}:{permuted} {raw} --data {data} --cpu", "source dictionary"),
+    "translate, text of one": ("translate {heads}:{model} {raw} --data {data} --cpu", "--tokenizer space"),
     "translate, codes": ("translate {model} {raw} --data {data} --bpe-codes {other} --cpu", "--bpe-codes"),
     "export": ("export {model} {new} --data {permuted_bin}", "source dictionary"),
     "average": ("average {model} {permuted} --output {new}", "source dictionary"),
     "average, heads": ("average {model} {heads} --output {new}", "--encoder-attention-heads 4"),
+    "average, older": ("average {older} {heads} --output {new}", "--encoder-attention-heads 4"),
     "generate": ("generate {permuted_bin} --path {model} --cpu", "source dictionary"),
     "generate, stock": ("fairseq-generate {permuted_bin} --path {stock} --cpu", "source dictionary"),
     "validate": (

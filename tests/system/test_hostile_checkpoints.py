@@ -254,7 +254,10 @@ def test_options_are_those_that_are_recorded(
         assert f"--{option.replace('_', '-')}" in stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("bpe", [{"_name": "gpt2"}, Namespace(_name="bytes", bpe="gpt2")], ids=str)
+CODES = {"_name": "subword_nmt", "bpe_codes": "https://dl.fbaipublicfiles.com/fairseq/codes"}
+
+
+@pytest.mark.parametrize("bpe", [{"_name": "gpt2"}, Namespace(_name="bytes", bpe="gpt2"), CODES], ids=str)
 def test_no_file_is_fetched_that_a_checkpoint_names(
     bpe: Any, trained: Callable[[str], Path], copy_reverse_data: Path, tmp_path: Path
 ) -> None:
@@ -263,7 +266,7 @@ def test_no_file_is_fetched_that_a_checkpoint_names(
     state = checkpoints.load(trained(STOCK))
     state["cfg"]["bpe"] = bpe
     torch.save(state, tmp_path / "gpt2.pt")
-    with pytest.raises(UserError, match="--bpe gpt2"):
+    with pytest.raises(UserError, match="whose files are fetched"):
         TransformerModel.from_pretrained(str(tmp_path), "gpt2.pt", str(copy_reverse_data))
 
 

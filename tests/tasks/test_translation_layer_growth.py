@@ -14,9 +14,6 @@ from fairseq_compat import UserError
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.cuda.amp.autocast:FutureWarning")  # fairseq's call
 
 
-# --- what the stages decide ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("stages", "given", "limits"),
     [
@@ -32,9 +29,6 @@ def test_training_ends_with_the_last_stage(stages: str, given: dict[str, int], l
     changes = {f"optimization__{name}": value for name, value in given.items()}
     optimization = trainer_of(task__growth_stages=stages, **changes).cfg.optimization
     assert (optimization.max_update, optimization.max_epoch) == limits
-
-
-# --- what can grow ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,9 +56,6 @@ def test_depths_that_do_not_contradict(layers: int) -> None:
     arch = "sdt_transformer_wmt_en_de_24l" if layers == 24 else "sdt_transformer"
     trainer = trainer_of(model___name=arch, model__encoder_layers=layers)
     assert len(trainer.get_model().encoder.layers) == 1
-
-
-# --- starting from a trained model -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("updates", "step"), [(1, 1), (4, WARMUP)])

@@ -16,7 +16,7 @@ from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
 from fairseq_compat import UserError, belonging, checkpoints
-from fairseq_compat.files import atomic_write
+from fairseq_compat.files import atomic_write, require_file
 from fairseq_depthwise.analysis.probe.linear_fit import LinearFit
 from fairseq_depthwise.models.linearized.model import ARCHITECTURE, plain_options
 
@@ -69,6 +69,7 @@ class ProbeRecord:
         self._write()
 
     def _read(self) -> None:
+        require_file(self._file)
         record = json.loads(self._file.read_text(encoding="utf-8"))
         for name, value in self.settings.items():
             if record["settings"].get(name) != value:

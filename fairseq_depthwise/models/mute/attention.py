@@ -53,12 +53,13 @@ class UnitAttention(nn.Module):
         units = queries.size(0) // inputs.size(2)
         if padding is not None:
             padding = padding.repeat(units, 1)
+        tables = self.relative_positions
         attended, weights = attend(
             queries,
             (KeysValues(keys, values),),
             mask=attention_mask(queries, keys, padding, causal=False),
             dropout=self.dropout,
-            distances=None if self.relative_positions is None else self.relative_positions.within(inputs[0]),
+            distances=None if tables is None else tables.within(inputs.size(1), inputs.device),
             need_weights=need_weights,
         )
 

@@ -16,11 +16,17 @@ import torch
 
 @contextmanager
 def quick_tracing() -> Iterator[None]:
-    """Leave out what takes half of the time: notes of where operations stand, and a search for those of equal sizes."""
+    """Leave out what takes most of the time, on versions of PyTorch that do it.
+
+    These are notes of where operations stand, a search for those of equal sizes, and a proof for each view of which
+    dimensions it joins and splits, where the strides say the same.
+    """
     import torch._dynamo.config  # takes a second, which only those who trace are to wait
+    from torch._subclasses import fake_impls
     from torch.fx import config as fx_config
 
     with (
+        mock.patch.object(fake_impls, "_view_has_unbacked_input", lambda *view: True, create=True),
         mock.patch.object(fx_config, "do_not_emit_stack_traces", True, create=True),
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
     ):

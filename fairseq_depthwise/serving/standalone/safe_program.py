@@ -75,6 +75,9 @@ def _check(path: Path, name: str, content: bytes) -> None:
                 raise ProgramError(f"{path} is refused: {key[:60]!r} in {name} is nothing that export writes")
         if "graph_module" in document:
             _check_numbers(path, document["graph_module"]["graph"]["nodes"])
+            for name in document.get("range_constraints", ()):
+                if not _SYMBOL.fullmatch(name):  # torch counts up to its number, one by one
+                    raise ProgramError(f"{path} is refused: the size {name[:60]} in it is nothing that export writes")
     elif inside in _PICKLES and zipfile.is_zipfile(io.BytesIO(content)):  # of PyTorch before 2.9
         torch.load(io.BytesIO(content), weights_only=True)
     else:
@@ -137,6 +140,7 @@ _PICKLES = {"data/weights/model.pt", "data/constants/model.pt", "serialized_stat
 _REFUSED = {"as_string", "as_strings", "as_operator", "as_graph", "as_custom_obj"}
 
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
+_SYMBOL = re.compile(r"[su]\d{1,5}", re.ASCII)
 _SIZE = re.compile(
     r"(Pow\(Symbol\('[a-z]\d+'(, [a-z]+=True)*\), Integer\(\d\)\)|[su]\d+\*\*\d(?!\d)"
     r"|Symbol\('[a-z]\d+'(, [a-z]+=True)*\)|(Add|Mul|Min|Max|Mod|PythonMod|FloorDiv|CleanDiv|Integer)\("

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,6 @@ def test_other_settings_are_refused_and_force(
     }
     assert {*folder.glob("*/*")} == {*mine, *results}
     assert load_model(str(linearized), data).model.encoder.layers[0].intact.fc1.out_features == 28
+    (folder / "probe.json").unlink()
+    os.mkfifo(folder / "probe.json")
+    assert "pipe" in refusal(*command, "encoder.1")
