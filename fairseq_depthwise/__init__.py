@@ -18,9 +18,10 @@ fairseq, importing this package imports and changes nothing.
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fairseq_compat
+from .models import FAMILIES
 
 __version__ = "0.1.0"
 
@@ -30,15 +31,8 @@ if __name__ != "fairseq_depthwise":
         "fairseq_depthwise, so give a folder of that name"
     )
 
-if TYPE_CHECKING:
-    from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer as DepthwiseLSTMTransformer
-    from fairseq_depthwise.models.mute.model import MuteTransformer as MuteTransformer
-    from fairseq_depthwise.models.sdt.model import SDTTransformer as SDTTransformer
-
-#: What registers something where it is imported.
-_REGISTERING = ("criterions", "models.families", "optim", "tasks", "serving.moses_normalized")
-
-_MODELS = {"DepthwiseLSTMTransformer": "depthwise_lstm", "MuteTransformer": "mute", "SDTTransformer": "sdt"}
+#: What registers something where it is imported, beside the families' models.
+_REGISTERING = ("criterions", "optim", "tasks", "serving.moses_normalized")
 
 
 def register_with_fairseq() -> None:
@@ -50,13 +44,20 @@ def register_with_fairseq() -> None:
     fairseq_compat.install()  # for folders that Python reads no start-up hooks from (pip install --target)
     for name in _REGISTERING:
         importlib.import_module(f"{__name__}.{name}")
+    for family in FAMILIES.values():
+        # Programs may import the models from the paths that they had before each family got a folder.
+        sys.modules[f"{__name__}.models.{family}_transformer"] = _model(family)
+
+
+def _model(family: str) -> Any:
+    return importlib.import_module(f"{__name__}.models.{family}.model")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODELS:
+    if name not in FAMILIES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     register_with_fairseq()
-    return getattr(importlib.import_module(f"{__name__}.models.{_MODELS[name]}.model"), name)
+    return getattr(_model(FAMILIES[name]), name)
 
 
 if "fairseq" in sys.modules:  # whose --user-dir this is, or a program that goes on with it

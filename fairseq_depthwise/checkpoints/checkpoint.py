@@ -12,17 +12,15 @@ from functools import cached_property
 from typing import Any
 
 from fairseq import checkpoint_utils, tasks
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.checkpoints import require_finite
 from fairseq_depthwise import register_with_fairseq
-from fairseq_depthwise.checkpoints.exported_weights import read_weights, regular_file
+from fairseq_depthwise.checkpoints.exported_weights import exported_task, read_weights
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 
 
@@ -109,9 +107,7 @@ class Checkpoint:
             if getattr(options, "eval_bleu", False):
                 options.eval_bleu = False  # would build a beam search, and load a tokenizer
         if self._is_exported and data == self.options("task")["data"]:
-            dictionaries = [Dictionary.load(regular_file(data, f"dict.{side}.txt")) for side in ("src", "tgt")]
-            given = {name: options[name] for name in options if name != "_name"}
-            return TranslationTask(TranslationConfig(**given), *dictionaries)
+            return exported_task(data, self.state["exported"])
         return tasks.setup_task(options)
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
-from torch import Tensor
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.belonging import file_digest
@@ -32,10 +34,11 @@ _OF_TASK = ("left_pad_source", "left_pad_target", "max_source_positions", "max_t
 
 def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> dict[str, Any]:
     """Write the weights in a checkpoint, and return what the configuration says of its model."""
+    require_extra("safetensors", "safetensors")
     from safetensors.torch import save
 
-    values: Mapping[str, Tensor] = dict(sorted(state["model"].items()))
-    first, file = first_of_each_memory(values), os.path.join(folder, WEIGHTS)
+    values, file = dict(sorted(state["model"].items())), os.path.join(folder, WEIGHTS)
+    first = first_of_each_memory(values)
     # A weight with several names is in the file once. Of more than one remark the order would be any.
     kept = {name: values[name].clone(memory_format=torch.contiguous_format) for name in set(first.values())}
     other_names = json.dumps({name: one for name, one in first.items() if name != one})
@@ -46,11 +49,10 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
     if declared is None:  # a model's options are among all of the training
         parser = ArgumentParser(conflict_handler="resolve")
         ARCH_MODEL_REGISTRY[architecture].add_args(parser)
-        declared = {*(action.dest for action in parser._actions), *_OF_TASK[2:]}
-    plain = {name: options[name] for name in sorted(options) if name in declared and not name.endswith("_path")}
+        declared = {*(action.dest for action in parser._actions), *_OF_TASK}
     return {
         "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture),
-        "options": plain,
+        "options": {name: options[name] for name in sorted(declared) if name in options and not name.endswith("_path")},
         "task": {name: task[name] for name in _OF_TASK if name in task},
         "weights": {"file": WEIGHTS, "sha256": file_digest(file)},
     }
@@ -59,36 +61,27 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
 def read_weights(file: str) -> dict[str, Any]:
     """Return the checkpoint that a file of weights is with what lies beside it, of which nothing is run as code."""
     require_extra("safetensors", "safetensors")
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     folder = os.path.dirname(file) or "."
     config = read_config(folder)
-    try:
+    with as_written(folder):
         require_digest(regular_file(folder, WEIGHTS), {"sha256": config["weights"]["sha256"]})
         with safe_open(file, "pt") as opened:
             values = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it is no dictionary
             other_names = json.loads((opened.metadata() or {}).get("other names", "{}"))
         values |= {name: values[one] for name, one in other_names.items()}
-        architecture, languages = config["architecture"], config["languages"]
-        options = {**config["options"], "_name": architecture}
-        task = {name: config["task"][name] for name in _OF_TASK if name in config["task"]}
-        task |= {f"{side}_lang": str(languages[side]) for side in ("source", "target")}
-        cfg = {
-            # As fairseq has the options of its own models.
-            "model": options if belonging.options_class(architecture) else Namespace(**options),
-            "task": {**task, "_name": "translation", "data": folder},
-            **text_options(config, folder),
+        options = {**config["options"], "_name": config["architecture"]}
+        # fairseq has the options of its own models in a namespace.
+        model = options if belonging.options_class(options["_name"]) else Namespace(**options)
+        task = {**_task_options(config), "_name": "translation", "data": folder}
+        state = {
+            "args": None,
+            "cfg": {"model": model, "task": task, **text_options(config, folder)},
+            "model": values,
+            "extra_state": {belonging.ENTRY: belonging.recorded_in(config)},
+            "exported": config,
         }
-    except UserError:
-        raise
-    except (AttributeError, LookupError, TypeError, ValueError, SafetensorError) as error:
-        raise UserError(f"{folder} is not what export writes: {error!r}") from error
-    state = {
-        "args": None,
-        "cfg": cfg,
-        "model": values,
-        "extra_state": {belonging.ENTRY: belonging.recorded_in(config)},
-    }
     checkpoints.require_checkpoint(state, file)
     return state
 
@@ -96,16 +89,27 @@ def read_weights(file: str) -> dict[str, Any]:
 def read_config(folder: str) -> dict[str, Any]:
     """Return what the configuration says, all of it plain."""
     file = regular_file(folder, CONFIG)
-    try:
-        with open(file, encoding="utf-8") as opened:
-            config: dict[str, Any] = json.load(opened)
+    with as_written(file), open(file, encoding="utf-8") as opened:
+        config: dict[str, Any] = json.load(opened)
         require_plain(config)
-        found = config["format"]
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise UserError(f"{file} is not what export writes: {error!r}") from error
-    if found != FORMAT:
-        raise UserError(f"{file} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
+        if (found := config["format"]) != FORMAT:
+            raise UserError(f"{file} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
     return config
+
+
+def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
+    """Return the task of a folder for its direction, with its dictionaries."""
+    dictionaries = []
+    for name, side in (("src", "source"), ("tgt", "target")):
+        dictionaries.append(Dictionary.load(regular_file(folder, f"dict.{name}.txt")))
+        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
+            raise UserError(f"{folder}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
+    return TranslationTask(TranslationConfig(**_task_options(config)), *dictionaries)
+
+
+def _task_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    languages = {f"{side}_lang": config["languages"][side] for side in ("source", "target")}
+    return languages | {name: value for name, value in config.get("task", {}).items() if name in _OF_TASK}
 
 
 def text_options(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
@@ -129,3 +133,14 @@ def regular_file(folder: str, name: str) -> str:
     if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
         raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
     return file
+
+
+@contextmanager
+def as_written(name: str) -> Iterator[None]:
+    """Say of a file or folder, where a value is of another type than export writes, or missing, that it is."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{name} is not what export writes: {error!r}") from error

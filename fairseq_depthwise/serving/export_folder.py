@@ -24,7 +24,7 @@ from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, target_start
-from fairseq_depthwise.serving.options import EXTRAS, FORMATS, BeamOptions, ExportOptions, TextOptions
+from fairseq_depthwise.serving.options import FORMATS, BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, write_graphs
 
@@ -33,8 +33,8 @@ KIND = "export"  # what the folder's marker says it is
 
 def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None]) -> dict[str, Any]:
     """Export the model of a checkpoint into a new folder and return its configuration; ``say`` what is left out."""
-    if options.format in EXTRAS:
-        require_extra(options.format, *EXTRAS[options.format])
+    if options.format == "onnx":
+        require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
     place = output_folder("OUT", folder, KIND, force=options.force)
     files = checkpoint_files(checkpoint)
     if len(files) > 1:

@@ -7,17 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_compat import UserError, belonging
-from fairseq_depthwise.checkpoints.exported_weights import (
-    CONFIG,
-    read_config,
-    regular_file,
-    require_digest,
-    text_options,
-)
+from fairseq_depthwise.checkpoints import exported_weights as folders
+from fairseq_depthwise.checkpoints.exported_weights import CONFIG, regular_file
 from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
 from fairseq_depthwise.serving.beam_search import Search
@@ -47,22 +40,16 @@ def exported_model(
         if value:
             raise UserError(f"{name} is for checkpoints, and {model} was exported; leave it out")
     config = _config(model)
-    dictionaries = []
-    for name, side in (("src", "source"), ("tgt", "target")):
-        dictionaries.append(Dictionary.load(regular_file(model, f"dict.{name}.txt")))
-        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
-            raise UserError(f"{model}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
-    direction = TranslationConfig(source_lang=config["languages"]["source"], target_lang=config["languages"]["target"])
-    task = TranslationTask(direction, *dictionaries)
+    task = folders.exported_task(model, config)
     own_source, own_target = languages_of(task)
     task_for(task, languages[0] or own_source, languages[1] or own_target)  # refuses another direction
     belongs_to = belonging.recorded_in(config)
     belonging.require_same(model, belongs_to, belonging.of_task(task), f"{model}/dict.*.txt")
-    cfg = text_options(config, model)
+    cfg = folders.text_options(config, model)
     text = settings_for(options.text, cfg, task.source_dictionary, path=model, data=model, recorded=belongs_to)
     graphs = [regular_file(model, name + FORMATS[config["kind"]]) for name in GRAPHS]
     for name, file in zip(GRAPHS, graphs, strict=True):
-        require_digest(file, config["functions"][name])
+        folders.require_digest(file, config["functions"][name])
     source, target, beam = config["source"], config["target"], options.beam
     around = (source["prefix"], source["suffix"])
     most = min(beam.max_length, target["longest"] - 1)
@@ -74,14 +61,12 @@ def exported_model(
 
 def _config(path: str) -> dict[str, Any]:
     """Return the configuration; ``kind`` in it is the name of the graphs' format."""
-    config = read_config(path)
-    try:
+    config = folders.read_config(path)
+    with folders.as_written(f"{path}/{CONFIG}"):
         endings = {ending: name for name, ending in FORMATS.items()}
         config["kind"] = endings[os.path.splitext(config["functions"]["encoder"]["file"])[1]]
         for side in ("source", "target"):
             _require_numbers(config[side], config["vocabulary"][side])
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise UserError(f"{path}/{CONFIG} is not what export writes: {error!r}") from error
     return config
 
 

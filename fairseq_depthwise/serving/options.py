@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 #: Formats of exported graphs -> how their files end. Each is a module, ``torch_graphs`` and so on.
 FORMATS = {"torch": ".pt2", "onnx": ".onnx"}
 
-#: Formats of exports, with weights too, that need an extra of the same name -> its modules.
-EXTRAS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "safetensors": ("safetensors",)}
-
 
 @dataclass(frozen=True)
 class BeamOptions:
