@@ -21,6 +21,7 @@ import sys
 from typing import Any
 
 import fairseq_compat
+
 from .models import FAMILIES
 
 __version__ = "0.1.0"

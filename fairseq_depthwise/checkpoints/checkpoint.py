@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from fairseq import checkpoint_utils, tasks
@@ -37,11 +37,8 @@ class Checkpoint:
         if not os.path.isfile(path):
             raise UserError(f"{self.named or repr(path)} does not exist; give the path of a checkpoint")
         #: What is in the file, as fairseq wrote it.
-        self.state = read_weights(path) if self._is_exported else checkpoints.load_checkpoint(path, mapped=True)
-
-    @property
-    def _is_exported(self) -> bool:
-        return os.path.basename(self.path) == WEIGHTS
+        read = read_weights if os.path.basename(path) == WEIGHTS else partial(checkpoints.load_checkpoint, mapped=True)
+        self.state = read(path)
 
     def options(self, part: str = "model") -> dict[str, Any]:
         """Return the recorded options of a part of fairseq: "model", "task", "lr_scheduler" and so on."""
@@ -77,7 +74,7 @@ class Checkpoint:
 
     @cached_property
     def _upgraded(self) -> dict[str, Any]:
-        if self._is_exported:
+        if "exported" in self.state:
             return {**self.state, "cfg": OmegaConf.create(self.state["cfg"], flags={"allow_objects": True})}
         upgraded: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(self.path)
         return upgraded
@@ -106,7 +103,7 @@ class Checkpoint:
                 setattr(options, side, language)
             if getattr(options, "eval_bleu", False):
                 options.eval_bleu = False  # would build a beam search, and load a tokenizer
-        if self._is_exported and data == self.options("task")["data"]:
+        if "exported" in self.state and data == self.options("task")["data"]:
             return exported_task(data, self.state["exported"])
         return tasks.setup_task(options)
 

@@ -28,9 +28,6 @@ CONFIG = "config.json"  # the file that says what is in the folder
 #: A recorded file of subwords, by the option that names it, and what it is called in the folder.
 SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
 
-#: Options of the task ``translation`` that what a model computes depends on.
-_OF_TASK = ("left_pad_source", "left_pad_target", "max_source_positions", "max_target_positions")
-
 
 def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> dict[str, Any]:
     """Write the weights in a checkpoint, and return what the configuration says of its model."""
@@ -44,16 +41,15 @@ def write_weights(state: Mapping[str, Any], architecture: str, folder: str) -> d
     other_names = json.dumps({name: one for name, one in first.items() if name != one})
     with atomic_write(file) as opened:
         opened.write(save(kept, {"other names": other_names}))
-    options, task = checkpoints.options_in(state), checkpoints.options_in(state, "task")
+    options = checkpoints.options_in(state)
     declared: Any = getattr(belonging.options_class(architecture), "__dataclass_fields__", None)
     if declared is None:  # a model's options are among all of the training
         parser = ArgumentParser(conflict_handler="resolve")
         ARCH_MODEL_REGISTRY[architecture].add_args(parser)
-        declared = {*(action.dest for action in parser._actions), *_OF_TASK}
+        declared = {"max_source_positions", "max_target_positions", *(action.dest for action in parser._actions)}
     return {
         "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture),
         "options": {name: options[name] for name in sorted(declared) if name in options and not name.endswith("_path")},
-        "task": {name: task[name] for name in _OF_TASK if name in task},
         "weights": {"file": WEIGHTS, "sha256": file_digest(file)},
     }
 
@@ -66,15 +62,14 @@ def read_weights(file: str) -> dict[str, Any]:
     folder = os.path.dirname(file) or "."
     config = read_config(folder)
     with as_written(folder):
-        require_digest(regular_file(folder, WEIGHTS), {"sha256": config["weights"]["sha256"]})
-        with safe_open(file, "pt") as opened:
+        with safe_open(regular_file(folder, WEIGHTS, config["weights"]["sha256"]), "pt") as opened:
             values = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it is no dictionary
             other_names = json.loads((opened.metadata() or {}).get("other names", "{}"))
         values |= {name: values[one] for name, one in other_names.items()}
         options = {**config["options"], "_name": config["architecture"]}
         # fairseq has the options of its own models in a namespace.
         model = options if belonging.options_class(options["_name"]) else Namespace(**options)
-        task = {**_task_options(config), "_name": "translation", "data": folder}
+        task = {**_languages(config), "_name": "translation", "data": folder}
         state = {
             "args": None,
             "cfg": {"model": model, "task": task, **text_options(config, folder)},
@@ -98,18 +93,18 @@ def read_config(folder: str) -> dict[str, Any]:
 
 
 def exported_task(folder: str, config: Mapping[str, Any]) -> TranslationTask:
-    """Return the task of a folder for its direction, with its dictionaries."""
+    """Return the task of a folder for its direction, with its dictionaries and the limits of the training."""
     dictionaries = []
     for name, side in (("src", "source"), ("tgt", "target")):
         dictionaries.append(Dictionary.load(regular_file(folder, f"dict.{name}.txt")))
         if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
             raise UserError(f"{folder}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
-    return TranslationTask(TranslationConfig(**_task_options(config)), *dictionaries)
+    limits = belonging.limits_in(Namespace(**belonging.recorded_in(config)))
+    return TranslationTask(TranslationConfig(**_languages(config), **limits), *dictionaries)
 
 
-def _task_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    languages = {f"{side}_lang": config["languages"][side] for side in ("source", "target")}
-    return languages | {name: value for name, value in config.get("task", {}).items() if name in _OF_TASK}
+def _languages(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{side}_lang": config["languages"][side] for side in ("source", "target")}
 
 
 def text_options(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
@@ -121,17 +116,13 @@ def text_options(config: Mapping[str, Any], folder: str) -> dict[str, Any]:
     }
 
 
-def require_digest(file: str, about: Mapping[str, Any]) -> None:
-    """Raise UserError where a file is not the one that the configuration is ``about``."""
-    if about.get("sha256", digest := file_digest(file)) != digest:  # older exports have none
-        raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
-
-
-def regular_file(folder: str, name: str) -> str:
-    """Return a file in the folder."""
+def regular_file(folder: str, name: str, digest: str | None = None) -> str:
+    """Return a file in the folder, which must have the digest, if there is one."""
     file = os.path.join(folder, name)
     if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
         raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
+    if digest is not None and digest != file_digest(file):
+        raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
     return file
 
 

@@ -306,6 +306,7 @@ def weights(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = checkpoint_of(folder, kind, f"{kind}.pt", share_all_embeddings=True)
         state = checkpoints.load_checkpoint(path)
         state["cfg"]["task"] = {**TASK, "data": data, "max_source_positions": 9}
+        state["extra_state"]["belongs_to"] = {"max_source_positions": 9}
         state["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": "learned.codes"}
         torch.save(state, path)
         assert cli.main(["export", path, str(folder / kind), "--format", "safetensors"]) == 0
