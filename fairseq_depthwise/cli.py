@@ -10,10 +10,11 @@ import argparse
 import io
 import sys
 
-from fairseq_compat import UserError
+import fairseq_compat
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.process import keep_freed_memory
 from fairseq_compat.versions import fairseq_problem
+from fairseq_depthwise import register_with_fairseq
 from fairseq_depthwise.commands import (
     analysis,
     average,
@@ -30,6 +31,8 @@ from fairseq_depthwise.commands import (
     translate,
 )
 from fairseq_depthwise.commands.parsers import SubcommandParser
+
+fairseq_compat.install()  # for processes that a command starts, where Python reads no start-up hooks
 
 COMMANDS = (
     doctor,
@@ -75,12 +78,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int | None:
-    if given[:1] not in (["doctor"], ["-h"], ["--help"]) and (problem := fairseq_problem()) is not None:
-        raise UserError(problem)
     # fairseq's own options follow these three; argparse would take the first of them for ours.
     if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
+        register_with_fairseq()
         return fairseq_commands.run(argparse.Namespace(command=given[0], arguments=given[1:]))
     options = build_parser().parse_args(given)
+    if options.run is not doctor.run or fairseq_problem() is None:  # which doctor tells
+        register_with_fairseq()
     keep_freed_memory()  # on a CPU; fairseq's commands, which may have a GPU, see to it themselves
     status: int | None = options.run(options)
     return status

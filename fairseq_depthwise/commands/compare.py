@@ -58,10 +58,7 @@ def add_to(subcommands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.languages:
-        _compare_languages(options)
-    else:
-        _compare_systems(options)
+    (_compare_languages if options.languages else _compare_systems)(options)
 
 
 @dataclass

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -107,7 +107,8 @@ def run(options: argparse.Namespace) -> int:
     translator = load_translator(options)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
-    with _opened(output_path) as output:
+    opened: Any = nullcontext(sys.stdout.buffer) if output_path is None else atomic_write(output_path)
+    with opened as output:
         _translate(translator, output, options, at_once=at_terminal)
     return 0
 
@@ -169,10 +170,6 @@ def _require_files(options: argparse.Namespace) -> str | None:
         return None
     read = [path for path in [*options.files, *options.model.split(":")] if path != "-"]
     return output_file("--output", options.output, force=options.force, inputs=read, stream=options.ray is None)
-
-
-def _opened(output: str | None) -> AbstractContextManager[IO[bytes]]:
-    return nullcontext(sys.stdout.buffer) if output is None else atomic_write(output)
 
 
 def _translate(translator: LoadedTranslator, output: IO[bytes], options: argparse.Namespace, *, at_once: bool) -> None:
