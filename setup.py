@@ -16,6 +16,9 @@ HOOK = "fairseq_compat.pth"
 #: What writes and runs ONNX files.
 ONNX = ["onnx>=1.17,<2", "onnxscript>=0.3,<1", "onnxruntime>=1.20,<2"]
 
+#: What writes and reads weights in a format of many programs.
+SAFETENSORS = ["safetensors>=0.4,<1"]
+
 #: What figures and the nearest permutation need.
 ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
 
@@ -97,6 +100,7 @@ setup(
             *RECIPES,
             *TENSORBOARD,
             *ONNX,
+            *SAFETENSORS,
             *SERVE,
             *RAY,
         ],
@@ -105,6 +109,7 @@ setup(
         "bench": BENCH,
         "ray": RAY,
         "recipes": RECIPES,
+        "safetensors": SAFETENSORS,
         "serve": SERVE,
         "tensorboard": TENSORBOARD,
     },

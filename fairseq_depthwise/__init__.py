@@ -1,6 +1,7 @@
 """Deep and wide Transformers for translation: a fairseq plugin (``--user-dir fairseq_depthwise``).
 
-Importing this package registers, under their names on fairseq's command line:
+fairseq imports it so, and programs may do it with :func:`register_with_fairseq`. Then there are, under their names on
+fairseq's command line:
 
 - architectures: ``depthwise_lstm_transformer``, ``mute_transformer``, ``sdt_transformer`` and their presets, and
   ``linearized_transformer``;
@@ -10,19 +11,20 @@ Importing this package registers, under their names on fairseq's command line:
 - tokenizers: ``moses_normalized``;
 - tasks: ``translation_layer_growth``, ``translation_multi_simple_epoch_layer_growth``.
 
-Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``.
+Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``, which
+registers, too. Other programs need no fairseq for cell, layers, connections and attention: where nobody has imported
+fairseq, importing this package imports and changes nothing.
 """
 
-import os
+import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 import fairseq_compat
-from fairseq_compat.versions import fairseq_problem
+
+from .models import FAMILIES
 
 __version__ = "0.1.0"
-
-fairseq_compat.install()  # for folders that Python reads no start-up hooks from (pip install --target)
 
 if __name__ != "fairseq_depthwise":
     raise fairseq_compat.UserError(
@@ -30,22 +32,34 @@ if __name__ != "fairseq_depthwise":
         "fairseq_depthwise, so give a folder of that name"
     )
 
-#: ``fairseq-depthwise [SUBCOMMAND] --help`` needs nothing of PyTorch and is there at once.
-_is_help = (
-    os.path.basename(sys.argv[0]) == "fairseq-depthwise" and len(sys.argv) <= 3 and sys.argv[-1] in ("-h", "--help")
-)
+#: What registers something where it is imported, beside the families' models.
+_REGISTERING = ("criterions", "optim", "tasks", "serving.moses_normalized")
 
-_problem = fairseq_problem()
-if TYPE_CHECKING or (_problem is None and not _is_help):
-    from fairseq_depthwise import criterions as criterions
-    from fairseq_depthwise import models as models
-    from fairseq_depthwise import optim as optim
-    from fairseq_depthwise import tasks as tasks
-    from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer as DepthwiseLSTMTransformer
-    from fairseq_depthwise.models.mute.model import MuteTransformer as MuteTransformer
-    from fairseq_depthwise.models.sdt.model import SDTTransformer as SDTTransformer
-    from fairseq_depthwise.serving import moses_normalized as moses_normalized
-elif "fairseq" in sys.modules:
-    # Some other fairseq is importing its --user-dir. Without fairseq only `fairseq-depthwise doctor` gets this far, and
-    # it must be able to say what is wrong.
-    raise fairseq_compat.UserError(_problem)
+
+def register_with_fairseq() -> None:
+    """Register all that is listed above; a second call does nothing."""
+    from fairseq_compat.versions import fairseq_problem
+
+    if (problem := fairseq_problem()) is not None:
+        raise fairseq_compat.UserError(problem)
+    fairseq_compat.install()  # for folders that Python reads no start-up hooks from (pip install --target)
+    for name in _REGISTERING:
+        importlib.import_module(f"{__name__}.{name}")
+    for family in FAMILIES.values():
+        # Programs may import the models from the paths that they had before each family got a folder.
+        sys.modules[f"{__name__}.models.{family}_transformer"] = _model(family)
+
+
+def _model(family: str) -> Any:
+    return importlib.import_module(f"{__name__}.models.{family}.model")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in FAMILIES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    register_with_fairseq()
+    return getattr(_model(FAMILIES[name]), name)
+
+
+if "fairseq" in sys.modules:  # whose --user-dir this is, or a program that goes on with it
+    register_with_fairseq()

@@ -1,8 +1,8 @@
 """``fairseq-depthwise <subcommand>``: one file per subcommand in :mod:`fairseq_depthwise.commands`.
 
 A subcommand is a module whose docstring ends with an example, with the functions ``add_to(parser)``, which adds its
-options, and ``run(options)``. Results go to
-stdout, progress to stderr; an error is one sentence and status 1, a wrong option status 2.
+options, and ``run(options)``. Results go to stdout, progress to stderr; an error is one sentence and status 1, a wrong
+option status 2.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import io
 import sys
 from typing import Any
 
-from fairseq_compat import UserError
+import fairseq_compat
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.process import keep_freed_memory
 from fairseq_compat.versions import fairseq_problem
+from fairseq_depthwise import register_with_fairseq
 from fairseq_depthwise.commands import fairseq_commands
 from fairseq_depthwise.commands.parsers import SubcommandParser
+
+fairseq_compat.install()  # for processes that a command starts, where Python reads no start-up hooks
 
 #: What each does, in the order of ``--help``, for which no module is imported.
 COMMANDS = {
@@ -59,12 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
         title="subcommands", metavar="SUBCOMMAND", required=True, parser_class=SubcommandParser
     )
     for name, help in COMMANDS.items():
-        subcommand = subcommands.add_parser(
-            name,
-            help=help,
-            description=f"{help[0].upper()}{help[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        subcommand = subcommands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
         subcommand.command = functools.partial(_module_of, name)
     return parser
 
@@ -86,12 +84,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int | None:
-    if given[:1] not in (["doctor"], ["-h"], ["--help"]) and (problem := fairseq_problem()) is not None:
-        raise UserError(problem)
     # fairseq's own options follow these three; argparse would take the first of them for ours.
     if given and given[0] in fairseq_commands.FAIRSEQ_COMMANDS and given[1:] not in (["-h"], ["--help"]):
+        register_with_fairseq()
         return fairseq_commands.run(argparse.Namespace(command=given[0], arguments=given[1:]))
     options = build_parser().parse_args(given)
+    if given[0] != "doctor" or fairseq_problem() is None:  # which doctor tells
+        register_with_fairseq()
     keep_freed_memory()  # on a CPU; fairseq's commands, which may have a GPU, see to it themselves
     status: int | None = options.run(options)
     return status

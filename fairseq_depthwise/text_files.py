@@ -12,9 +12,9 @@ import lzma
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.files import decoded
@@ -26,13 +26,17 @@ def lines_of(path: str) -> Iterator[str]:
     Raises:
         UserError: the file is a folder, is compressed and damaged, or a line is not UTF-8.
     """
+    reader: Any = gzip.open if path.endswith(".gz") else lzma.open if path.endswith(".xz") else open
     try:
-        opened = nullcontext(sys.stdin.buffer) if path == "-" else _open(path)
+        opened = nullcontext(sys.stdin.buffer) if path == "-" else reader(path, "rb")
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; give a text file") from None
     with opened as file:
-        for number, line in enumerate(_whole(path, file), start=1):
-            yield decoded(line, number, path).removesuffix("\n").removesuffix("\r")
+        try:
+            for number, line in enumerate(file, start=1):
+                yield decoded(line, number, path).removesuffix("\n").removesuffix("\r")
+        except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+            raise UserError(f"{path} is damaged, incomplete or not compressed as its name says ({error})") from error
 
 
 def compressed(path: str, data: bytes) -> bytes:
@@ -40,21 +44,6 @@ def compressed(path: str, data: bytes) -> bytes:
     if path.endswith(".gz"):
         return gzip.compress(data, compresslevel=6, mtime=0)
     return lzma.compress(data) if path.endswith(".xz") else data
-
-
-def _open(path: str) -> AbstractContextManager[IO[bytes]]:
-    opened: Any = gzip.open if path.endswith(".gz") else lzma.open if path.endswith(".xz") else open
-    file: AbstractContextManager[IO[bytes]] = opened(path, "rb")
-    return file
-
-
-def _whole(path: str, file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file, and refuse one that cannot be decompressed to its end."""
-    try:
-        for line in file:  # noqa: UP028  # "yield from" would close the file with this generator, stdin too
-            yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise UserError(f"{path} is damaged, incomplete or not compressed as its name says ({error})") from error
 
 
 @dataclass(frozen=True)

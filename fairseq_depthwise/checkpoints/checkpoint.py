@@ -8,17 +8,20 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from fairseq import checkpoint_utils, tasks
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.tasks import FairseqTask
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from fairseq_compat import UserError, belonging, checkpoints
 from fairseq_compat.checkpoints import require_finite
+from fairseq_depthwise import register_with_fairseq
+from fairseq_depthwise.checkpoints.exported_weights import exported_task, read_weights
+from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 
 
 class Checkpoint:
@@ -28,12 +31,14 @@ class Checkpoint:
     """
 
     def __init__(self, path: str, named: str = "") -> None:
+        register_with_fairseq()  # a program may have imported no more than what reads checkpoints
         self.path = path
         self.named = named or path
         if not os.path.isfile(path):
             raise UserError(f"{self.named or repr(path)} does not exist; give the path of a checkpoint")
         #: What is in the file, as fairseq wrote it.
-        self.state = checkpoints.load_checkpoint(path, mapped=True)
+        read = read_weights if os.path.basename(path) == WEIGHTS else partial(checkpoints.load_checkpoint, mapped=True)
+        self.state = read(path)
 
     def options(self, part: str = "model") -> dict[str, Any]:
         """Return the recorded options of a part of fairseq: "model", "task", "lr_scheduler" and so on."""
@@ -69,6 +74,8 @@ class Checkpoint:
 
     @cached_property
     def _upgraded(self) -> dict[str, Any]:
+        if "exported" in self.state:
+            return {**self.state, "cfg": OmegaConf.create(self.state["cfg"], flags={"allow_objects": True})}
         upgraded: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(self.path)
         return upgraded
 
@@ -96,6 +103,8 @@ class Checkpoint:
                 setattr(options, side, language)
             if getattr(options, "eval_bleu", False):
                 options.eval_bleu = False  # would build a beam search, and load a tokenizer
+        if "exported" in self.state and data == self.options("task")["data"]:
+            return exported_task(data, self.state["exported"])
         return tasks.setup_task(options)
 
     def model(self, task: FairseqTask, data: str) -> FairseqEncoderDecoderModel:
@@ -120,6 +129,14 @@ class Checkpoint:
             raise UserError(reason.rstrip(".")) from error
         require_finite(model.named_parameters(), self.path)
         return model.eval()
+
+
+def from_pretrained(folder: str) -> tuple[FairseqEncoderDecoderModel, FairseqTask]:
+    """Return the model of a folder that ``export --format safetensors`` wrote, and its task with both dictionaries."""
+    folder = os.path.normpath(folder)
+    checkpoint = Checkpoint(os.path.join(folder, WEIGHTS))
+    task = checkpoint.task(folder)
+    return checkpoint.model(task, folder), task
 
 
 @contextmanager

@@ -12,6 +12,9 @@ from fairseq_compat import UserError
 #: The checkpoint that a folder stands for.
 BEST = "checkpoint_best.pt"
 
+#: The file that an exported folder has in its place, with ``--format safetensors``.
+WEIGHTS = "model.safetensors"
+
 
 def checkpoint_files(model: str) -> list[str]:
     """Return the files of a model: one, or several joined with ``:``, an ensemble; a folder stands for its best one."""
@@ -22,6 +25,8 @@ def checkpoint_files(model: str) -> list[str]:
         if not os.path.exists(part):
             raise UserError(f"{part} does not exist; give a checkpoint, or a folder that has {BEST}")
         file = os.path.join(part, BEST) if os.path.isdir(part) else part
+        if not os.path.isfile(file) and os.path.isfile(os.path.join(part, WEIGHTS)):
+            file = os.path.join(part, WEIGHTS)
         if not os.path.isfile(file):
             others = ", ".join(sorted(glob("*.pt", root_dir=part))[:5]) or "none that ends in .pt"
             raise UserError(f"{part} has no {BEST}; give one of its files ({others})")

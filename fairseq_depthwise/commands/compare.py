@@ -56,10 +56,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.languages:
-        _compare_languages(options)
-    else:
-        _compare_systems(options)
+    (_compare_languages if options.languages else _compare_systems)(options)
 
 
 @dataclass

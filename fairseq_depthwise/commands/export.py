@@ -41,5 +41,5 @@ def run(given: argparse.Namespace) -> None:
     languages = config["languages"]
     print(
         f"{given.output}: {config['architecture']} of {given.checkpoint}, {languages['source']} to "
-        f"{languages['target']}, in {config['dtype']}, compared with the model"
+        f"{languages['target']}, in {config['dtype']}" + (", compared with the model" if "functions" in config else "")
     )

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     translator = load_translator(options)
     if at_terminal:
         print("type a sentence and press return; Ctrl-D ends", file=sys.stderr)
-    opened = nullcontext(sys.stdout.buffer) if output_path is None else atomic_write(output_path)
+    opened: Any = nullcontext(sys.stdout.buffer) if output_path is None else atomic_write(output_path)
     with opened as output:
         _translate(translator, output, options, at_once=at_terminal)
     return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_depthwise.growth.freezing import LastGrowth
@@ -77,15 +76,12 @@ def grow_checkpoint(
     _restart(state, trained.updates)
     LastGrowth.before(state).freeze(shallow)
     last_growth.freeze(grown)
-    _reset_optimizer(state, *(_trainable(model) for model in (shallow, grown)))
+    trainable = (sum(one.requires_grad for one in model.parameters()) for model in (shallow, grown))
+    _reset_optimizer(state, *trainable)
     state["task_state"] = {**(state.get("task_state") or {}), **last_growth.task_state()}
     checkpoints.save(state, output)
     before, after = (sum(parameter.numel() for parameter in model.parameters()) for model in (shallow, grown))
     return GrownCheckpoint(depth, layers, (before, after), trained.updates)
-
-
-def _trainable(model: nn.Module) -> int:
-    return sum(parameter.requires_grad for parameter in model.parameters())
 
 
 def _set_option(state: dict[str, Any], name: str, value: int) -> None:

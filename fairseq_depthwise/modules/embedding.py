@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.dropout import Dropout
@@ -30,8 +29,7 @@ class SinusoidalPositions(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the vectors (B x T x C) of ``tokens`` (B x T)."""
         self.reach(tokens.size(1))
-        real = tokens.ne(self.padding_idx)
-        return self.table[torch.cumsum(real, dim=1) * real + self.padding_idx]
+        return self.table[_numbered(tokens, self.padding_idx)]
 
     def at(self, position: Tensor) -> Tensor:
         """Return the vector (1 x C) of a position, counted from 0, that the table must reach."""
@@ -52,8 +50,20 @@ class SinusoidalPositions(nn.Module):
         return vectors
 
 
-class LearnedPositions(LearnedPositionalEmbedding):
-    """fairseq's table, in which row ``padding_idx + t`` belongs to the t-th token, counted from 1."""
+def _numbered(tokens: Tensor, padding_idx: int) -> Tensor:
+    """Return the row (B x T) of each of ``tokens`` (B x T): the t-th of a sentence, from 1, has padding_idx + t."""
+    real = tokens.ne(padding_idx)
+    return torch.cumsum(real, dim=1) * real + padding_idx
+
+
+class LearnedPositions(nn.Embedding):
+    """A table with the rows of :class:`SinusoidalPositions`, and none for longer sentences."""
+
+    padding_idx: int
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the vectors (B x T x C) of ``tokens`` (B x T)."""
+        return super().forward(_numbered(tokens, self.padding_idx))
 
     def at(self, position: Tensor) -> Tensor:
         """Return the vector (1 x C) of a position, counted from 0."""

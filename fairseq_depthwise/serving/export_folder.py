@@ -11,6 +11,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 
 from fairseq_compat import UserError, belonging
 from fairseq_compat.belonging import file_digest
@@ -18,20 +19,16 @@ from fairseq_compat.files import atomic_write, copied_whole
 from fairseq_compat.outputs import folder_written_whole, output_folder
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.exported_weights import CONFIG, FORMAT, SUBWORDS, write_weights
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.directions import around, languages_of, recorded_task, target_start
-from fairseq_depthwise.serving.options import BeamOptions, ExportOptions, TextOptions
+from fairseq_depthwise.serving.options import FORMATS, BeamOptions, ExportOptions, TextOptions
 from fairseq_depthwise.serving.text_codec import settings_for
 from fairseq_depthwise.serving.traced_graphs import refuse_unless_ours, write_graphs
 
-FORMAT = 2  # the version of the folder's layout, under ``format`` in its configuration
 KIND = "export"  # what the folder's marker says it is
-CONFIG = "config.json"  # the file that says what is in the folder
-
-#: A recorded file of subwords, by the option that names it, and what it is called in the folder.
-SUBWORDS = {"bpe_codes": "bpe.codes", "sentencepiece_model": "sentencepiece.model"}
 
 
 def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[str], None]) -> dict[str, Any]:
@@ -44,10 +41,14 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
         raise UserError(f"{checkpoint} are {len(files)} checkpoints; export them one by one")
     trained = Checkpoint(files[0])
     trained.require_family()
-    refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
+    if with_graphs := options.format in FORMATS:
+        refuse_unless_ours(trained.path, ARCH_MODEL_REGISTRY[trained.architecture], trained.architecture)
     data, task = recorded_task(trained, options.data, (options.source_lang, options.target_lang))
     model = cast(StackModel, trained.model(task, data).to(getattr(torch, options.dtype)))
-    model.prepare_for_inference_(BeamOptions().cfg())
+    if with_graphs:
+        model.prepare_for_inference_(BeamOptions().cfg())
+    elif not isinstance(task, TranslationTask):  # it would be read as a model of one direction, without its tokens
+        raise UserError(f"{trained.path} translates in many directions; export each with --format torch or onnx")
     text, subwords = _text(trained, task, data, say)
     dictionaries: dict[str, Dictionary] = {"source": task.source_dictionary, "target": task.target_dictionary}
     target, search, most = dictionaries["target"], BeamOptions(), model.decoder.max_positions()
@@ -68,9 +69,12 @@ def export(checkpoint: str, folder: str, options: ExportOptions, say: Callable[[
         belonging.ENTRY: {**belonging.of_dictionaries(task), **trained.belongs_to},
     }
     with folder_written_whole(place, KIND, replace=options.force) as aside:
-        config["functions"] = write_graphs(options.format, [model], trained.path, aside, int8=options.int8)
-        for graph in config["functions"].values():
-            graph["sha256"] = file_digest(os.path.join(aside, graph["file"]))
+        if with_graphs:
+            config["functions"] = write_graphs(options.format, [model], trained.path, aside, int8=options.int8)
+            for graph in config["functions"].values():
+                graph["sha256"] = file_digest(os.path.join(aside, graph["file"]))
+        else:
+            config |= write_weights(trained.state, trained.architecture, aside)
         for side, dictionary in zip(("src", "tgt"), dictionaries.values(), strict=True):
             dictionary.save(os.path.join(aside, f"dict.{side}.txt"))
         for source, name in subwords.items():

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_compat import UserError, belonging
-from fairseq_compat.belonging import file_digest
-from fairseq_compat.plain_values import require_plain
+from fairseq_depthwise.checkpoints import exported_weights as folders
+from fairseq_depthwise.checkpoints.exported_weights import CONFIG
+from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 from fairseq_depthwise.modules.decoding.graph_search import SearchLimits
 from fairseq_depthwise.serving.beam_search import Search
 from fairseq_depthwise.serving.directions import languages_of, task_for
-from fairseq_depthwise.serving.export_folder import CONFIG, FORMAT, SUBWORDS
 from fairseq_depthwise.serving.options import FORMATS, TranslatorOptions
 from fairseq_depthwise.serving.search.direction import LoadedModels
 from fairseq_depthwise.serving.text_codec import settings_for
@@ -25,8 +22,8 @@ from fairseq_depthwise.serving.traced_graphs import GRAPHS, format_module
 
 
 def is_exported(path: str) -> bool:
-    """Return whether there is an exported folder."""
-    return path != "" and os.path.isfile(os.path.join(path, CONFIG))
+    """Return whether there is a folder with exported graphs; one with weights is a checkpoint."""
+    return path != "" and os.path.isfile(os.path.join(path, CONFIG)) and not os.path.exists(os.path.join(path, WEIGHTS))
 
 
 def exported_model(
@@ -43,27 +40,15 @@ def exported_model(
         if value:
             raise UserError(f"{name} is for checkpoints, and {model} was exported; leave it out")
     config = _config(model)
-    dictionaries = []
-    for name, side in (("src", "source"), ("tgt", "target")):
-        dictionaries.append(Dictionary.load(_regular(model, f"dict.{name}.txt")))
-        if (found := len(dictionaries[-1])) != (size := config["vocabulary"][side]):
-            raise UserError(f"{model}/dict.{name}.txt has {found} symbols, not {size}; export the checkpoint again")
-    direction = TranslationConfig(source_lang=config["languages"]["source"], target_lang=config["languages"]["target"])
-    task = TranslationTask(direction, *dictionaries)
+    task = folders.exported_task(model, config)
     own_source, own_target = languages_of(task)
     task_for(task, languages[0] or own_source, languages[1] or own_target)  # refuses another direction
     belongs_to = belonging.recorded_in(config)
     belonging.require_same(model, belongs_to, belonging.of_task(task), f"{model}/dict.*.txt")
-    recorded = config["text"] or {}
-    files = {option: os.path.join(model, name) for option, name in SUBWORDS.items() if option in recorded}
-    cfg = {
-        kind: {**recorded, **files, "_name": str(recorded[kind])} for kind in ("tokenizer", "bpe") if recorded.get(kind)
-    }
+    cfg = folders.text_options(config, model)
     text = settings_for(options.text, cfg, task.source_dictionary, path=model, data=model, recorded=belongs_to)
-    graphs = [_regular(model, name + FORMATS[config["kind"]]) for name in GRAPHS]
-    for name, file in zip(GRAPHS, graphs, strict=True):
-        if config["functions"][name].get("sha256", digest := file_digest(file)) != digest:  # older exports have none
-            raise UserError(f"{file} is damaged, or not the one that was exported; export the checkpoint again")
+    digests = {name: config["functions"][name].get("sha256") for name in GRAPHS}  # none in older exports
+    graphs = [folders.regular_file(model, name + FORMATS[config["kind"]], digests[name]) for name in GRAPHS]
     source, target, beam = config["source"], config["target"], options.beam
     around = (source["prefix"], source["suffix"])
     most = min(beam.max_length, target["longest"] - 1)
@@ -75,19 +60,12 @@ def exported_model(
 
 def _config(path: str) -> dict[str, Any]:
     """Return the configuration; ``kind`` in it is the name of the graphs' format."""
-    file = _regular(path, CONFIG)
-    try:
-        with open(file, encoding="utf-8") as opened:
-            config: dict[str, Any] = json.load(opened)
-        require_plain(config)
-        found, endings = config["format"], {ending: name for name, ending in FORMATS.items()}
+    config = folders.read_config(path)
+    with folders.as_written(f"{path}/{CONFIG}"):
+        endings = {ending: name for name, ending in FORMATS.items()}
         config["kind"] = endings[os.path.splitext(config["functions"]["encoder"]["file"])[1]]
         for side in ("source", "target"):
             _require_numbers(config[side], config["vocabulary"][side])
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise UserError(f"{file} is not what export writes: {error!r}") from error
-    if found != FORMAT:
-        raise UserError(f"{file} has format {str(found)[:60]}, not {FORMAT}; export the checkpoint again")
     return config
 
 
@@ -98,10 +76,3 @@ def _require_numbers(about: dict[str, Any], size: int) -> None:
         raise ValueError("a token or a size is no whole number")
     if not 0 <= min(around) <= max(around) < size or about["longest"] < len(around):
         raise ValueError("a token is in no dictionary, or there is no room for one")
-
-
-def _regular(path: str, name: str) -> str:
-    file = os.path.join(path, name)
-    if os.path.islink(file) or not os.path.isfile(file):  # a pipe would wait
-        raise UserError(f"{file} is missing, or is no file; give a folder that fairseq-depthwise export wrote")
-    return file

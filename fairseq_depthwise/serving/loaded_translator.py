@@ -16,12 +16,12 @@ from torch import Tensor
 from fairseq_compat import UserError, belonging
 from fairseq_compat.belonging import file_digest
 from fairseq_depthwise.checkpoints.checkpoint import Checkpoint
+from fairseq_depthwise.checkpoints.exported_weights import CONFIG
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.beam_search import BeamSearch
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
 from fairseq_depthwise.serving.directions import around, languages_of, recorded_task
-from fairseq_depthwise.serving.export_folder import CONFIG
 from fairseq_depthwise.serving.exported_folder import exported_model, is_exported
 from fairseq_depthwise.serving.onnx_graphs import int8_graphs
 from fairseq_depthwise.serving.options import TranslatorOptions

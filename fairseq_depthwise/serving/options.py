@@ -134,7 +134,11 @@ class ExportOptions:
     data: str | None = None
     source_lang: str | None = None
     target_lang: str | None = None
-    format: str = option("torch", "programs of torch.export, or ONNX files for onnxruntime", choices=tuple(FORMATS))
+    format: str = option(
+        "torch",
+        "programs of torch.export, ONNX files for onnxruntime, or the weights for this plugin",
+        choices=(*FORMATS, "safetensors"),
+    )
     int8: bool = option(False, "compute matrix products in int8, with --format onnx")
     dtype: str = option("float32", "of parameters and computation", choices=("float32", "bfloat16"))
     force: bool = option(False, "replace OUT if it is an export")

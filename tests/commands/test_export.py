@@ -1,4 +1,4 @@
-"""``fairseq-depthwise export``: programs that translate like the model where there is no fairseq; what is refused."""
+"""``fairseq-depthwise export``: programs that translate like the model where there is no fairseq, and weights."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from multilingual_checkpoints import multilingual_checkpoint, multilingual_data
 from probe_checkpoints import checkpoint_of
 from tiny_checkpoints import TASK
 
-from fairseq_compat import checkpoints
+from fairseq_compat import belonging, checkpoints
 from fairseq_compat.outputs import MARKER
 from fairseq_depthwise import cli
+from fairseq_depthwise.checkpoints.checkpoint import from_pretrained
+from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.loaded_translator import LoadedTranslator, TranslatorOptions
 from fairseq_depthwise.serving.text_codec import TextOptions
@@ -137,6 +139,8 @@ def test_one_direction_of_many(tmp_path: Path) -> None:
     ((_, translations),) = translated_alone("translate.py", REFUSED, [str(tmp_path / "exported")])
     expected = loaded(checkpoint, 4, data=data, source_lang="en", target_lang="l1").translate(LINES)
     assert [text for _, text in translations] == expected
+    given = ("--data", data, "-s", "en", "-t", "l1", "--format", "safetensors")  # which has no place for the tokens
+    assert cli.main(["export", checkpoint, str(tmp_path / "weights"), *given]) == 1
 
 
 NAMES = {"encoder.pt2", "decoder_step.pt2", "dict.src.txt", "dict.tgt.txt", "bpe.codes", "config.json", MARKER}
@@ -287,3 +291,91 @@ def test_without_onnx_the_extra_is_named(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "[onnx]" in refusal("export", paths[0], tmp_path / "out", "--data", data, "--format", "onnx")
     assert not (tmp_path / "out").exists()
+
+
+KINDS = ("depthwise_lstm_transformer", "sdt_transformer", "mute_transformer", "transformer")
+
+
+@pytest.fixture(scope="module")
+def weights(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of each kind, whose tables are one, with subwords; and the folder with its weights."""
+    pytest.importorskip("safetensors")
+    folder = tmp_path_factory.mktemp("weights")
+    (folder / "learned.codes").write_text("#version: 0.2\nw 0\n", encoding="utf-8")
+    for kind in KINDS:
+        path = checkpoint_of(folder, kind, f"{kind}.pt", share_all_embeddings=True)
+        state = checkpoints.load_checkpoint(path)
+        state["cfg"]["task"] = {**TASK, "data": data, "max_source_positions": 9}
+        state["extra_state"]["belongs_to"] = {"max_source_positions": 9}
+        state["cfg"]["bpe"] = {"_name": "subword_nmt", "bpe_codes": "learned.codes"}
+        torch.save(state, path)
+        assert cli.main(["export", path, str(folder / kind), "--format", "safetensors"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_come_back_bit_for_bit(kind: str, weights: Path, tmp_path: Path) -> None:
+    moved, checkpoint = shutil.copytree(weights / kind, tmp_path / "moved"), weights / f"{kind}.pt"
+    names = {name for name in NAMES if not name.endswith(".pt2")} | {"model.safetensors"}
+    assert {path.name for path in moved.iterdir()} == names
+    model, task = from_pretrained(str(moved))
+    found, values = model.state_dict(), checkpoints.load_checkpoint(checkpoint)["model"]
+    assert set(found) == set(values)
+    read = [name for name in values if not name.endswith("_float_tensor") and not is_unused_copy(name)]
+    assert all(torch.equal(found[name], values[name]) for name in read)
+    assert task.max_positions()[0] == 9
+    text = (moved / "config.json").read_text(encoding="utf-8")
+    assert (json.loads(text)["family"], str(weights) in text) == (kind, False)
+    before, after = (LoadedTranslator(str(path)) for path in (checkpoint, moved))
+    assert after.translations(LINES) == before.translations(LINES)
+
+
+def test_weights_are_taken_like_a_checkpoint(weights: Path, tmp_path: Path, printed: Callable[..., str]) -> None:
+    (tmp_path / "text").write_text("w0 w1\n")
+    first, second = weights / KINDS[0], weights / KINDS[1]
+    both = printed("translate", f"{first}:{second}", tmp_path / "text", "--cpu")
+    assert both == printed("translate", f"{first}.pt:{second}.pt", tmp_path / "text", "--cpu")
+    printed("export", first, tmp_path / "again", "--format", "safetensors")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (first / name).read_bytes()
+
+
+def with_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], object]:
+    """Other weights, and their digest."""
+
+    def rewrite(folder: Path) -> None:
+        from safetensors.torch import load, save
+
+        content = (file := folder / "model.safetensors").read_bytes()
+        change(values := load(content))
+        said = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+        file.write_bytes(save(values, said))
+        configured(belonging.file_digest(str(file)), "weights", "sha256")(folder)
+
+    return rewrite
+
+
+TABLE = "decoder.embedding.tokens.weight"
+
+#: What a stranger may have done to a folder.
+HOSTILE: list[Callable[[Path], object]] = [
+    lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 100),
+    lambda folder: (folder / "dict.src.txt").write_text("".join(f"w{n} 1\n" for n in range(7, -1, -1))),
+    lambda folder: (folder / "dict.src.txt").unlink(),
+    with_weights(lambda values: values.update({TABLE: torch.zeros(2, 2)})),
+    with_weights(lambda values: values.update({TABLE: torch.full_like(values[TABLE], torch.nan)})),
+    configured(10_000, "options", "encoder_layers"),
+    configured("${oc.env:HOME}", "options", "encoder_embed_path"),
+    configured("gpt2", "text", "bpe"),
+    configured([], "options"),
+    configured({}, "weights"),
+]
+
+
+@pytest.mark.parametrize("change", HOSTILE)
+def test_weights_of_strangers_are_refused(
+    change: Callable[[Path], object], weights: Path, tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    folder = shutil.copytree(weights / KINDS[0], tmp_path / "changed")
+    change(folder)
+    assert str(folder) in refusal("translate", folder, "--cpu")
