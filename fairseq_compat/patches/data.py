@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -15,7 +16,6 @@ from typing import Any
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import decoded, require_file
 from fairseq_compat.patching import Overlay, patch, replaces
-from fairseq_compat.process import allow_more_open_files
 
 #: Of an iterator's state: how many batches all processes took in the epoch.
 BATCHES = "batches_in_epoch"
@@ -41,7 +41,9 @@ def damaged_data(module: Any) -> None:
     def make_dataset(
         original: Any, path: str, impl: Any, fix_lua_indexing: bool = False, dictionary: Any = None
     ) -> Any:
-        allow_more_open_files()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if resource.RLIM_INFINITY not in (soft, hard):  # to no more than some programs take for sensible
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
         dataset, follow, lowest = original(path, impl, fix_lua_indexing, dictionary), True, 0
         if isinstance(dataset, module.MMapIndexedDataset):
             kind, whole = dataset._index.dtype, os.path.getsize(f"{path}.bin")

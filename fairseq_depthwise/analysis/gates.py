@@ -100,9 +100,9 @@ class CellSums:
     def value(self) -> CellStatistics:
         """Return the statistics of all steps."""
         of = {name: sums.value() for name, sums in self._sums.items()}
-        shares = [(of[f"{gate} shut"].mean, of[f"{gate} open"].mean) for gate in _GATES]
         gates = [
-            GateDistribution(of[name].mean, of[name].deviation, *two) for name, two in zip(_GATES, shares, strict=True)
+            GateDistribution(**vars(of[name]), shut=of[f"{name} shut"].mean, open=of[f"{name} open"].mean)
+            for name in _GATES
         ]
         return CellStatistics(self.layer, self.cell, *gates, *(of[name] for name in _NORMS))
 

@@ -155,8 +155,7 @@ def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport
             shown = list(zip(*layers, strict=True))
             image = axes.imshow(shown, vmin=low, vmax=high, cmap="Blues", aspect="auto")
             axes.set_title(title, parse_math=False)
-            axes.set_xlabel("layer")
-            axes.set_ylabel("unit" if report.layers[0].order is None else "place")
+            axes.set(xlabel="layer", ylabel="unit" if report.layers[0].order is None else "place")
             axes.set_xticks(range(len(layers)), [str(layer + 1) for layer in range(len(layers))])
             axes.set_yticks(range(len(shown)), [str(unit + 1) for unit in range(len(shown))])
             for unit, of_layers in enumerate(shown):
@@ -231,11 +230,8 @@ def _attention(options: argparse.Namespace, loaded: LoadedModel) -> tuple[int, l
     layer = layers if options.layer is None else options.layer
     if not 1 <= layer <= layers:
         raise UserError(f"--layer {layer} is out of range; the encoder of {loaded.path} has {layers} layers")
-    return (
-        layer,
-        [dictionary[token] for token in tokens.tolist()],
-        attention_maps(loaded.model.encoder, tokens[None], layer - 1),
-    )
+    words = [dictionary[token] for token in tokens.tolist()]
+    return layer, words, attention_maps(loaded.model.encoder, tokens[None], layer - 1)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -156,11 +156,7 @@ def _compare_languages(options: argparse.Namespace) -> None:
 
     if options.json:
         documents = [
-            {
-                "folder": folder,
-                **summary,
-                "scores": {language: score.score for language, score in scores.items()},
-            }
+            {"folder": folder, **summary, "scores": {language: score.score for language, score in scores.items()}}
             for (folder, scores), summary in zip(systems, summaries, strict=True)
         ]
         metric = next(iter(base.values())).metric

@@ -120,14 +120,11 @@ def _hook() -> Check:
     """Return whether a new interpreter starts with the hook; this one may have got it by an import."""
     question = "import sys; sys.exit(not any(type(finder).__name__ == 'PatchingFinder' for finder in sys.meta_path))"
     active = subprocess.run([sys.executable, "-c", question], check=False, capture_output=True).returncode == 0
-    if active:
-        return Check("start-up hook", "active")
-    return Check(
-        "start-up hook",
-        "not active",
+    fix = (
         "install into a site-packages folder: pip install --force-reinstall --no-deps fairseq-depthwise "
-        "(folders made by pip install --target, and python -S, read no start-up hooks)",
+        "(folders made by pip install --target, and python -S, read no start-up hooks)"
     )
+    return Check("start-up hook", "active") if active else Check("start-up hook", "not active", fix)
 
 
 def _imports() -> Check:

@@ -58,14 +58,12 @@ def with_user_dir(arguments: list[str], folder: str) -> list[str]:
     Raises:
         UserError: they name another folder; two copies of the plugin cannot be registered in one process.
     """
-    for position, argument in enumerate(arguments):
-        name, _, value = argument.partition("=")
-        if name == "--user-dir":
-            given = value or "".join(arguments[position + 1 : position + 2])
-            if os.path.realpath(given) != os.path.realpath(folder):
-                raise UserError(
-                    f"--user-dir {given} is another folder than the installed plugin in {folder}; leave the option "
-                    "out, or call fairseq's own command with that folder"
-                )
-            return arguments
-    return ["--user-dir", folder, *arguments]
+    parser = argparse.ArgumentParser(prog="fairseq-depthwise", add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir", nargs="?", const="")
+    given = parser.parse_known_args(arguments)[0].user_dir
+    if given is not None and os.path.realpath(given) != os.path.realpath(folder):
+        raise UserError(
+            f"--user-dir {given} is another folder than the installed plugin in {folder}; leave the option out, or "
+            "call fairseq's own command with that folder"
+        )
+    return arguments if given is not None else ["--user-dir", folder, *arguments]
