@@ -97,17 +97,9 @@ def _compare_systems(options: argparse.Namespace) -> None:
 
     signature = base.scores[0].signature
     if options.json:
-        document = {
-            "metric": metric.name,
-            "signature": signature,
-            "references": options.ref,
-            "sentences": base.scores[0].sentences,
-            "test": options.test,
-            "samples": samples,
-            "seed": options.seed,
-            "systems": [_as_json(system, base) for system in systems],
-        }
-        print(json.dumps(document, indent=2))
+        document = {"metric": metric.name, "signature": signature, "references": options.ref, "samples": samples}
+        document |= {"sentences": base.scores[0].sentences, "test": options.test, "seed": options.seed}
+        print(json.dumps({**document, "systems": [_as_json(system, base) for system in systems]}, indent=2))
         return
     print(aligned(_rows(base, others)), end="")
     print(f"\n{base.scores[0].name}: {signature}")

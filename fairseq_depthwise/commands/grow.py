@@ -35,7 +35,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.growth.grown_checkpoint import grow_checkpoint
 
     output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
@@ -46,10 +46,9 @@ def run(options: argparse.Namespace) -> int:
         document = {"output": options.output, "input": options.input, **chosen, "freeze": options.freeze}
         document |= {"layers_before": grown.depth, "layers": grown.layers, "restarts_at": grown.updates}
         print(json.dumps({**document, "parameters_before": before, "parameters": after}))
-        return 0
+        return
     print(
         f"{options.output}: {options.side} of {options.input} grown from {grown.depth} to {grown.layers} layers "
         f"({options.strategy}), {before:,} to {after:,} parameters; training from it starts "
         f"with a fresh optimizer, and inverse_sqrt_restart restarts after update {grown.updates}"
     )
-    return 0

@@ -119,18 +119,9 @@ def run(options: argparse.Namespace) -> None:
         system = read_system(path, metric, options.detokenize)
         paths, texts = (options.ref, references) if options.ref else _own_reference(system, metric)
         score = score_system(system, paths, texts, metric)
-        documents.append(
-            {
-                "hypothesis": path,
-                "lines": system.lines,
-                "references": paths,
-                "metric": metric.name,
-                "score": score.score,
-                "signature": score.signature,
-                "sentences": score.sentences,
-                **score.ngrams,
-            }
-        )
+        found = {"hypothesis": path, "lines": system.lines, "references": paths, "metric": metric.name}
+        found |= {name: getattr(score, name) for name in ("score", "signature", "sentences")}
+        documents.append(found | score.ngrams)
         lines.append((f"{path}: " if len(options.hypotheses) > 1 else "") + f"{score.line}  {score.signature}")
     if options.json:
         print(json.dumps(documents if len(documents) > 1 else documents[0], indent=2))

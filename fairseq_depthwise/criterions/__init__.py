@@ -1,5 +1,3 @@
-"""Criterions: what is minimized."""
+"""Criterions: what is minimized. Importing them registers them."""
 
-from fairseq_depthwise.criterions import label_smoothed_cross_entropy_with_auxiliary, linearization_probe
-
-__all__ = ["label_smoothed_cross_entropy_with_auxiliary", "linearization_probe"]
+from . import label_smoothed_cross_entropy_with_auxiliary, linearization_probe  # noqa: F401

@@ -1,5 +1,3 @@
-"""Learning rate schedules and optimizers."""
+"""Learning rate schedules and optimizers. Importing them registers them."""
 
-from fairseq_depthwise.optim import fused_adam, inverse_sqrt_restart
-
-__all__ = ["fused_adam", "inverse_sqrt_restart"]
+from . import fused_adam, inverse_sqrt_restart  # noqa: F401

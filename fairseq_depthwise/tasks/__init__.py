@@ -1,5 +1,3 @@
-"""Tasks of the plugin."""
+"""Tasks of the plugin. Importing them registers them."""
 
-from fairseq_depthwise.tasks import translation_layer_growth
-
-__all__ = ["translation_layer_growth"]
+from . import translation_layer_growth  # noqa: F401

@@ -241,12 +241,7 @@ class GrowingTask(FairseqTask):
             metrics.log_scalar("peak_lr", trainer.lr_scheduler.peak, weight=0, priority=312)
 
     def get_batch_iterator(
-        self,
-        dataset: FairseqDataset,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        max_positions: Any = None,
-        **options: Any,
+        self, dataset: FairseqDataset, *, max_tokens: int | None = None, max_positions: Any = None, **options: Any
     ) -> Any:
         """Return batches of the size that the epoch's stage sets; fairseq keeps them for the next epoch."""
         if self.plan is not None and dataset is self.datasets.get(self.growth_options.train_subset):
@@ -260,9 +255,7 @@ class GrowingTask(FairseqTask):
                 # Its worker ends at once here; beside the worker of the next iterator it would take five seconds.
                 gc.collect()
             self._max_tokens_of_batches = max_tokens
-        return super().get_batch_iterator(
-            dataset, max_tokens=max_tokens, max_sentences=max_sentences, max_positions=max_positions, **options
-        )
+        return super().get_batch_iterator(dataset, max_tokens=max_tokens, max_positions=max_positions, **options)
 
 
 def _require_no_other_depth(cfg: DictConfig, side: str, plan: GrowthPlan) -> None:
