@@ -114,15 +114,10 @@ def built_within(values: Mapping[str, torch.Tensor], name: str) -> Iterator[None
 
 def require_finite(values: Iterable[tuple[str, torch.Tensor]], name: str) -> None:
     """Raise UserError unless all values of a model, (name, tensor), are numbers: those of one that diverged are not."""
-    count, wrong = 0, []
-    for key, tensor in values:
-        if tensor.is_floating_point() and not key.endswith(_NEVER_READ):
-            count += 1
-            if not torch.isfinite(tensor).all():
-                wrong.append(key)
-    if wrong:
+    read = {key: one for key, one in values if one.is_floating_point() and not key.endswith(_NEVER_READ)}
+    if wrong := [key for key, tensor in read.items() if not torch.isfinite(tensor).all()]:
         raise UserError(
-            f"{name} holds NaN or infinite values in {len(wrong)} of its {count} parameters, the first of them "
+            f"{name} holds NaN or infinite values in {len(wrong)} of its {len(read)} parameters, the first of them "
             f"{wrong[0]}: its training diverged; give a checkpoint of before that"
         )
 

@@ -264,8 +264,8 @@ _NUMBERS = {
     "Double": torch.float64,
 }  # fmt: skip
 
-#: What a pickle may name, under the names of NumPy 1 and 2. Only what stands here can be called: a pickle makes nothing
-#: else that could be.
+#: What a pickle may name; of NumPy by the names of version 1, for which those of 2 stand. Only what is here can be
+#: called: a pickle makes nothing else that could be.
 _NAMES: dict[str, Any] = {
     "collections.OrderedDict": _ordered,
     "torch._utils._rebuild_tensor": _tensor,
@@ -274,11 +274,8 @@ _NAMES: dict[str, Any] = {
     "_codecs.encode": _bytes,  # how bytes are written
     "__builtin__.bytes": lambda: b"",
     "numpy.dtype": _dtype,
-    **{f"numpy.{core}.multiarray._reconstruct": lambda *_: np.empty(0, "b") for core in ("core", "_core")},
-    **{
-        f"numpy.{core}.multiarray.scalar": lambda *one: _array_of(one[0], (), one[1]).item()
-        for core in ("core", "_core")
-    },
+    "numpy.core.multiarray._reconstruct": lambda *_: np.empty(0, "b"),
+    "numpy.core.multiarray.scalar": lambda *one: _array_of(one[0], (), one[1]).item(),
     "argparse.Namespace": Namespace,
     "numpy.ndarray": "numpy.ndarray",  # what _reconstruct is told
     **{f"torch.{name}Storage": dtype for name, dtype in _NUMBERS.items()},
@@ -310,7 +307,7 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == _DICTIONARY:
             return getattr(import_module(module), name)
-        if (known := _NAMES.get(f"{module}.{name}")) is None:
+        if (known := _NAMES.get(f"{module}.{name}".replace("numpy._core.", "numpy.core.", 1))) is None:
             raise RefusedError(f"its pickle names {module}.{name}, and loading it could run code")
         return known
 

@@ -1,4 +1,4 @@
-"""What a process may keep and open, freed memory on a CPU and files, and the processor that it runs on.
+"""What a process may keep of freed memory on a CPU, and the processor that it runs on.
 
 glibc, the C library of most Linux distributions, maps every large block anew and unmaps it when it is freed, and the
 system clears each of its pages when it is first touched. A step of training or of a beam search frees and allocates
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 from functools import cache
 
 #: mallopt's parameters, from glibc's malloc.h, and the largest value: it takes an int.
@@ -43,10 +42,3 @@ def processor_facts() -> dict[str, str]:
             return {name.strip(): value.strip() for name, _, value in fields}
     except OSError:
         return {}
-
-
-def allow_more_open_files() -> None:
-    """Raise this process's soft limit to its hard one, but to no more than some programs take for sensible."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY not in (soft, hard):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))

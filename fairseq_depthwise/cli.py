@@ -1,54 +1,53 @@
 """``fairseq-depthwise <subcommand>``: one file per subcommand in :mod:`fairseq_depthwise.commands`.
 
-A subcommand is a module with a function ``add_to(subcommands)`` that adds its parser and sets ``run``. Results go to
-stdout, progress to stderr; an error is one sentence and status 1, a wrong option status 2.
+A subcommand is a module whose docstring ends with an example, with the functions ``add_to(parser)``, which adds its
+options, and ``run(options)``. Results go to stdout, progress to stderr; an error is one sentence and status 1, a wrong
+option status 2.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import io
 import sys
+from typing import Any
 
 import fairseq_compat
 from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
 from fairseq_compat.process import keep_freed_memory
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise import register_with_fairseq
-from fairseq_depthwise.commands import (
-    analysis,
-    average,
-    compare,
-    doctor,
-    export,
-    fairseq_commands,
-    grow,
-    inspect,
-    params,
-    report,
-    score,
-    serve,
-    translate,
-)
+from fairseq_depthwise.commands import fairseq_commands
 from fairseq_depthwise.commands.parsers import SubcommandParser
 
 fairseq_compat.install()  # for processes that a command starts, where Python reads no start-up hooks
 
-COMMANDS = (
-    doctor,
-    fairseq_commands,
-    translate,
-    serve,
-    export,
-    average,
-    inspect,
-    grow,
-    params,
-    analysis,
-    score,
-    compare,
-    report,
-)
+#: What each does, in the order of ``--help``, for which no module is imported.
+COMMANDS = {
+    "doctor": "check the installation and suggest fixes: versions, patches, devices",
+    "train": "train a model: fairseq-train with the plugin loaded",
+    "generate": "translate binarized data: fairseq-generate with the plugin loaded",
+    "interactive": "translate standard input: fairseq-interactive with the plugin loaded",
+    "translate": "translate text: raw lines in, raw translations out, in order",
+    "serve": "translate over HTTP: JSON, a page for people, metrics",
+    "export": "export encoder and decoder step to torch.export, to be run without fairseq",
+    "average": "average the parameters of checkpoints",
+    "inspect": "show what a checkpoint holds: its model, how far it was trained and how, which versions wrote it",
+    "grow": "make the model of a checkpoint deeper",
+    "params": "count the parameters of every published model, and compare with the published counts",
+    "units": "measure the diversity of the units of mute_transformer models, and show their weights and attention",
+    "probe": "replace each layer of a trained model by a linear layer, and measure the loss in BLEU",
+    "similarity": "measure the cosine similarity of each layer's output to embedding, layer below and sentence",
+    "gates": "measure gates and state norms of depthwise_lstm_transformer models, or the weights of connections",
+    "score": "score translations, plain text or the output of fairseq-generate, with BLEU or chrF",
+    "compare": "compare systems with a base: paired significance tests, several seeds, many languages",
+    "report": "make one HTML page of training runs: loss, BLEU, rate, depth, gates, speed and options",
+}
+
+#: Those whose modules are in :mod:`fairseq_depthwise.analysis`.
+ANALYSES = ("units", "probe", "similarity", "gates")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -62,9 +61,16 @@ def build_parser() -> argparse.ArgumentParser:
     subcommands = parser.add_subparsers(
         title="subcommands", metavar="SUBCOMMAND", required=True, parser_class=SubcommandParser
     )
-    for command in COMMANDS:
-        command.add_to(subcommands)
+    for name, help in COMMANDS.items():
+        subcommand = subcommands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+        subcommand.command = functools.partial(_module_of, name)
     return parser
+
+
+def _module_of(name: str) -> Any:
+    if name in fairseq_commands.FAIRSEQ_COMMANDS:
+        return fairseq_commands
+    return importlib.import_module(f"fairseq_depthwise.{'analysis' if name in ANALYSES else 'commands'}.{name}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,7 +89,7 @@ def _run(given: list[str]) -> int | None:
         register_with_fairseq()
         return fairseq_commands.run(argparse.Namespace(command=given[0], arguments=given[1:]))
     options = build_parser().parse_args(given)
-    if options.run is not doctor.run or fairseq_problem() is None:  # which doctor tells
+    if given[0] != "doctor" or fairseq_problem() is None:  # which doctor tells
         register_with_fairseq()
     keep_freed_memory()  # on a CPU; fairseq's commands, which may have a GPU, see to it themselves
     status: int | None = options.run(options)

@@ -43,16 +43,7 @@ def figure_path(option: str, path: str, *, force: bool, inputs: Sequence[str] = 
     if _suffix(path) not in _FORMATS:
         known = ", ".join(f".{suffix}" for suffix in _FORMATS)
         raise UserError(f"{option} {path}: the name must end in one of {known}")
-    require_matplotlib(option)
     return checked
-
-
-def require_matplotlib(option: str) -> None:
-    """Raise :class:`UserError` unless matplotlib is installed."""
-    try:
-        import matplotlib as mpl  # noqa: F401  # asks whether it is installed
-    except ImportError:
-        raise UserError(f"{option} needs matplotlib; pip install 'fairseq-depthwise[analysis]'") from None
 
 
 def write_figure(path: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> None:

@@ -21,9 +21,6 @@ from fairseq_compat.versions import recorded_versions
 #: What prints every traceback.
 TRACEBACK, TRACEBACK_OPTION = "FAIRSEQ_COMPAT_TRACEBACK", "--traceback"
 
-#: The status of what Ctrl-C ended, as shells have it.
-INTERRUPTED = 130
-
 
 def open_closed_streams() -> None:
     """Open closed standard streams on the null device, in the order of their numbers.
@@ -51,7 +48,7 @@ def run_command(name: str, run: Callable[[], Any]) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return 130  # as shells have it
     except Exception as error:
         problem = _problem_of_stdout(error)
         if problem is None:

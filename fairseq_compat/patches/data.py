@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -15,7 +16,6 @@ from typing import Any
 from fairseq_compat.errors import UserError
 from fairseq_compat.files import decoded, require_file
 from fairseq_compat.patching import Overlay, patch, replaces
-from fairseq_compat.process import allow_more_open_files
 
 #: Of an iterator's state: how many batches all processes took in the epoch.
 BATCHES = "batches_in_epoch"
@@ -41,7 +41,9 @@ def damaged_data(module: Any) -> None:
     def make_dataset(
         original: Any, path: str, impl: Any, fix_lua_indexing: bool = False, dictionary: Any = None
     ) -> Any:
-        allow_more_open_files()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if resource.RLIM_INFINITY not in (soft, hard):  # to no more than some programs take for sensible
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
         dataset, follow, lowest = original(path, impl, fix_lua_indexing, dictionary), True, 0
         if isinstance(dataset, module.MMapIndexedDataset):
             kind, whole = dataset._index.dtype, os.path.getsize(f"{path}.bin")
@@ -100,16 +102,20 @@ def position_for_any_processes(module: Any) -> None:
     A checkpoint has the batches that each process took; with twice as many processes that is twice as many batches.
     Here it also has those of all processes, and a run takes its share of them.
     """
+    # Of how many batches of all processes one takes how many, in an epoch.
+    module.EpochBatchIterator.shares = lambda self, epoch: (self.num_shards, 1)
 
     @replaces(module.EpochBatchIterator, "state_dict")
     def state_dict(original: Any, self: Any) -> dict[str, Any]:
         state: dict[str, Any] = original(self)
-        return {**state, BATCHES: state["iterations_in_epoch"] * self.num_shards}
+        batches, own = self.shares(state["epoch"])
+        return {**state, BATCHES: state["iterations_in_epoch"] // own * batches}
 
     @replaces(module.EpochBatchIterator, "load_state_dict")
     def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
         if (taken := state_dict.get(BATCHES)) is not None:
-            state_dict = {**state_dict, "iterations_in_epoch": taken // self.num_shards}
+            batches, own = self.shares(state_dict["epoch"])
+            state_dict = {**state_dict, "iterations_in_epoch": taken // batches * own}
         original(self, state_dict)
 
 

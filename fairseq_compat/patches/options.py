@@ -183,10 +183,6 @@ def ends_of_commands(module: Any) -> Iterator[None]:
         sys.argv[1:] = without_traceback_option(sys.argv[1:])
         command = "fairseq-" + name.replace("_", "-")
         results: list[Any] = []  # they are no status
-
-        def run() -> None:
-            results.append(original(*args, **kwargs))
-
-        if status := run_command(command, run):
+        if status := run_command(command, lambda: results.append(original(*args, **kwargs))):
             sys.exit(status)
         return results[0]

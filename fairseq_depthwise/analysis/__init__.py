@@ -1,1 +1,1 @@
-"""What trained models have learned. A module with an ``ANALYSIS`` is a subcommand: options, measure, table, figure."""
+"""What trained models have learned. Here are the modules of the subcommands that measure it: measure, table, figure."""

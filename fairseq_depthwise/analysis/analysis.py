@@ -18,6 +18,7 @@ from fairseq_depthwise import figures
 from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.modules.stack import SIDES
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
@@ -26,16 +27,6 @@ if TYPE_CHECKING:
 
 #: Approximate maximum number of markers on a line.
 _MARKERS_SHOWN = 12
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """A subcommand of the name of its module, in which it is called ``ANALYSIS``."""
-
-    help: str
-    example: str
-    add_options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], None]
 
 
 def add_data_options(parser: argparse.ArgumentParser, *, subset: str, about: str) -> None:
@@ -216,6 +207,7 @@ def report_checkpoints(
         if (path := getattr(options, name)) is not None:
             option = f"--{name.replace('_', '-')}"
             paths[name] = figures.figure_path(option, path, force=options.force, inputs=options.checkpoints)
+            require_extra("analysis", "matplotlib")
     reports = []
     with fairseq_warnings_only():
         for checkpoint in options.checkpoints:

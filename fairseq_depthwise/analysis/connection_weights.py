@@ -136,8 +136,7 @@ def draw_weights(band: Any, report: StackReport) -> None:
     for axes, (side, (readers, sources, weights)) in zip(panels, shown.items(), strict=True):
         whole = np.nansum(np.abs(weights), axis=1, keepdims=True)
         image = axes.imshow(weights / np.where(whole, whole, 1), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")
-        axes.set_title(side)
-        axes.set_ylabel("layer that reads")
+        axes.set(title=side, ylabel="layer that reads")
         axes.set_yticks(range(len(readers)), readers)
         axes.set_xticks(range(len(sources)), sources, rotation=90)
     band.colorbar(image, ax=list(panels), label="share of the weights")

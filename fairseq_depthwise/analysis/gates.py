@@ -2,6 +2,10 @@
 
 Source of gates and states: "Rewiring the Transformer with Depth-Wise LSTMs", Equations 2-4, 7 and 8. Statistics are
 over real positions, ends of sentences included, and are summed over batches in float64.
+
+example:
+  fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png
+  fairseq-depthwise gates 6l.pt 12l.pt --data data-bin --side encoder --json
 """
 
 from __future__ import annotations
@@ -19,7 +23,6 @@ from torch import Tensor
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis import connection_weights
 from fairseq_depthwise.analysis.analysis import (
-    Analysis,
     MeanDeviation,
     RunningMoments,
     StackBatch,
@@ -97,9 +100,9 @@ class CellSums:
     def value(self) -> CellStatistics:
         """Return the statistics of all steps."""
         of = {name: sums.value() for name, sums in self._sums.items()}
-        shares = [(of[f"{gate} shut"].mean, of[f"{gate} open"].mean) for gate in _GATES]
         gates = [
-            GateDistribution(of[name].mean, of[name].deviation, *two) for name, two in zip(_GATES, shares, strict=True)
+            GateDistribution(**vars(of[name]), shut=of[f"{name} shut"].mean, open=of[f"{name} open"].mean)
+            for name in _GATES
         ]
         return CellStatistics(self.layer, self.cell, *gates, *(of[name] for name in _NORMS))
 
@@ -217,16 +220,14 @@ def _measure(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
     return report_on(loaded, options, partial(connection_weights.measure_weights, model, sides))
 
 
-ANALYSIS = Analysis(
-    help="measure what layers take from below: the gates of depthwise_lstm_transformer models and the norms of their "
-    "states, or the weights of what connects the layers of sdt_transformer models",
-    example="fairseq-depthwise gates checkpoints/checkpoint_best.pt --data data-bin --output gates.png\n"
-    "  fairseq-depthwise gates 6l.pt 12l.pt --data data-bin --side encoder --json",
-    add_options=partial(
-        add_checkpoint_options,
+def add_to(parser: argparse.ArgumentParser) -> None:
+    add_checkpoint_options(
+        parser,
         models="depthwise_lstm_transformer models, or of sdt_transformer models",
         drawn="gates and norms over the layers, or weights",
         side="both",
-    ),
-    run=lambda options: report_checkpoints(options, _measure, as_text, {"output": write_gates}),
-)
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    report_checkpoints(options, _measure, as_text, {"output": write_gates})

@@ -8,10 +8,15 @@ layer l at position p, and layer 0 the embedding after positions::
     inter-similarity                         mean over p of cos(h^l_p, mean over q of h^l_q), q in p's sentence
 
 All real positions have the same weight, ends of sentences included.
+
+example:
+  fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf
+  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --json
 """
 
 from __future__ import annotations
 
+import argparse
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +26,6 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 
 from fairseq_depthwise.analysis.analysis import (
-    Analysis,
     RunningMoments,
     StackBatch,
     StackReport,
@@ -109,18 +113,14 @@ def write_similarity(path: str, titles: Sequence[str], reports: Sequence[StackRe
     write_figure(path, (11.0, 3.2 * len(sides) + 0.25 * len(titles)), draw)
 
 
-ANALYSIS = Analysis(
-    help="measure the cosine similarity of each layer's output to the embedding, to the layer below, and to the mean "
-    "of its sentence",
-    example="fairseq-depthwise similarity 6l.pt 12l.pt 24l.pt --data data-bin --output similarity.pdf\n"
-    "  fairseq-depthwise similarity checkpoints/checkpoint_best.pt --data data-bin --side both --json",
-    add_options=partial(
-        add_checkpoint_options,
+def add_to(parser: argparse.ArgumentParser) -> None:
+    add_checkpoint_options(
+        parser,
         models="this plugin's families, or of fairseq's own transformer",
         drawn="the similarities",
         side="encoder",
-    ),
-    run=lambda options: report_checkpoints(
-        options, partial(report_on, measure=measure_similarity), as_text, {"output": write_similarity}
-    ),
-)
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    report_checkpoints(options, partial(report_on, measure=measure_similarity), as_text, {"output": write_similarity})

@@ -1,4 +1,9 @@
-"""Diversity, weights and attention of the units of multi-unit models."""
+"""Diversity, weights and attention of the units of multi-unit models.
+
+example:
+  fairseq-depthwise units checkpoints/checkpoint_best.pt --data data-bin --output weights.png
+  fairseq-depthwise units mute.pt biased.pt --data data-bin --sentence-index 3 --attention-output maps.pdf
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,6 @@ from torch import Tensor
 
 from fairseq_compat import UserError
 from fairseq_depthwise.analysis.analysis import (
-    Analysis,
     StackBatch,
     StackReport,
     add_checkpoint_options,
@@ -151,8 +155,7 @@ def write_weights(path: str, titles: Sequence[str], reports: Sequence[UnitReport
             shown = list(zip(*layers, strict=True))
             image = axes.imshow(shown, vmin=low, vmax=high, cmap="Blues", aspect="auto")
             axes.set_title(title, parse_math=False)
-            axes.set_xlabel("layer")
-            axes.set_ylabel("unit" if report.layers[0].order is None else "place")
+            axes.set(xlabel="layer", ylabel="unit" if report.layers[0].order is None else "place")
             axes.set_xticks(range(len(layers)), [str(layer + 1) for layer in range(len(layers))])
             axes.set_yticks(range(len(shown)), [str(unit + 1) for unit in range(len(shown))])
             for unit, of_layers in enumerate(shown):
@@ -192,7 +195,7 @@ def write_attention(path: str, titles: Sequence[str], reports: Sequence[UnitRepo
     write_figure(path, (most * side + labels + 1.2, len(rows) * (side + labels + 0.8)), draw)
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_to(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser, models="mute_transformer models", drawn="the weights of the units")
     parser.add_argument(
         "--include-self", action="store_true",
@@ -227,19 +230,11 @@ def _attention(options: argparse.Namespace, loaded: LoadedModel) -> tuple[int, l
     layer = layers if options.layer is None else options.layer
     if not 1 <= layer <= layers:
         raise UserError(f"--layer {layer} is out of range; the encoder of {loaded.path} has {layers} layers")
-    return (
-        layer,
-        [dictionary[token] for token in tokens.tolist()],
-        attention_maps(loaded.model.encoder, tokens[None], layer - 1),
-    )
+    words = [dictionary[token] for token in tokens.tolist()]
+    return layer, words, attention_maps(loaded.model.encoder, tokens[None], layer - 1)
 
 
-ANALYSIS = Analysis(
-    help="measure the diversity of the units of mute_transformer models, and show their weights and attention",
-    example="fairseq-depthwise units checkpoints/checkpoint_best.pt --data data-bin --output weights.png\n"
-    "  fairseq-depthwise units mute.pt biased.pt --data data-bin --sentence-index 3 --attention-output maps.pdf",
-    add_options=_add_options,
-    run=lambda options: report_checkpoints(
+def run(options: argparse.Namespace) -> None:
+    report_checkpoints(
         options, _measure, as_text, {"output": write_weights, "attention_output": write_attention}, "mute_transformer"
-    ),
-)
+    )

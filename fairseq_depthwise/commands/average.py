@@ -1,4 +1,9 @@
-"""``average``: the mean of checkpoints."""
+"""``average``: the mean of checkpoints.
+
+example:
+  fairseq-depthwise average --output checkpoints/average.pt --last 5 checkpoints
+  fairseq-depthwise average --output average.pt run1/checkpoint_best.pt run2/checkpoint_best.pt
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,13 @@ import argparse
 import json
 import os
 import sys
-from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.commands.parsers import add_json, add_parser, positive_int
+from fairseq_depthwise.commands.parsers import add_json, positive_int
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "average",
-        run=run,
-        help="average the parameters of checkpoints",
-        example="fairseq-depthwise average --output checkpoints/average.pt --last 5 checkpoints\n"
-        "  fairseq-depthwise average --output average.pt run1/checkpoint_best.pt run2/checkpoint_best.pt",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="+", metavar="DIR | FILE", help="a folder with --last or --best, or the files")
     parser.add_argument("--output", required=True, metavar="OUT", help="the checkpoint to write")
     which = parser.add_mutually_exclusive_group()

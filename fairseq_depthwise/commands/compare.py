@@ -1,4 +1,16 @@
-"""``compare``: systems against a base, with tests of significance, or in many languages."""
+"""``compare``: systems against a base, with tests of significance, or in many languages.
+
+example:
+  fairseq-depthwise compare --ref test.de base.de deep.de
+  fairseq-depthwise compare --ref test.de base1.de,base2.de,base3.de deep1.de,deep2.de,deep3.de
+  fairseq-depthwise compare --languages --ref references base deep
+
+With --languages, BASE and SYSTEM are folders with a file for each language: translations as for `score`
+in LANG.hyp or LANG.txt, or the output of `score --json` in LANG.json. --ref is a folder of LANG.ref or
+LANG.txt, not needed if all are LANG.json. BLEU94 is the mean over the 94 languages of OPUS-100 that have a
+test set, BLEU4 that over de, zh, br and te, WR the share of languages in which a system scores higher than
+the base.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +24,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import add_parser, positive_int
+from fairseq_depthwise.commands.parsers import positive_int
 from fairseq_depthwise.commands.score import add_metric_options, chosen_metric, read_system, score_system
 from fairseq_depthwise.evaluation import languages
 from fairseq_depthwise.evaluation.scores import Score
@@ -21,21 +33,7 @@ from fairseq_depthwise.evaluation.translations import Translations, read_referen
 from fairseq_depthwise.tables import aligned
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "compare",
-        run=run,
-        help="compare systems with a base: paired significance tests, several seeds, many languages",
-        example="fairseq-depthwise compare --ref test.de base.de deep.de\n"
-        "  fairseq-depthwise compare --ref test.de base1.de,base2.de,base3.de deep1.de,deep2.de,deep3.de\n"
-        "  fairseq-depthwise compare --languages --ref references base deep\n\n"
-        "With --languages, BASE and SYSTEM are folders with a file for each language: translations as for `score`\n"
-        "in LANG.hyp or LANG.txt, or the output of `score --json` in LANG.json. --ref is a folder of LANG.ref or\n"
-        "LANG.txt, not needed if all are LANG.json. BLEU94 is the mean over the 94 languages of OPUS-100 that have a\n"
-        "test set, BLEU4 that over de, zh, br and te, WR the share of languages in which a system scores higher than\n"
-        "the base.",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "base", metavar="BASE", help="translations of the base; files of several seeds separated by commas"
     )
@@ -158,11 +156,7 @@ def _compare_languages(options: argparse.Namespace) -> None:
 
     if options.json:
         documents = [
-            {
-                "folder": folder,
-                **summary,
-                "scores": {language: score.score for language, score in scores.items()},
-            }
+            {"folder": folder, **summary, "scores": {language: score.score for language, score in scores.items()}}
             for (folder, scores), summary in zip(systems, summaries, strict=True)
         ]
         metric = next(iter(base.values())).metric

@@ -1,4 +1,8 @@
-"""``doctor``: checks the installation and suggests fixes."""
+"""``doctor``: checks the installation and suggests fixes.
+
+example:
+  fairseq-depthwise doctor
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,11 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import fairseq_depthwise
 from fairseq_compat import UserError, versions
 from fairseq_compat.errors import named
 from fairseq_compat.process import processor_facts
-from fairseq_depthwise.commands.parsers import add_parser
 
 #: Precision -> difference of a token's log-probability from the CPU's in float32, at most: about three times what a
 #: CPU's bf16 and fp16 make; float32 may be computed in TF32.
@@ -38,14 +40,7 @@ class Check:
         return not self.fix
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "doctor",
-        run=run,
-        help="check the installation and suggest fixes: versions, patches, devices",
-        example="fairseq-depthwise doctor",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu", action="store_true", help="also compare every family and precision on the GPU with the CPU; a minute"
     )
@@ -125,14 +120,11 @@ def _hook() -> Check:
     """Return whether a new interpreter starts with the hook; this one may have got it by an import."""
     question = "import sys; sys.exit(not any(type(finder).__name__ == 'PatchingFinder' for finder in sys.meta_path))"
     active = subprocess.run([sys.executable, "-c", question], check=False, capture_output=True).returncode == 0
-    if active:
-        return Check("start-up hook", "active")
-    return Check(
-        "start-up hook",
-        "not active",
+    fix = (
         "install into a site-packages folder: pip install --force-reinstall --no-deps fairseq-depthwise "
-        "(folders made by pip install --target, and python -S, read no start-up hooks)",
+        "(folders made by pip install --target, and python -S, read no start-up hooks)"
     )
+    return Check("start-up hook", "active") if active else Check("start-up hook", "not active", fix)
 
 
 def _imports() -> Check:

@@ -1,27 +1,24 @@
-"""``export``: a model as programs of ``torch.export``, which run without fairseq."""
+"""``export``: a model as programs of ``torch.export``, which run without fairseq.
+
+example:
+  fairseq-depthwise export checkpoints/average.pt exported
+  python examples/exported/translate.py exported < test.bpe.en
+
+Data and languages are those of the training; options name what has been moved, or one direction of many.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from typing import Any
 
-from fairseq_depthwise.commands.parsers import add_json, add_languages, add_parser
+from fairseq_depthwise.commands.parsers import add_json, add_languages
 from fairseq_depthwise.options import add_options, options_of
 from fairseq_depthwise.serving.options import ExportOptions
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "export",
-        run=run,
-        help="export encoder and decoder step to torch.export, to be run without fairseq",
-        example="fairseq-depthwise export checkpoints/average.pt exported\n"
-        "  python examples/exported/translate.py exported < test.bpe.en\n\n"
-        "Data and languages are those of the training; options name what has been moved, or one direction of many.",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the model, or a folder with a checkpoint_best.pt")
     parser.add_argument("output", metavar="OUT", help="the folder to write")
     add_languages(parser, source="source language", target="target language")

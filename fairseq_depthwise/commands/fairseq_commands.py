@@ -1,4 +1,10 @@
-"""``train``, ``generate``, ``interactive``: fairseq's command with ``--user-dir`` added."""
+"""``train``, ``generate``, ``interactive``: fairseq's command with ``--user-dir`` added.
+
+example:
+  fairseq-depthwise train data-bin --arch depthwise_lstm_transformer --max-tokens 4096 --optimizer adam ...
+  fairseq-depthwise generate data-bin --path checkpoints/checkpoint_best.pt --beam 4 --remove-bpe
+  fairseq-depthwise interactive data-bin --path checkpoints/checkpoint_best.pt --bpe subword_nmt ...
+"""
 
 from __future__ import annotations
 
@@ -8,34 +14,23 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import fairseq_depthwise
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.elastic import launcher, rank
 
-#: Our name, and that of fairseq's module -> what it does, the end of an example.
-FAIRSEQ_COMMANDS = {
-    "train": ("train a model", "data-bin --arch depthwise_lstm_transformer --max-tokens 4096 --optimizer adam ..."),
-    "generate": ("translate binarized data", "data-bin --path checkpoints/checkpoint_best.pt --beam 4 --remove-bpe"),
-    "interactive": (
-        "translate standard input",
-        "data-bin --path checkpoints/checkpoint_best.pt --bpe subword_nmt ...",
-    ),
-}
+FAIRSEQ_COMMANDS = ("train", "generate", "interactive")
 
 
-def add_to(subcommands: Any) -> None:
-    for name, (what, example) in FAIRSEQ_COMMANDS.items():
-        help, example = f"{what}: fairseq-{name} with the plugin loaded", f"fairseq-depthwise {name} {example}"
-        parser = add_parser(subcommands, name, run=run, help=help, example=example)
-        parser.add_argument(
-            "arguments", nargs=argparse.REMAINDER, help=f"options of fairseq-{name}, which `fairseq-{name} -h` lists"
-        )
-        if name == "train":
-            launcher.add_options(parser)
-        parser.set_defaults(command=name)
+def add_to(parser: argparse.ArgumentParser) -> None:
+    name = parser.prog.split()[-1]
+    examples = [line for line in (__doc__ or "").splitlines() if line.startswith(f"  fairseq-depthwise {name} ")]
+    parser.epilog = "\n".join(["example:", *examples])
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help=f"options of fairseq-{name}, which `fairseq-{name} -h` lists"
+    )
+    if name == "train":
+        launcher.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -63,14 +58,12 @@ def with_user_dir(arguments: list[str], folder: str) -> list[str]:
     Raises:
         UserError: they name another folder; two copies of the plugin cannot be registered in one process.
     """
-    for position, argument in enumerate(arguments):
-        name, _, value = argument.partition("=")
-        if name == "--user-dir":
-            given = value or "".join(arguments[position + 1 : position + 2])
-            if os.path.realpath(given) != os.path.realpath(folder):
-                raise UserError(
-                    f"--user-dir {given} is another folder than the installed plugin in {folder}; leave the option "
-                    "out, or call fairseq's own command with that folder"
-                )
-            return arguments
-    return ["--user-dir", folder, *arguments]
+    parser = argparse.ArgumentParser(prog="fairseq-depthwise", add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir", nargs="?", const="")
+    given = parser.parse_known_args(arguments)[0].user_dir
+    if given is not None and os.path.realpath(given) != os.path.realpath(folder):
+        raise UserError(
+            f"--user-dir {given} is another folder than the installed plugin in {folder}; leave the option out, or "
+            "call fairseq's own command with that folder"
+        )
+    return arguments if given is not None else ["--user-dir", folder, *arguments]

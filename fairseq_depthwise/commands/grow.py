@@ -1,28 +1,20 @@
-"""``grow``: a deeper checkpoint."""
+"""``grow``: a deeper checkpoint.
+
+example:
+  fairseq-depthwise grow checkpoints/checkpoint_best.pt grown.pt --layers 12
+  fairseq-depthwise grow shallow.pt deep.pt --layers 8 --side decoder --strategy top
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.commands.parsers import add_json, add_parser, positive_int
+from fairseq_depthwise.commands.parsers import add_json, positive_int
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "grow",
-        run=run,
-        help="make the model of a checkpoint deeper",
-        example="fairseq-depthwise grow checkpoints/checkpoint_best.pt grown.pt --layers 12\n"
-        "  fairseq-depthwise grow shallow.pt deep.pt --layers 8 --side decoder --strategy top",
-    )
-    parser.add_options_to = _add_options
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_to(parser: argparse.ArgumentParser) -> None:
     from fairseq_depthwise.growth.freezing import FREEZES
     from fairseq_depthwise.growth.layer_sources import INITS, STRATEGIES
 
@@ -47,19 +39,11 @@ def run(options: argparse.Namespace) -> int:
     from fairseq_depthwise.growth.grown_checkpoint import grow_checkpoint
 
     output = output_file("OUT", options.output, force=options.force, inputs=[options.input])
-    grown = grow_checkpoint(
-        options.input,
-        output,
-        options.layers,
-        strategy=options.strategy,
-        side=options.side,
-        init=options.init,
-        frozen=options.freeze,
-        seed=options.seed,
-    )
+    chosen = {name: getattr(options, name) for name in ("side", "strategy", "init")}
+    grown = grow_checkpoint(options.input, output, options.layers, **chosen, frozen=options.freeze, seed=options.seed)
     before, after = grown.parameters
     if options.json:
-        document = {name: getattr(options, name) for name in ("output", "input", "side", "strategy", "init", "freeze")}
+        document = {"output": options.output, "input": options.input, **chosen, "freeze": options.freeze}
         document |= {"layers_before": grown.depth, "layers": grown.layers, "restarts_at": grown.updates}
         print(json.dumps({**document, "parameters_before": before, "parameters": after}))
         return 0

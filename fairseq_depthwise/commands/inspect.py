@@ -1,25 +1,21 @@
-"""``inspect``: what a checkpoint holds."""
+"""``inspect``: what a checkpoint holds.
+
+example:
+  fairseq-depthwise inspect checkpoints/checkpoint_last.pt
+  fairseq-depthwise inspect --json checkpoints/checkpoint_last.pt
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-from typing import Any
 
-from fairseq_depthwise.commands.parsers import add_json, add_parser
+from fairseq_depthwise.commands.parsers import add_json
 from fairseq_depthwise.tables import shown
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "inspect",
-        run=run,
-        help="show what a checkpoint holds: its model, how far it was trained and how, which versions wrote it",
-        example="fairseq-depthwise inspect checkpoints/checkpoint_last.pt\n"
-        "  fairseq-depthwise inspect --json checkpoints/checkpoint_last.pt",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint of fairseq, of any architecture")
     add_json(parser)
 

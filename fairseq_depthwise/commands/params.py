@@ -1,4 +1,9 @@
-"""``params``: our parameter counts compared with the published ones."""
+"""``params``: our parameter counts compared with the published ones.
+
+example:
+  fairseq-depthwise params
+  fairseq-depthwise params --json > params.json
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.tables import aligned
 
 if TYPE_CHECKING:
     from fairseq_depthwise.evaluation.published_counts import CountedRow, Interval
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "params",
-        run=run,
-        help="count the parameters of every published model, and compare with the published counts",
-        example="fairseq-depthwise params\n  fairseq-depthwise params --json > params.json",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -37,9 +34,9 @@ def run(options: argparse.Namespace) -> None:
         f"\nDepth-wise LSTM: with {published.VOCABULARY:,} words. The paper counts a bias for each of them in the "
         "classifier, which fairseq's tied\noutput projection does not have; it is added before comparing.\n"
         "Shallow-to-deep: with one vocabulary for each language pair, and no bias:\n"
-        f"{_fitting(published.SHALLOW_TO_DEEP_VOCABULARIES)}.\n"
+        f"{_fitting(published.VOCABULARIES[published.SHALLOW_TO_DEEP])}.\n"
         "Multi-unit: with --share-decoder-input-output-embed instead and a bias, as many words on both sides:\n"
-        f"{_fitting(published.MULTI_UNIT_VOCABULARIES)}."
+        f"{_fitting(published.VOCABULARIES[published.MULTI_UNIT])}."
     )
 
 

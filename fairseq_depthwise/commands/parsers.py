@@ -12,14 +12,17 @@ from fairseq_depthwise.options import positive_int as positive_int
 class SubcommandParser(argparse.ArgumentParser):
     """Accepts files after options as well as before them: ``translate best.pt --beam 5 text.en``."""
 
-    #: Adds the options once they are needed, if that takes long.
-    add_options_to: Callable[[argparse.ArgumentParser], None] | None = None
+    #: Returns its module, once it is needed; see :mod:`fairseq_depthwise.cli`.
+    command: Callable[[], Any] | None = None
     _takes_options_first = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self.add_options_to is not None:
-            add, self.add_options_to = self.add_options_to, None
-            add(self)
+        if self.command is not None:
+            module, self.command = self.command(), None
+            self.set_defaults(run=module.run)
+            self.formatter_class = argparse.RawDescriptionHelpFormatter
+            self.epilog = "".join((module.__doc__ or "").partition("example:")[1:])
+            module.add_to(self)
         positionals = self._get_positional_actions()
         if self._takes_options_first or any(action.nargs == argparse.REMAINDER for action in positionals):
             return super().parse_known_args(args, namespace)
@@ -28,21 +31,6 @@ class SubcommandParser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._takes_options_first = False
-
-
-def add_parser(
-    subcommands: Any, name: str, *, run: Callable[[argparse.Namespace], int | None], help: str, example: str
-) -> SubcommandParser:
-    """Add a subcommand whose ``--help`` ends with an example."""
-    parser: SubcommandParser = subcommands.add_parser(
-        name,
-        help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(run=run)
-    return parser
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,9 @@
-"""``report``: training runs as one page of figures and numbers."""
+"""``report``: training runs as one page of figures and numbers.
+
+example:
+  fairseq-depthwise report checkpoints/train.log --output report.html
+  fairseq-depthwise report baseline deeper --output both.html --json > both.json
+"""
 
 from __future__ import annotations
 
@@ -6,25 +11,16 @@ import argparse
 import json
 import os
 import sys
-from typing import Any
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
-from fairseq_depthwise.commands.parsers import add_parser
-from fairseq_depthwise.figures import require_matplotlib, titles_of
+from fairseq_depthwise.figures import titles_of
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.tables import aligned
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "report",
-        run=run,
-        help="make one HTML page of training runs: loss, BLEU, rate, depth, gates, speed and options",
-        example="fairseq-depthwise report checkpoints/train.log --output report.html\n"
-        "  fairseq-depthwise report baseline deeper --output both.html --json > both.json",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN",
         help="a log of fairseq-train --log-format json, or the folder that holds it or TensorBoard's event files",
@@ -41,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("report needs --output PAGE.html, or --json for the numbers alone")
     if options.output is not None:
         options.output = output_file("--output", options.output, force=options.force, inputs=options.runs)
-        require_matplotlib("--output")
+        require_extra("analysis", "matplotlib")
 
     from fairseq_depthwise.reports.page import make_page, summarize, summary_table
     from fairseq_depthwise.reports.training_log import read_run

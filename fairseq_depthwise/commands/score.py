@@ -1,4 +1,13 @@
-"""``score``: BLEU and chrF of translations."""
+"""``score``: BLEU and chrF of translations.
+
+example:
+  fairseq-depthwise score --ref test.de translated.de
+  fairseq-depthwise score --ref test.tok.de --metric compound-split generate-test.txt
+  fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -
+
+Of fairseq's output the D- lines are scored in the order of their numbers, the first of several hypotheses.
+The tokenized metrics use the H- lines if a --tokenizer has detokenized the D- lines.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +17,10 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from sacrebleu.metrics import BLEU
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.evaluation.scores import (
     METRICS,
     Score,
@@ -24,18 +31,7 @@ from fairseq_depthwise.evaluation.scores import (
 from fairseq_depthwise.evaluation.translations import Translations, read_reference, read_translations, subwords_in
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "score",
-        run=run,
-        help="score translations, plain text or the output of fairseq-generate, with BLEU or chrF",
-        example="fairseq-depthwise score --ref test.de translated.de\n"
-        "  fairseq-depthwise score --ref test.tok.de --metric compound-split generate-test.txt\n"
-        "  fairseq-depthwise generate data-bin --path best.pt --post-process | fairseq-depthwise score -\n\n"
-        "Of fairseq's output the D- lines are scored in the order of their numbers, the first of several hypotheses.\n"
-        "The tokenized metrics use the H- lines if a --tokenizer has detokenized the D- lines.",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "hypotheses", nargs="+", metavar="HYP",
         help="text with one translation per line, or output of fairseq-generate or fairseq-interactive; - is stdin",

@@ -1,4 +1,13 @@
-"""``serve``: translations over HTTP, with a model that is loaded once."""
+r"""``serve``: translations over HTTP, with a model that is loaded once.
+
+example:
+  fairseq-depthwise serve checkpoints --cpu
+  curl -s localhost:8000/translate -H 'Content-Type: application/json' \
+    -d '{"lines": ["a man rides a bike ."]}'
+
+http://localhost:8000/ is a page, /openapi.json describes the rest. SIGTERM ends the server once what it has
+begun is answered.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +17,9 @@ import signal
 import socket
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairseq_compat import UserError
-from fairseq_depthwise.commands.parsers import add_parser
 from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
 from fairseq_depthwise.options import add_options, options_of, require_extra
 from fairseq_depthwise.serving.options import ServerOptions, TranslatorOptions
@@ -20,18 +28,7 @@ if TYPE_CHECKING:
     from fairseq_depthwise.serving.http.app import Service
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "serve",
-        run=run,
-        help="translate over HTTP: JSON, a page for people, metrics",
-        example="fairseq-depthwise serve checkpoints --cpu\n"
-        "  curl -s localhost:8000/translate -H 'Content-Type: application/json' \\\n"
-        """    -d '{"lines": ["a man rides a bike ."]}'\n\n"""
-        "http://localhost:8000/ is a page, /openapi.json describes the rest. SIGTERM ends the server once what it has\n"
-        "begun is answered.",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="as for translate: a checkpoint, an ensemble, an exported folder"
     )

@@ -1,4 +1,15 @@
-"""``translate``: raw text in, raw text out, with a model that is loaded once."""
+r"""``translate``: raw text in, raw text out, with a model that is loaded once.
+
+example:
+  fairseq-depthwise translate checkpoints --bpe-codes bpe.codes --tokenizer moses < new.en > new.de
+  fairseq-depthwise translate average.pt test.en --output test.hyp
+  fairseq-depthwise translate a.pt:b.pt --json --nbest 4 < new.en
+  printf 'The dog sleeps.\tHund\n' | fairseq-depthwise translate average.pt --constraints --json
+  fairseq-depthwise translate average.pt news.*.en.gz --output-folder news.de --ray head:6379
+
+Data, languages, --tokenizer, --bpe and its file are those of the training, if fairseq-train was given them;
+options name what was not recorded or has been moved since. An empty line's translation is empty.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +29,7 @@ from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import output_file
 from fairseq_depthwise.checkpoints.recorded_paths import checkpoint_files
-from fairseq_depthwise.commands.parsers import add_parser, positive_int
+from fairseq_depthwise.commands.parsers import positive_int
 from fairseq_depthwise.commands.translator_options import add_translator_options, load_translator
 from fairseq_depthwise.options import add_options, option, options_of, that_change_results
 from fairseq_depthwise.serving.options import TranslatorOptions
@@ -47,20 +58,7 @@ class LineOptions:
     json: bool = option(False, "write a JSON object in each line: source, translation, score, ...")
 
 
-def add_to(subcommands: Any) -> None:
-    parser = add_parser(
-        subcommands,
-        "translate",
-        run=run,
-        help="translate text: raw lines in, raw translations out, in order",
-        example="fairseq-depthwise translate checkpoints --bpe-codes bpe.codes --tokenizer moses < new.en > new.de\n"
-        "  fairseq-depthwise translate average.pt test.en --output test.hyp\n"
-        "  fairseq-depthwise translate a.pt:b.pt --json --nbest 4 < new.en\n"
-        "  printf 'The dog sleeps.\\tHund\\n' | fairseq-depthwise translate average.pt --constraints --json\n"
-        "  fairseq-depthwise translate average.pt news.*.en.gz --output-folder news.de --ray head:6379\n\n"
-        "Data, languages, --tokenizer, --bpe and its file are those of the training, if fairseq-train was given them;\n"
-        "options name what was not recorded or has been moved since. An empty line's translation is empty.",
-    )
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL",
         help="a checkpoint, of this plugin or of fairseq's own transformers; several joined with : are an ensemble; a "

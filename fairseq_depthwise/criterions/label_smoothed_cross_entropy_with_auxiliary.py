@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairseq import utils
 from fairseq.criterions import register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
@@ -14,7 +13,7 @@ from fairseq.logging import metrics
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.base.model import StackModel, take_auxiliary_losses, unwrapped
+from fairseq_depthwise.models.base.model import AuxiliaryLoss, StackModel, take_auxiliary_losses, unwrapped
 from fairseq_depthwise.modules.label_smoothed_loss import label_smoothed_loss
 
 #: Tells an auxiliary loss from fairseq's own entries of a logging output.
@@ -39,6 +38,9 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
     rounding. Our own models project on a CPU only the positions that count to the vocabulary: padding is not.
     """
 
+    #: What the model offered with its last output.
+    _auxiliary_losses: dict[str, AuxiliaryLoss]
+
     def forward(
         self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
@@ -49,58 +51,42 @@ class LabelSmoothedCrossEntropyWithAuxiliaryCriterion(LabelSmoothedCrossEntropyC
         """
         # On a GPU selecting positions would wait for the device in the middle of the step.
         selects = reduce and sample["target"].device.type == "cpu" and isinstance(unwrapped(model), StackModel)
-        scored = {"scored": self._counting(sample["target"])} if selects and _is_softmax_of_scores(model) else {}
-        net_output = model(**sample["net_input"], **scored)
-        auxiliary_losses = take_auxiliary_losses(net_output)
-        loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
-        sentences = sample["target"].size(0)
-        sample_size = sentences if self.sentence_avg else sample["ntokens"]
-        logging_output = {
-            "loss": loss.data,
-            "nll_loss": nll_loss.data,
-            "ntokens": sample["ntokens"],
-            "nsentences": sentences,
-            "sample_size": sample_size,
-        }
-        for name, auxiliary in auxiliary_losses.items():
+        if selects and _is_softmax_of_scores(model):
+            scored = self._counting(sample["target"])
+            sample = {**sample, "net_input": {**sample["net_input"], "scored": scored}}
+        loss, sample_size, logging_output = super().forward(model, sample, reduce)
+        offered, self._auxiliary_losses = self._auxiliary_losses, {}
+        for name, auxiliary in offered.items():
             # In 16 bits the product would overflow.
             value = auxiliary.value.float() * sample_size
             logging_output[_PREFIX + name] = value.data
             if reduce:
                 loss = loss + auxiliary.weight * value
                 logging_output["loss"] = loss.data
-        if self.report_accuracy:
-            correct, total = self.compute_accuracy(model, net_output, sample)
-            logging_output["n_correct"] = utils.item(correct.data)
-            logging_output["total"] = utils.item(total.data)
         return loss, sample_size, logging_output
 
     def compute_loss(
         self, model: nn.Module, net_output: tuple[Tensor, Any], sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Compute the translation loss and the negative log-likelihood: sums, or N x 1 without ``reduce``."""
+        self._auxiliary_losses = take_auxiliary_losses(net_output)
         if not _is_softmax_of_scores(model):
             loss, nll_loss = super().compute_loss(model, net_output, sample, reduce=reduce)
             return loss, nll_loss
-        scores, target = self._scores_and_target(model, net_output, sample)
+        scores, target = self.get_lprobs_and_target(model, net_output, sample)
         loss, nll_loss = label_smoothed_loss(scores, target, self.eps, self.padding_idx)
         return (loss.sum(), nll_loss.sum()) if reduce else (loss[:, None], nll_loss[:, None])
 
-    def compute_accuracy(
-        self, model: nn.Module, net_output: tuple[Tensor, Any], sample: dict[str, Any]
-    ) -> tuple[Tensor, Tensor]:
-        """Count the target words that have the highest score, and all."""
-        if not _is_softmax_of_scores(model):
-            correct, total = super().compute_accuracy(model, net_output, sample)
-            return correct, total
-        scores, target = self._scores_and_target(model, net_output, sample)
-        real = target.ne(self.padding_idx)
-        return (scores.argmax(dim=-1).eq(target) & real).sum(), real.sum()
-
-    def _scores_and_target(
+    def get_lprobs_and_target(
         self, model: Any, net_output: tuple[Tensor, Any], sample: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
-        """Return N x V and N, without the first positions that ``--ignore-prefix-size`` leaves out."""
+        """Return N x V and N, without the first positions that ``--ignore-prefix-size`` leaves out.
+
+        Where probabilities are the softmax of scores, these are the scores, in the same order of size.
+        """
+        if not _is_softmax_of_scores(model):
+            log_probabilities, target = super().get_lprobs_and_target(model, net_output, sample)
+            return log_probabilities, target
         scores, target = net_output[0], model.get_targets(sample, net_output)
         if scores.dim() == 2:
             return scores, target[self._counting(target)]

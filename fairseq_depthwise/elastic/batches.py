@@ -14,7 +14,6 @@ from fairseq.data import iterators
 from fairseq.distributed.utils import get_global_rank, get_global_world_size
 from fairseq.trainer import Trainer
 
-from fairseq_compat.patches.data import BATCHES
 from fairseq_compat.patching import Overlay, as_configuration, replaces
 
 logger = logging.getLogger(__name__)
@@ -75,28 +74,16 @@ class SharedUpdates(iterators.EpochBatchIterator):
         self.num_shards, self.shard_id = 1, 0
         batches = super().ordered_batches(epoch, fix_batches_to_gpus, shuffle)
         self.num_shards, self.shard_id = processes, process
-        size, _ = self._batches_of_update(epoch)
+        size, _ = self.shares(epoch)
         parts = (batches[first : first + size][process::processes] for first in range(0, len(batches), size))
         return [batch for part in parts for batch in part or [[]]]
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch, also in batches of all processes."""
-        state: dict[str, Any] = super().state_dict()
-        if self.update_freq is not None:
-            batches, own = self._batches_of_update(state["epoch"])
-            state[BATCHES] = state["iterations_in_epoch"] // own * batches
-        return state
+    def shares(self, epoch: int) -> tuple[int, int]:
+        """Return the batches of an update of an epoch, and how many of them this process takes.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position in an epoch, which another number of processes may have reached."""
-        state = dict(state)
-        if self.update_freq is not None and (taken := state.pop(BATCHES, None)) is not None:
-            batches, own = self._batches_of_update(state["epoch"])
-            state["iterations_in_epoch"] = taken // batches * own
-        super().load_state_dict(state)
-
-    def _batches_of_update(self, epoch: int) -> tuple[int, int]:
-        """Return the batches of an update of an epoch, and how many of them this process takes."""
-        assert self.update_freq is not None
+        The place in an epoch is also saved in batches of all processes, which another number of them may have reached.
+        """
+        if self.update_freq is None:
+            return self.num_shards, 1
         batches = max(self.update_freq[min(epoch, len(self.update_freq)) - 1], self.num_shards)
         return batches, batches_of_process(batches, self.num_shards, self.shard_id)

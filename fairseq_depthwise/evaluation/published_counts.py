@@ -7,8 +7,9 @@ before comparing. The encoders of multi-unit Transformers have their own embeddi
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
@@ -36,16 +37,17 @@ class Interval(NamedTuple):
     chosen: int
 
 
-#: Joint vocabularies of the shallow-to-deep models, tied as well; ignoring the count of the 6-layer English-German
-#: model, which fits none of them.
-SHALLOW_TO_DEEP_VOCABULARIES = {"En-De": Interval(33_108, 33_338, 33_200), "En-Fr": Interval(44_165, 44_711, 44_400)}
-
-#: Vocabularies of the multi-unit models, assumed to have equal sizes on both sides; ignoring the count of the
-#: English-German models with 4 units, which fits none of them.
-MULTI_UNIT_VOCABULARIES = {
-    "NIST Zh-En": Interval(49_339, 49_347, 49_343),
-    "En-De": Interval(36_171, 36_423, 36_300),
-    "WMT18 Zh-En": Interval(35_473, 36_423, 36_300),
+#: Paper -> language pair -> vocabulary: of shallow-to-deep models joint and tied as well, of multi-unit models supposed
+#: to be as large on both sides. Ignored are the counts of the English-German models with 6 layers and with 4 units,
+#: which fit none.
+VOCABULARIES = {
+    DEPTHWISE: {},
+    SHALLOW_TO_DEEP: {"En-De": Interval(33_108, 33_338, 33_200), "En-Fr": Interval(44_165, 44_711, 44_400)},
+    MULTI_UNIT: {
+        "NIST Zh-En": Interval(49_339, 49_347, 49_343),
+        "En-De": Interval(36_171, 36_423, 36_300),
+        "WMT18 Zh-En": Interval(35_473, 36_423, 36_300),
+    },
 }
 
 #: Ends of the names of biases that our pre-norm Transformer has, and that of the depth-wise paper has not.
@@ -77,32 +79,25 @@ class PublishedRow(NamedTuple):
     uncounted: tuple[str, ...] = ()
 
 
-def _depthwise(table: int, row: str, preset: str, published: str, reading: str = "", ok: bool = True) -> PublishedRow:
-    arch = f"depthwise_lstm_transformer_{preset}"
-    return PublishedRow(DEPTHWISE, table, row, arch, published, reading, ok, VOCABULARY, True)
+def _row(
+    paper: str, prefix: str, table: int, row: str, preset: str, published: str, reading: str = "", ok: bool = True,
+    **others: Any,
+) -> PublishedRow:  # fmt: skip
+    """Return a row with the vocabulary of its language pair, where its name begins with one."""
+    words = next((one.chosen for pair, one in VOCABULARIES[paper].items() if row.startswith(pair)), VOCABULARY)
+    arch, bias = f"{prefix}_transformer{preset}", paper != SHALLOW_TO_DEEP
+    return PublishedRow(paper, table, row, arch, published, reading, ok, words, bias, **others)
+
+
+_depthwise = partial(_row, DEPTHWISE, "depthwise_lstm")
+_shallow_to_deep = partial(_row, SHALLOW_TO_DEEP, "sdt", 1)
+_multi_unit = partial(_row, MULTI_UNIT, "mute", embeddings=DECODER_TIED)
 
 
 def _vanilla(table: int, row: str, layers: int, published: str) -> PublishedRow:
-    arch, options = "sdt_transformer_wmt_en_de_pre_norm", f"--encoder-layers {layers} --decoder-layers {layers}"
-    return PublishedRow(
-        DEPTHWISE, table, row, arch, published, _FEWER_BIASES, True, VOCABULARY, True, ALL_TIED, options, _BIASES
-    )
-
-
-def _shallow_to_deep(
-    pair: str, row: str, preset: str, published: str, reading: str = "", ok: bool = True
-) -> PublishedRow:
-    arch, words = f"sdt_transformer_{preset}", SHALLOW_TO_DEEP_VOCABULARIES[pair].chosen
-    return PublishedRow(SHALLOW_TO_DEEP, 1, f"{pair}, {row}", arch, published, reading, ok, words, False)
-
-
-def _multi_unit(
-    table: int, pair: str, row: str, preset: str, published: str, reading: str = "", ok: bool = True, options: str = ""
-) -> PublishedRow:
-    arch, words = f"mute_transformer{preset}", MULTI_UNIT_VOCABULARIES[pair].chosen
-    return PublishedRow(
-        MULTI_UNIT, table, f"{pair}, {row}", arch, published, reading, ok, words, True, DECODER_TIED, options
-    )
+    depth = f"--encoder-layers {layers} --decoder-layers {layers}"
+    others: dict[str, Any] = {"reading": _FEWER_BIASES, "options": depth, "uncounted": _BIASES}
+    return _row(DEPTHWISE, "sdt", table, row, "_wmt_en_de_pre_norm", published, **others)
 
 
 _FEWER_BIASES = (
@@ -117,53 +112,53 @@ _UNITS_GIVE_MORE = "18 more units are 56.76 M more than the row + Relative"
 
 ROWS = (
     _vanilla(2, "Transformer", 6, "62.37"),
-    _depthwise(2, "depth-wise RNN", "wmt_en_de_rnn", "68.67"),
-    _depthwise(2, "depth-wise LSTM", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
-    _depthwise(3, "1-layer (Eq. 5)", "wmt_en_de_1layer", "45.05", _SET_FOR_BOTH),
-    _depthwise(3, "2-layer, 2048", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
-    _depthwise(3, "2-layer, 1586", "wmt_en_de_hidden1536", "62.37", f"1586 is 1536; {_SET_FOR_BOTH}"),
-    _depthwise(4, "concat", "wmt_en_de_concat", "78.90"),
-    _depthwise(4, "add", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
-    _depthwise(4, "2 depth-wise LSTMs", "wmt_en_de_two_cells", "100.18", _TWO_CELLS, False),
-    _depthwise(5, "all", "wmt_en_de_share_all", "44.00", _SET_FOR_BOTH),
-    _depthwise(5, "gate", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
-    _depthwise(5, "none", "wmt_en_de_share_none", "87.59"),
+    _depthwise(2, "depth-wise RNN", "_wmt_en_de_rnn", "68.67"),
+    _depthwise(2, "depth-wise LSTM", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
+    _depthwise(3, "1-layer (Eq. 5)", "_wmt_en_de_1layer", "45.05", _SET_FOR_BOTH),
+    _depthwise(3, "2-layer, 2048", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
+    _depthwise(3, "2-layer, 1586", "_wmt_en_de_hidden1536", "62.37", f"1586 is 1536; {_SET_FOR_BOTH}"),
+    _depthwise(4, "concat", "_wmt_en_de_concat", "78.90"),
+    _depthwise(4, "add", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
+    _depthwise(4, "2 depth-wise LSTMs", "_wmt_en_de_two_cells", "100.18", _TWO_CELLS, False),
+    _depthwise(5, "all", "_wmt_en_de_share_all", "44.00", _SET_FOR_BOTH),
+    _depthwise(5, "gate", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
+    _depthwise(5, "none", "_wmt_en_de_share_none", "87.59"),
     *(
         _vanilla(6, f"Transformer, {layers} layers", layers, published)
         for layers, published in ((3, "40.33"), (6, "62.37"), (12, "106.47"), (18, "150.57"), (24, "194.66"))
     ),
-    _depthwise(6, "3 layers", "wmt_en_de_3l", "46.63"),
-    _depthwise(6, "6 layers", "wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
-    _depthwise(6, "12 layers", "wmt_en_de_12l", "122.23"),
-    _depthwise(6, "18 layers", "wmt_en_de_18l", "172.63"),
-    _depthwise(6, "24 layers", "wmt_en_de_24l", "223.02"),
-    _depthwise(6, "Big, 12 layers", "wmt_en_de_big_12l", "452.04", _BIG_12, False),
-    _depthwise(6, "Big, 12-6 layers", "wmt_en_de_big_12l_6l", "338.75", "relative keys up to distance 16"),
-    _depthwise(6, "Big, 12-6 layers, 1-layer", "wmt_en_de_big_12l_6l_1layer", "288.41", _BIG_1_LAYER, False),
-    _shallow_to_deep("En-De", "6 layers", "wmt_en_de_pre_norm", "63", _PRE_NORM, False),
-    _shallow_to_deep("En-De", "24 layers", "wmt_en_de_24l_absolute", "118", _SAME_WITH_RELATIVE_POSITIONS),
-    _shallow_to_deep("En-De", "48 layers", "wmt_en_de_48l_absolute", "194", _SAME_WITH_RELATIVE_POSITIONS),
-    _shallow_to_deep("En-De", "Big, 6 layers", "wmt_en_de_big_pre_norm", "210"),
-    _shallow_to_deep("En-De", "Big, 24 layers", "wmt_en_de_big_24l_absolute", "437", _SAME_WITH_RELATIVE_POSITIONS),
-    _shallow_to_deep("En-Fr", "6 layers", "wmt_en_de_pre_norm", "67"),
-    _shallow_to_deep("En-Fr", "24 layers", "wmt_en_de_24l_absolute", "124", _SAME_WITH_RELATIVE_POSITIONS),
-    _shallow_to_deep("En-Fr", "48 layers", "wmt_en_de_48l_absolute", "199", _SAME_WITH_RELATIVE_POSITIONS),
-    _shallow_to_deep("En-Fr", "Big, 6 layers", "wmt_en_de_big_pre_norm", "222"),
-    _multi_unit(1, "NIST Zh-En", "Base", "_wmt_en_de_relative", "95", options=_ABSOLUTE),
-    _multi_unit(1, "NIST Zh-En", "+ Relative", "_wmt_en_de_relative", "95"),
-    _multi_unit(1, "NIST Zh-En", "Big + Relative", "_wmt_en_de_big", "277"),
-    _multi_unit(1, "NIST Zh-En", "MUTE, 4 units", "", "152"),
-    _multi_unit(1, "NIST Zh-En", "+ Bias", "_biased", "152"),
-    _multi_unit(1, "NIST Zh-En", "+ Bias + Seq.", "_sequential", "152"),
-    _multi_unit(2, "En-De", "Base", "_wmt_en_de_relative", "81", options=_ABSOLUTE),
-    _multi_unit(2, "En-De", "+ Relative", "_wmt_en_de_relative", "81"),
-    _multi_unit(2, "En-De", "Big + Relative", "_wmt_en_de_big", "251"),
-    _multi_unit(2, "En-De", "MUTE, 4 units", "", "130", _UNITS_GIVE_MORE, False),
-    _multi_unit(2, "En-De", "+ Bias", "_biased", "130", _UNITS_GIVE_MORE, False),
-    _multi_unit(2, "En-De", "+ Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
-    _multi_unit(3, "WMT18 Zh-En", "Base", "_wmt_en_de_relative", "81", options=_ABSOLUTE),
-    _multi_unit(3, "WMT18 Zh-En", "+ Relative", "_wmt_en_de_relative", "81"),
-    _multi_unit(3, "WMT18 Zh-En", "+ Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
+    _depthwise(6, "3 layers", "_wmt_en_de_3l", "46.63"),
+    _depthwise(6, "6 layers", "_wmt_en_de_6l", "70.25", _SET_FOR_BOTH),
+    _depthwise(6, "12 layers", "_wmt_en_de_12l", "122.23"),
+    _depthwise(6, "18 layers", "_wmt_en_de_18l", "172.63"),
+    _depthwise(6, "24 layers", "_wmt_en_de_24l", "223.02"),
+    _depthwise(6, "Big, 12 layers", "_wmt_en_de_big_12l", "452.04", _BIG_12, False),
+    _depthwise(6, "Big, 12-6 layers", "_wmt_en_de_big_12l_6l", "338.75", "relative keys up to distance 16"),
+    _depthwise(6, "Big, 12-6 layers, 1-layer", "_wmt_en_de_big_12l_6l_1layer", "288.41", _BIG_1_LAYER, False),
+    _shallow_to_deep("En-De, 6 layers", "_wmt_en_de_pre_norm", "63", _PRE_NORM, False),
+    _shallow_to_deep("En-De, 24 layers", "_wmt_en_de_24l_absolute", "118", _SAME_WITH_RELATIVE_POSITIONS),
+    _shallow_to_deep("En-De, 48 layers", "_wmt_en_de_48l_absolute", "194", _SAME_WITH_RELATIVE_POSITIONS),
+    _shallow_to_deep("En-De, Big, 6 layers", "_wmt_en_de_big_pre_norm", "210"),
+    _shallow_to_deep("En-De, Big, 24 layers", "_wmt_en_de_big_24l_absolute", "437", _SAME_WITH_RELATIVE_POSITIONS),
+    _shallow_to_deep("En-Fr, 6 layers", "_wmt_en_de_pre_norm", "67"),
+    _shallow_to_deep("En-Fr, 24 layers", "_wmt_en_de_24l_absolute", "124", _SAME_WITH_RELATIVE_POSITIONS),
+    _shallow_to_deep("En-Fr, 48 layers", "_wmt_en_de_48l_absolute", "199", _SAME_WITH_RELATIVE_POSITIONS),
+    _shallow_to_deep("En-Fr, Big, 6 layers", "_wmt_en_de_big_pre_norm", "222"),
+    _multi_unit(1, "NIST Zh-En, Base", "_wmt_en_de_relative", "95", options=_ABSOLUTE),
+    _multi_unit(1, "NIST Zh-En, + Relative", "_wmt_en_de_relative", "95"),
+    _multi_unit(1, "NIST Zh-En, Big + Relative", "_wmt_en_de_big", "277"),
+    _multi_unit(1, "NIST Zh-En, MUTE, 4 units", "", "152"),
+    _multi_unit(1, "NIST Zh-En, + Bias", "_biased", "152"),
+    _multi_unit(1, "NIST Zh-En, + Bias + Seq.", "_sequential", "152"),
+    _multi_unit(2, "En-De, Base", "_wmt_en_de_relative", "81", options=_ABSOLUTE),
+    _multi_unit(2, "En-De, + Relative", "_wmt_en_de_relative", "81"),
+    _multi_unit(2, "En-De, Big + Relative", "_wmt_en_de_big", "251"),
+    _multi_unit(2, "En-De, MUTE, 4 units", "", "130", _UNITS_GIVE_MORE, False),
+    _multi_unit(2, "En-De, + Bias", "_biased", "130", _UNITS_GIVE_MORE, False),
+    _multi_unit(2, "En-De, + Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
+    _multi_unit(3, "WMT18 Zh-En, Base", "_wmt_en_de_relative", "81", options=_ABSOLUTE),
+    _multi_unit(3, "WMT18 Zh-En, + Relative", "_wmt_en_de_relative", "81"),
+    _multi_unit(3, "WMT18 Zh-En, + Bias + Seq.", "_sequential", "130", _UNITS_GIVE_MORE, False),
 )
 
 

@@ -43,6 +43,8 @@ class FusedAdamConfig(FairseqDataclass):
 class FusedAdam(FairseqOptimizer):
     """PyTorch's fused AdamW as an optimizer of fairseq; half precision is refused, as the moments would be in it."""
 
+    supports_flat_params = True  # each value is updated for itself, so fairseq may make one vector of all
+
     def __init__(self, cfg: Any, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)
         params = list(params)
@@ -63,11 +65,6 @@ class FusedAdam(FairseqOptimizer):
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }
-
-    @property
-    def supports_flat_params(self) -> bool:
-        """Each value is updated for itself, so fairseq may make one vector of all."""
-        return True
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], optimizer_overrides: Mapping[str, Any] | None = None

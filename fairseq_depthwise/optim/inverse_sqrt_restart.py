@@ -7,9 +7,8 @@ grows the model while it is being trained.
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
-from omegaconf import II
+from fairseq.optim.lr_scheduler.inverse_square_root_schedule import InverseSquareRootLRScheduleConfig
 
 from fairseq_compat import UserError
 from fairseq_depthwise.optim.restart_schedule import parse_restarts, rate, schedule_step
@@ -17,12 +16,9 @@ from fairseq_depthwise.optim.restart_schedule import parse_restarts, rate, sched
 
 # fairseq reads these annotations at run time: no `from __future__ import annotations` here.
 @dataclass
-class InverseSqrtRestartConfig(FairseqDataclass):
+class InverseSqrtRestartConfig(InverseSquareRootLRScheduleConfig):
     """The options of stock ``inverse_sqrt``, and when to restart."""
 
-    warmup_updates: int = field(
-        default=4000, metadata={"help": "warm the learning rate up linearly for this many updates; 0 = no warm-up"}
-    )
     warmup_init_lr: float = field(
         default=-1, metadata={"help": "learning rate at the beginning of the warm-up; below 0 = start from 0"}
     )
@@ -33,7 +29,6 @@ class InverseSqrtRestartConfig(FairseqDataclass):
             "commas: the rate goes back to its peak, but a warm-up that is unfinished goes on"
         },
     )
-    lr: list[float] = II("optimization.lr")  # noqa: RUF009  # a string: omegaconf puts the other option's value there
 
 
 @register_lr_scheduler("inverse_sqrt_restart", dataclass=InverseSqrtRestartConfig)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_compat import UserError
+from fairseq_depthwise.options import require_extra
 
 #: The splits of fairseq that are not validation: every ``--log-interval`` updates, and every epoch.
 TRAINING = ("train_inner", "train")
@@ -129,11 +130,9 @@ def read_run(path: str) -> Run:
 
 def _read_events(folder: Path, run: Run) -> None:
     """Read ``--tensorboard-logdir``, which has a folder for each split."""
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError:
-        advice = "pip install 'fairseq-depthwise[tensorboard]'"
-        raise UserError(f"{folder} holds event files, which are read with tensorboard; {advice}") from None
+    require_extra("tensorboard", "tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     readings: dict[tuple[int, bool, str], dict[str, float]] = {}
     for place in sorted({file.parent for file in folder.rglob("*tfevents*")}):
         events = EventAccumulator(str(place), size_guidance={"scalars": 0}).Reload()

@@ -106,7 +106,7 @@ class GrowingTask(FairseqTask):
         blocks = {side: block_size(cfg, side) for side in self.sides}
         self.plan = parse_stages(given.growth_stages, strategy=given.growth_strategy, block_size=max(blocks.values()))
         for side in self.sides:
-            self._require_no_other_depth(cfg, side)
+            _require_no_other_depth(cfg, side, self.plan)
         restored = Restored.by(given)
         depth = self.plan.depths[0]
         if restored.path is not None:
@@ -144,16 +144,6 @@ class GrowingTask(FairseqTask):
         """Return what a checkpoint keeps of the task: also the last growth, which decides what is frozen."""
         return {**super().state_dict(), **self._last_growth.task_state()}
 
-    def _require_no_other_depth(self, cfg: DictConfig, side: str) -> None:
-        """Refuse a depth given by hand: neither the architecture's own nor the first or last of the stages."""
-        assert self.plan is not None
-        given = cfg[f"{side}_layers"]
-        if given not in (_depth_of_architecture(cfg._name, side), self.plan.depths[0], self.plan.depths[-1]):
-            raise UserError(
-                f"--{side}-layers {given} contradicts --growth-stages {self.plan.text}, which decides the depth; leave "
-                f"--{side}-layers out"
-            )
-
     def set_trainer(self, trainer: Trainer) -> None:
         """Give fairseq the lengths and the batches of the stages; a new trainer calls this once."""
         plan = self.plan
@@ -162,17 +152,13 @@ class GrowingTask(FairseqTask):
         require_growable_trainer(trainer, self.growth_options.growth_optimizer_state == "keep")
         self._trainer = trainer
         optimization, common = trainer.cfg.optimization, trainer.cfg.common
+        ends = [getattr(optimization, name) for name in ("max_update", "max_epoch", "stop_time_hours", "stop_min_lr")]
+        ends.append(trainer.cfg.checkpoint.patience)
         limit = "max_update" if plan.in_updates else "max_epoch"
         if plan.length is not None:
             given = optimization[limit] or plan.length
             optimization[limit] = min(given, plan.length)
-        elif not (
-            optimization.max_update
-            or optimization.max_epoch
-            or optimization.stop_time_hours > 0
-            or optimization.stop_min_lr > 0
-            or trainer.cfg.checkpoint.patience > 0
-        ):
+        elif not any(number and number > 0 for number in ends):
             raise UserError(
                 f"--growth-stages {plan.text}: the last stage has no end; give it a length, or --max-epoch, "
                 "--max-update, --stop-time-hours, --stop-min-lr or --patience"
@@ -197,13 +183,14 @@ class GrowingTask(FairseqTask):
     def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
         """Grow where a stage begins with this epoch."""
         super().begin_epoch(epoch, model)
-        if self.plan is None or self._trainer is None:
+        trainer, plan = self._trainer, self.plan
+        if trainer is None or plan is None:
             return
-        updates, schedule = self._trainer.get_num_updates(), self._trainer.lr_scheduler
+        updates, schedule = trainer.get_num_updates(), trainer.lr_scheduler
         if self._warm_start_step is not None and updates == 0 and isinstance(schedule, RestartableSchedule):
             schedule.start_at(self._warm_start_step)
-            self._trainer.lr_step_update()
-        self._enter(self.plan.stage_of(updates + 1 if self.plan.in_updates else epoch))
+            trainer.lr_step_update()
+        self._enter(trainer, plan, plan.stage_of(updates + 1 if plan.in_updates else epoch))
 
     def train_step(
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False,
@@ -212,20 +199,17 @@ class GrowingTask(FairseqTask):
         """Compute forward and backward; grow before, where a stage begins with this update."""
         trainer, plan = self._trainer, self.plan
         if trainer is not None and plan is not None:
-            if plan.in_updates and self._enter(plan.stage_of(update_num + 1)):
+            if plan.in_updates and self._enter(trainer, plan, plan.stage_of(update_num + 1)):
                 # The trainer handed over what it had before.
                 model, criterion, optimizer = trainer.model, trainer.criterion, trainer.optimizer
                 optimizer.zero_grad()
                 criterion.train()
-            self._log_stage(trainer)
+            self._log_stage(trainer, plan)
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad, **options)
 
-    def _enter(self, stage: int) -> bool:
+    def _enter(self, trainer: Trainer, plan: GrowthPlan, stage: int) -> bool:
         """Grow to the depth of a stage, if the model has not got it; whether it was grown."""
-        assert self._trainer is not None
-        assert self.plan is not None
-        trainer, depth = self._trainer, self.plan.depths[stage]
-        present = self._depth(trainer)
+        present, depth = self._depth(trainer), plan.depths[stage]
         if present >= depth:
             return False
         given = self.growth_options
@@ -238,7 +222,7 @@ class GrowingTask(FairseqTask):
             frozen=given.growth_freeze,
             keep_moments=given.growth_optimizer_state == "keep",
         )
-        logger.info(self.plan.describe(stage))
+        logger.info(plan.describe(stage))
         return True
 
     def _layer_sources(self, depth: int, layers: int, in_block: int) -> list[int | None]:
@@ -248,10 +232,9 @@ class GrowingTask(FairseqTask):
     def _depth(self, trainer: Trainer) -> int:
         return len(getattr(trainer.get_model(), self.sides[0]).layers)
 
-    def _log_stage(self, trainer: Trainer) -> None:
-        assert self.plan is not None
+    def _log_stage(self, trainer: Trainer, plan: GrowthPlan) -> None:
         depth = self._depth(trainer)
-        stage = self.plan.stage_with(depth)
+        stage = plan.stage_with(depth)
         metrics.log_scalar("stage", 0 if stage is None else stage + 1, weight=0, priority=310, round=0)
         metrics.log_scalar("depth", depth, weight=0, priority=311, round=0)
         if isinstance(trainer.lr_scheduler, RestartableSchedule):
@@ -282,12 +265,18 @@ class GrowingTask(FairseqTask):
         )
 
 
-def _depth_of_architecture(arch: str, side: str) -> int:
-    """Return the depth that an architecture has unless an option says otherwise."""
+def _require_no_other_depth(cfg: DictConfig, side: str, plan: GrowthPlan) -> None:
+    """Refuse a depth given by hand: neither the architecture's own nor the first or last of the stages."""
     defaults = DictConfig({})
-    ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(defaults)
-    own = defaults.get(f"{side}_layers")
-    return int(own if own is not None else getattr(belonging.options_class(arch), f"{side}_layers"))
+    ARCH_CONFIG_REGISTRY.get(cfg._name, lambda args: None)(defaults)
+    name = f"{side}_layers"
+    given = cfg[name]
+    own = defaults.get(name, getattr(belonging.options_class(cfg._name), name))
+    if given not in (own, plan.depths[0], plan.depths[-1]):
+        raise UserError(
+            f"--{side}-layers {given} contradicts --growth-stages {plan.text}, which decides the depth; leave "
+            f"--{side}-layers out"
+        )
 
 
 @replaces(Trainer, "__init__")

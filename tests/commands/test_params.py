@@ -94,11 +94,7 @@ def with_relative_positions(row: published_counts.PublishedRow) -> published_cou
 )
 def test_vocabularies_that_fit_are_all_those(paper: str, pair: str) -> None:
     """Every row that has a consistent reading rounds to the printed count, and no vocabulary outside does that."""
-    vocabularies = {
-        DEEP: published_counts.SHALLOW_TO_DEEP_VOCABULARIES,
-        UNITS: published_counts.MULTI_UNIT_VOCABULARIES,
-    }
-    interval = vocabularies[paper][pair]
+    interval = published_counts.VOCABULARIES[paper][pair]
     rows = {row for row in published_counts.ROWS if row.paper == paper and row.row.startswith(pair) and row.consistent}
     rows |= set(map(with_relative_positions, rows))
 

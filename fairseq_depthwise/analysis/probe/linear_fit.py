@@ -60,16 +60,12 @@ class LayerMoments:
         both -= mean.to(self.precision)
         products = both[:, : self.width].t() @ both
         squares = both[:, self.width :].square().sum(dim=0)
-        self._combine(len(below), mean, products.double(), squares.double())
-
-    def _combine(self, count: int, mean: Tensor, products: Tensor, squares: Tensor) -> None:
-        total = self.count + count
-        difference = mean - self.mean
-        share = self.count * count / total
-        self.products += products
+        total, difference = self.count + len(below), mean - self.mean
+        share = self.count * len(below) / total
+        self.products += products.double()
         self.products.addr_(difference[: self.width], difference, alpha=share)
-        self.squares += squares + difference[self.width :].square() * share
-        self.mean += difference * (count / total)
+        self.squares += squares.double() + difference[self.width :].square() * share
+        self.mean += difference * (len(below) / total)
         self.count = total
 
     def of_first(self, width: int) -> LayerMoments:

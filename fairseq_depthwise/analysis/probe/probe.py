@@ -24,14 +24,14 @@ from fairseq_compat import UserError
 from fairseq_compat.belonging import file_digest
 from fairseq_compat.files import atomic_write
 from fairseq_compat.outputs import begin_folder
-from fairseq_depthwise.analysis.analysis import Analysis, add_data_options
-from fairseq_depthwise.analysis.loaded_model import LoadedModel, load_model
+from fairseq_depthwise.analysis.analysis import add_data_options
+from fairseq_depthwise.analysis.loaded_model import load_model
 from fairseq_depthwise.analysis.probe.linear_fit import LayerMoments
 from fairseq_depthwise.analysis.probe.record import NONE, ProbeRecord, ProbeRow
 from fairseq_depthwise.analysis.probe.report import ProbedModel, as_text, write_figure_of
 from fairseq_depthwise.checkpoints.checkpoint import fairseq_warnings_only
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.figures import require_matplotlib, titles_of
+from fairseq_depthwise.figures import titles_of
 from fairseq_depthwise.models.linearized.model import (
     ARCHITECTURE,
     LinearizedTransformer,
@@ -39,6 +39,7 @@ from fairseq_depthwise.models.linearized.model import (
     layers_named,
     passes_pairs,
 )
+from fairseq_depthwise.options import require_extra
 from fairseq_depthwise.serving.beam_search import BeamOptions, BeamSearch
 from fairseq_depthwise.serving.text_codec import post_process_for
 
@@ -109,7 +110,7 @@ class Probe:
             if fit is not None:
                 model.take_map(layer, fit.weight, fit.bias, state or "pair")
             model.replace_only(None if fit is None else layer)
-            hypotheses = translate_subset(loaded, model, options, self.post_process, self.device)
+            hypotheses = translate_subset(self, model)
             score = self.metric.score(hypotheses, [self.references])
             row = ProbeRow(layer, state, score.score, score.name, score.signature)
             if fit is not None:
@@ -138,24 +139,19 @@ def collect_moments(
     return moments
 
 
-def translate_subset(
-    loaded: LoadedModel,
-    model: BaseFairseqModel,
-    options: argparse.Namespace,
-    post_process: str | None,
-    device: torch.device,
-) -> list[str]:
+def translate_subset(probe: Probe, model: BaseFairseqModel) -> list[str]:
     """Translate a part of the data, in its order; sentences that are too long for the model stay empty."""
+    loaded, options = probe.loaded, probe.options
     batches = loaded.batches(options.subset, max_tokens=options.max_tokens)
-    search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.lenpen), device)
+    search = BeamSearch(loaded.task, [model], BeamOptions(options.beam, options.lenpen), probe.device)
     translations = [""] * len(loaded.sentences(options.subset))
     for batch in tqdm(batches, unit=" batches", leave=False, disable=None):
         for index, hypotheses in zip(batch["id"].tolist(), search.hypotheses(batch), strict=True):
-            translations[index] = search.text(hypotheses[0]["tokens"], post_process)
+            translations[index] = search.text(hypotheses[0]["tokens"], probe.post_process)
     return translations
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a checkpoint of this plugin's families, or of fairseq's transformer"
     )
@@ -192,8 +188,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _run(options: argparse.Namespace) -> None:
-    require_matplotlib("probe")
+def run(options: argparse.Namespace) -> None:
+    require_extra("analysis", "matplotlib")
     begin_folder("--output", options.output, "probe")
     checkpoints = [options.checkpoint, *([options.compare] if options.compare else [])]
     folders = (options.output, os.path.join(options.output, "compared"))
@@ -214,12 +210,3 @@ def _write(options: argparse.Namespace, models: Sequence[ProbedModel], titles: S
         write_figure_of(os.path.join(options.output, f"figure.{form}"), models, titles)
     print(forms["table.json" if options.json else "table.txt"], end="")
     print(f"table and figure are in {options.output}", file=sys.stderr)
-
-
-ANALYSIS = Analysis(
-    help="replace each layer of a trained model by a linear layer, and measure the loss in BLEU",
-    example="fairseq-depthwise probe checkpoints/checkpoint_best.pt --data data-bin --output probe\n"
-    "  fairseq-depthwise probe depthwise.pt --data data-bin --output probe --compare transformer.pt",
-    add_options=_add_options,
-    run=_run,
-)
