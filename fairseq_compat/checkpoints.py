@@ -83,9 +83,8 @@ def require_one_value(model: torch.nn.Module, values: Mapping[str, torch.Tensor]
     names: dict[torch.nn.Parameter, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(parameter, name)
-        if first == name or not {first, name} <= values.keys():
-            continue
-        if not torch.allclose(values[first], values[name], rtol=0, atol=0, equal_nan=True):
+        has_both = first != name and {first, name} <= values.keys()
+        if has_both and not torch.allclose(values[first], values[name], rtol=0, atol=0, equal_nan=True):
             raise UserError(f"{name} and {first} are one by the model's options, and differ in its checkpoint")
 
 
@@ -126,8 +125,7 @@ def options_in(state: Mapping[str, Any], part: str = "model") -> dict[str, Any]:
     """Return the options of a part of fairseq, such as "model", in a checkpoint, as ``cfg`` or, older, ``args``."""
     cfg = state.get("cfg") or {part: state.get("args")}
     given = cfg.get(part) if isinstance(cfg, Mapping) else None
-    if isinstance(given, Namespace):
-        return dict(vars(given))
+    given = vars(given) if isinstance(given, Namespace) else given
     return dict(given) if isinstance(given, Mapping) else {}
 
 

@@ -27,8 +27,7 @@ PACKAGES = {"fairseq", "fairseq_cli"}
 class PatchingFinder:
     """First entry of ``sys.meta_path``: finds a module of fairseq as usual and patches it; ignores all others."""
 
-    def __init__(self) -> None:
-        self._is_patched_release: bool | None = None
+    _is_patched_release: bool | None = None
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

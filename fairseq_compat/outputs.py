@@ -90,7 +90,7 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
     try:
         os.mkdir(aside)
         yield aside
-        _write_marker(aside, kind, sorted({*os.listdir(aside), MARKER}))
+        _write_marker(aside, kind, files=sorted({*os.listdir(aside), MARKER}))
         if replace and os.path.lexists(place):
             _require_replaceable(place, place, kind)
             os.rename(place, before)
@@ -108,10 +108,8 @@ def folder_written_whole(place: str, kind: str, *, replace: bool = False) -> Ite
         raise
 
 
-def _write_marker(folder: str, kind: str, names: list[str] | None = None) -> None:
-    made_by: dict[str, Any] = {"program": _PROGRAM, "version": installed_version(_PROGRAM), "kind": kind}
-    if names is not None:
-        made_by["files"] = names
+def _write_marker(folder: str, kind: str, **more: Any) -> None:
+    made_by = {"program": _PROGRAM, "version": installed_version(_PROGRAM), "kind": kind, **more}
     with atomic_write(os.path.join(folder, MARKER)) as file:
         file.write(json.dumps(made_by, indent=2).encode() + b"\n")
 

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 import fairseq_compat
-from fairseq_compat.commands.run import open_closed_streams, run_command, without_traceback_option
+from fairseq_compat.commands.run import run_command, without_traceback_option
 from fairseq_compat.process import keep_freed_memory
 from fairseq_compat.versions import fairseq_problem
 from fairseq_depthwise import register_with_fairseq
@@ -75,7 +75,6 @@ def _module_of(name: str) -> Any:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
-    open_closed_streams()
     given = without_traceback_option(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # a path that is not UTF-8 is printed as it was given
