@@ -138,6 +138,11 @@ def _rows() -> Iterator[Row]:
         "attention by 3": "attention --encoder-block-size=3",
         "hyper": "hyper",
         "hyper on a manifold": "hyper --hyper-manifold",
+        "average of sub-layers": "average --connection-unit=sub-layer",
+        "attention of sub-layers": "attention --connection-unit=sub-layer",
+        "hyper of sub-layers": "hyper --connection-unit=sub-layer",
+        "hyper by permutations": "hyper --hyper-manifold=permutations",
+        "hyper by the identity": "hyper --hyper-manifold=identity",
         "value-residual": "value-residual",
         "scaled norms": "residual --norm-scaling",
     }.items():

@@ -137,6 +137,10 @@ def of_model(options: Any) -> Record:
         if getattr(field, "metadata", {}).get("changes_parameters", name in _OF_MODELS) and not name.endswith("_layers")
     ]
     values = {name: _plain(getattr(options, name)) for name in names if hasattr(options, name)}
+    for name in values:  # as earlier versions recorded them
+        earlier = getattr(declared[name], "metadata", {}).get("earlier", {})
+        now = earlier.get(values[name], values[name])
+        values[name] = {new: old for old, new in earlier.items()}.get(now, now)
     for name, field in declared.items():  # of a model around another one
         if getattr(field, "metadata", {}).get("options_of_model") and getattr(options, name, None):
             values |= of_model(Namespace(**json.loads(getattr(options, name))))

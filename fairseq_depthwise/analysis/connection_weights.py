@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from fairseq_depthwise.analysis.analysis import MeanDeviation, RunningMoments, StackBatch, StackReport
+from fairseq_depthwise.modules.connections.sources import source_names
 from fairseq_depthwise.modules.stack import Connection
 
 
@@ -25,10 +26,10 @@ from fairseq_depthwise.modules.stack import Connection
 class SourceWeight:
     """The weight of one source ("embedding", "layer 1") in what one layer reads, over positions.
 
-    With L layers, layer L + 1 is what the stack's output is made of.
+    With L layers, layer L + 1 is what the stack's output is made of. Sub-layers are "1a", "1b".
     """
 
-    layer: int
+    layer: int | str
     source: str
     weight: MeanDeviation
 
@@ -44,10 +45,10 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
 
     Nothing is returned for a side whose connection has no weights.
     """
-    moments: dict[str, dict[tuple[int, str], RunningMoments]] = {side: {} for side in sides}
+    moments: dict[str, dict[tuple[int | str, str], RunningMoments]] = {side: {} for side in sides}
     padding: dict[str, Tensor] = {}
 
-    def add(side: str, layer: int, weights: dict[str, Tensor]) -> None:
+    def add(side: str, layer: int | str, weights: dict[str, Tensor]) -> None:
         real = padding[side].logical_not().t()
         for source, weight in weights.items():
             moments[side].setdefault((layer, source), RunningMoments()).add(weight.expand_as(real)[real])
@@ -67,10 +68,10 @@ def measure_weights(model: Any, sides: Iterable[str], batches: Iterable[StackBat
 
 
 @contextmanager
-def _watched(connection: Connection, see: Callable[[int, dict[str, Tensor]], None]) -> Iterator[None]:
-    """Show ``see`` the weights of each reader while a stack runs: its number, from 1, and what it reads."""
+def _watched(connection: Connection, see: Callable[[int | str, dict[str, Tensor]], None]) -> Iterator[None]:
+    """Show ``see`` the weights of each reader while a stack runs: its number, from 1, or place, and what it reads."""
     states: list[Any] = []
-    start = connection.initial_state
+    start, units = connection.initial_state, connection.units
 
     def begin(embedded: Tensor) -> Any:
         states.clear()
@@ -79,7 +80,8 @@ def _watched(connection: Connection, see: Callable[[int, dict[str, Tensor]], Non
     def reading(method: Callable[..., Any]) -> Callable[..., Any]:
         def read(state: Any, *rest: Any) -> Any:
             states.append(state)
-            see(len(states), connection.source_weights(states))
+            place = source_names(len(states) + 1, "", units)[-1].strip()
+            see(int(place) if units == 1 else place, connection.source_weights(states))
             return method(state, *rest)
 
         return read
@@ -107,7 +109,7 @@ def as_text(report: StackReport) -> str:
     return report.table(legend, of_side)
 
 
-def _matrix(rows: Sequence[SourceWeight]) -> tuple[list[int], list[str], np.ndarray]:
+def _matrix(rows: Sequence[SourceWeight]) -> tuple[list[int | str], list[str], np.ndarray]:
     """Return layers that read and sources, and mean weights, layers x sources; NaN where a layer does not read."""
     readers = list(dict.fromkeys(row.layer for row in rows))
     sources = list(dict.fromkeys(row.source for row in rows))

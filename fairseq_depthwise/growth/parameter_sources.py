@@ -29,7 +29,8 @@ _ITEM = re.compile(r"(?P<list>(?P<side>encoder|decoder)\.(?:connection\.)?\w+)\.
 class _Item(NamedTuple):
     """A parameter of the deep model that belongs to a layer; its name is ``stem``, an index and ``rest``.
 
-    ``layer`` is the depth, and ``sources`` has one more, for what reads the stack's output.
+    ``layer`` is the depth, and ``sources`` has one more, for what reads the stack's output. Sub-layers that are
+    connected one by one count as layers.
     """
 
     stem: str
@@ -99,7 +100,8 @@ class Growth(dict[str, str | None]):
         if layer is None or (item.is_new and self._is_zero and ".connection." in item.stem):
             return None
         index = layer // item.of.step - item.of.first // item.of.step
-        candidates = (f"{item.stem}.{number}{item.rest}" for number in (index, *range(len(item.sources))))
+        others = range(index % item.of.units, len(item.sources), item.of.units)
+        candidates = (f"{item.stem}.{number}{item.rest}" for number in (index, *others))
         return next((candidate for candidate in candidates if candidate in present), None)
 
     def part(self, name: str, value: Tensor) -> Tensor:
@@ -132,8 +134,9 @@ class Growth(dict[str, str | None]):
         if match is None or match["list"] not in self._lists:
             return None
         of, side = self._lists[match["list"]], match["side"]
-        layer = of.first + int(match["index"]) * of.step
-        return _Item(match["list"], match["rest"], of, layer, layer in self._new[side], self._layers[side])
+        layer, units = of.first + int(match["index"]) * of.step, range(of.units)
+        sources = [None if one is None else one * of.units + unit for one in self._layers[side] for unit in units]
+        return _Item(match["list"], match["rest"], of, layer, layer // of.units in self._new[side], sources)
 
     def _start_at_zero(self, deep: nn.Module) -> list[str]:
         """Set what ends a residual branch of a new layer to 0; return what is not copied: also what weighs branches."""

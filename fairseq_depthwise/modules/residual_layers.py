@@ -6,6 +6,9 @@ Source: Vaswani et al. 2017, Section 3.1, with the layer norm at the input of ea
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.attention import MultiheadAttention
@@ -50,10 +53,7 @@ class _ResidualLayer(nn.Module):
         scaled_for: int | None = None,
     ) -> None:
         super().__init__()
-
-        def norm() -> nn.LayerNorm:
-            return nn.LayerNorm(embed_dim) if scaled_for is None else ScaledNorm(embed_dim, layer=scaled_for)
-
+        norm = partial(nn.LayerNorm if scaled_for is None else partial(ScaledNorm, layer=scaled_for), embed_dim)
         self.self_attention = self_attention
         self.self_attention_norm = norm()
         if cross_attention is not None:
@@ -63,20 +63,27 @@ class _ResidualLayer(nn.Module):
         self.feed_forward_norm = norm()
         self.dropout = Dropout(dropout)
 
+    def attend(self, stream: Tensor, **options: Any) -> Tensor:
+        """Compute ``x + SelfAttention(LN(x))``, T x B x d; ``options``: of the attention."""
+        normalized = self.self_attention_norm(stream)
+        attended, _ = self.self_attention(normalized, normalized, **options)
+        return stream + self.dropout(attended)
+
+    def transform(self, stream: Tensor) -> Tensor:
+        """Compute ``x + FeedForward(LN(x))``, T x B x d."""
+        return stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream)))
+
 
 class ResidualEncoderLayer(_ResidualLayer):
     """``s = x + SelfAttention(LN(x))``, then ``s + FeedForward(LN(s))``."""
 
-    #: The linear layers whose outputs are added to the stream: with all of them 0 the layer passes on what it reads.
-    branch_ends = ("self_attention.output_projection", "feed_forward.second")
+    #: The linear layers that end the sub-layers: with all of them 0 the layer passes on what it reads.
+    branch_ends: tuple[str, ...] = ("self_attention.output_projection", "feed_forward.second")
 
-    def forward(self, stream: Tensor, padding: Tensor | None, *, blend: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Compute T x B x d from T x B x d; ``padding``: B x T; ``blend``: of self-attention's values."""
-        normalized = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(normalized, normalized, padding=padding, blend=blend)
-        stream = stream + self.dropout(attended)
-        output: Tensor = stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream)))
-        return output
+    def forward(self, stream: Tensor, padding: Tensor | None, *, only: int | None = None, **blend: Any) -> Tensor:
+        """Compute T x B x d from T x B x d; ``padding``: B x T; ``blend``, ``only``: as in the decoder."""
+        stream = stream if only == 1 else self.attend(stream, padding=padding, **blend)
+        return stream if only == 0 else self.transform(stream)
 
 
 class ResidualDecoderLayer(_ResidualLayer):
@@ -95,7 +102,8 @@ class ResidualDecoderLayer(_ResidualLayer):
         causal: bool = True,
         cache: StepCache | None = None,
         need_weights: bool = False,
-        blend: tuple[Tensor, Tensor] | None = None,
+        only: int | None = None,
+        **blend: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute T x B x d from T x B x d, and the cross-attention's weights (heads x B x T x S) where asked for.
 
@@ -105,21 +113,16 @@ class ResidualDecoderLayer(_ResidualLayer):
             causal: False lets every position see all others (alignment of a finished sentence).
             cache: in a step of a beam search, what the earlier steps left; T is 1 then, and the encoder's output is
                 read from there.
+            only: the one of the sub-layers, from 0, that is computed; all unless given.
             blend: of self-attention's values, see :class:`~fairseq_depthwise.modules.attention.MultiheadAttention`.
         """
-        # 1. Self-attention.
-        normalized = self.self_attention_norm(stream)
-        attended, _ = self.self_attention(
-            normalized, normalized, padding=self_padding, causal=causal, cache=cache, blend=blend
-        )
-        stream = stream + self.dropout(attended)
-
-        # 2. Cross-attention.
-        query = self.cross_attention_norm(stream)
-        crossed, weights = self.cross_attention(
-            query, encoder_output, padding=encoder_padding, cache=cache, need_weights=need_weights
-        )
-        stream = stream + self.dropout(crossed)
-
-        # 3. Feed-forward.
-        return stream + self.dropout(self.feed_forward(self.feed_forward_norm(stream))), weights
+        weights = None
+        if only in (None, 0):
+            stream = self.attend(stream, padding=self_padding, causal=causal, cache=cache, **blend)
+        if only in (None, 1):
+            query = self.cross_attention_norm(stream)
+            crossed, weights = self.cross_attention(
+                query, encoder_output, padding=encoder_padding, cache=cache, need_weights=need_weights
+            )
+            stream = stream + self.dropout(crossed)
+        return self.transform(stream) if only in (None, 2) else stream, weights

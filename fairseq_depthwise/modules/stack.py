@@ -28,12 +28,14 @@ class OfLayers(NamedTuple):
         step: layers from one item to the next.
         weighs: whether an item is a vector of weights, of the embedding, then of each ``step`` layers.
         stays: whether items stay at their place unless new layers are to change nothing.
+        units: sub-layers of a layer, where these are meant by layers.
     """
 
     first: int = 0
     step: int = 1
     weighs: bool = False
     stays: bool = False
+    units: int = 1
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,18 @@ class StackShape:
 
     Attributes:
         embed_dim: d.
-        layers: L.
-        block_size: layers in a block, for connections that know blocks; 0 without.
+        layers: L, or with ``units`` the number of sub-layers that are connected, so many in each layer.
+        block_size: layers in a block, or sub-layers, for connections that know blocks; 0 without.
         streams: n, for connections with several streams.
-        manifold: whether these are mixed by doubly stochastic matrices.
+        manifold: which doubly stochastic matrices mix these, as in ``--hyper-manifold``; "none" for any matrices.
     """
 
     embed_dim: int
     layers: int
     block_size: int = 0
     streams: int = 4
-    manifold: bool = False
+    manifold: str = "none"
+    units: int = 1
 
 
 class Connection(nn.Module):
@@ -66,14 +69,15 @@ class Connection(nn.Module):
 
     Attributes:
         of_layers: name of a list of modules or parameters -> the layers that its items belong to.
-        has_blocks: whether it reads ``StackShape.block_size``.
+        has_blocks, has_units: whether it reads ``StackShape.block_size``, and knows sub-layers; to it these are layers.
     """
 
     of_layers: Mapping[str, OfLayers] = {}
-    has_blocks = False
+    has_blocks = has_units = False
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__()
+        self.units = shape.units
         self.final_norm = nn.LayerNorm(shape.embed_dim)
 
     def initial_state(self, embedded: Tensor) -> Any:
@@ -141,8 +145,8 @@ class Stack(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stack's output (T x B x C), and with ``keep_states`` the embedding and what each layer gave.
 
-        ``call`` returns a layer's output; it is given the layer, its number and its input. In training LayerDrop (Fan
-        et al. 2020) skips some, and with ``checkpoint_activations`` only their inputs are kept for the backward pass.
+        ``call`` returns the output of a layer or sub-layer; it is given it, the layer's number and the input. LayerDrop
+        (Fan et al. 2020) skips layers in training; ``checkpoint_activations`` keeps inputs only for the backward pass.
         """
         state = self.connection.initial_state(embedded)
         states = [embedded] if keep_states else []
@@ -150,11 +154,15 @@ class Stack(nn.Module):
         if self.layerdrop and self.training:
             runs = (torch.rand(len(self.layers)) > self.layerdrop).tolist()
         recompute = self.checkpoint_activations and self.training
+        units = self.connection.units
         for index, layer in enumerate(self.layers):
-            output = self.connection.layer_input(state, index)
-            if runs[index]:
-                output = call(partial(checkpoint, layer, use_reentrant=False) if recompute else layer, index, output)
-            state = self.connection.update(state, index, output)
+            for place in range(units):
+                number = index * units + place
+                output = self.connection.layer_input(state, number)
+                if runs[index]:
+                    run = layer if units == 1 else partial(layer, only=place)
+                    output = call(partial(checkpoint, run, use_reentrant=False) if recompute else run, index, output)
+                state = self.connection.update(state, number, output)
             if keep_states:
                 states.append(self.connection.representation(state))
         return self.connection.output(state), states

@@ -36,9 +36,9 @@ def measured(loaded: LoadedModel, max_tokens: int, sides: tuple[str, ...] = SIDE
 
 
 @torch.no_grad()
-def read_weights(loaded: LoadedModel) -> dict[str, dict[tuple[int, str], list[float]]]:
+def read_weights(loaded: LoadedModel) -> dict[str, dict[tuple[int | str, str], list[float]]]:
     """Return all weights, from sentences that are run alone, layer by layer."""
-    values: dict[str, dict[tuple[int, str], list[float]]] = {side: {} for side in SIDES}
+    values: dict[str, dict[tuple[int | str, str], list[float]]] = {side: {} for side in SIDES}
     model = loaded.model
     for sentence in loaded.sentences("valid"):
         target = sentence["target"]
@@ -59,23 +59,26 @@ def read_weights(loaded: LoadedModel) -> dict[str, dict[tuple[int, str], list[fl
                 hook.remove()
             states = [stack.connection.initial_state(embedded)]
             for index, output in enumerate([*outputs, None]):
+                units = stack.connection.units
+                place = index + 1 if units == 1 else f"{index // units + 1}{'abc'[index % units]}"
                 for source, weight in stack.connection.source_weights(states).items():
                     found = weight.expand(embedded.shape[:2]).flatten().tolist()
-                    values[side].setdefault((index + 1, source), []).extend(found)
+                    values[side].setdefault((place, source), []).extend(found)
                 if output is not None:
                     above = output[0] if side == "decoder" else output
                     states.append(stack.connection.update(states[-1], index, above))
     return values
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_is_the_second_reading_whatever_the_batches(form: str, tmp_path: Path, data: str) -> None:
-    loaded = model_of(tmp_path, data, form)
+@pytest.mark.parametrize(("form", "unit"), [*((form, "layer") for form in FORMS), ("average", "sub-layer"),
+                                           ("attention", "sub-layer"), ("hyper", "sub-layer")])  # fmt: skip
+def test_is_the_second_reading_whatever_the_batches(form: str, unit: str, tmp_path: Path, data: str) -> None:
+    loaded = model_of(tmp_path, data, form, connection_unit=unit)
     expected = read_weights(loaded)
     for max_tokens in (1, 15, 1000):
         for side, rows in measured(loaded, max_tokens).items():
             assert [(row.layer, row.source) for row in rows] == list(expected[side])
             for row in rows:
                 values = torch.tensor(expected[side][row.layer, row.source], dtype=torch.float64)
-                assert row.weight.mean == pytest.approx(float(values.mean()), abs=1e-5)
-                assert row.weight.deviation == pytest.approx(float(values.std(correction=0)), abs=1e-5)
+                assert row.weight.mean == pytest.approx(float(values.mean()), rel=1e-6, abs=1e-5)
+                assert row.weight.deviation == pytest.approx(float(values.std(correction=0)), rel=1e-6, abs=1e-5)

@@ -38,11 +38,15 @@ FORMS: dict[str, dict[str, Any]] = {
     "hyper": {},
     "hyper on a manifold": {"hyper_manifold": True, "hyper_streams": 3},
     "value-residual": {},
+    **{f"{name} of sub-layers": {"connection_unit": "sub-layer"} for name in ("average", "attention", "hyper")},
+    "attention by 2 of sub-layers": {"encoder_block_size": 2, "connection_unit": "sub-layer"},
+    "hyper by permutations": {"hyper_manifold": "permutations", "hyper_streams": 3, "connection_unit": "sub-layer"},
+    "hyper by the identity": {"hyper_manifold": "identity"},
 }
 
 #: Where new layers that add nothing change nothing; anywhere if not here.
-ON_TOP = ("residual, scaled", "hyper on a manifold")
-NOWHERE = ("attention", "attention by 2")
+ON_TOP = ("residual, scaled", "hyper on a manifold", "hyper by permutations")
+NOWHERE = ("attention", "attention by 2", "attention of sub-layers", "attention by 2 of sub-layers")
 
 
 class Case(NamedTuple):
@@ -64,6 +68,16 @@ class Case(NamedTuple):
     @property
     def block_size(self) -> int:
         return FORMS[self.form].get("encoder_block_size", 0)
+
+    @property
+    def units(self) -> int:
+        return {"encoder": 2, "decoder": 3}[self.side] if "connection_unit" in FORMS[self.form] else 1
+
+    def by_units(self) -> Case:
+        """The same with sub-layers as layers, where these are connected."""
+        of_units = ([None] * self.units if one is None else range(one * self.units, (one + 1) * self.units)
+                    for one in self.sources)  # fmt: skip
+        return self._replace(depth=self.depth * self.units, sources=[one for some in of_units for one in some])
 
     def options(self, depth: int) -> dict[str, Any]:
         one = {"encoder_block_size": 0, **FORMS[self.form], f"{self.side}_connection": self.connection}
@@ -110,6 +124,7 @@ some = settings(max_examples=50, deadline=None, derandomize=True, phases=[Phase.
 def expected_weights(case: Case, old: nn.Module, fresh: nn.Module) -> dict[str, Tensor]:
     """What a grown connection has, name by name, each kind of connection by itself."""
     weights: dict[str, Tensor] = {name: value.clone() for name, value in fresh.state_dict().items()}
+    units, case = case.units, case.by_units()
     before, depth, layers = old.state_dict(), case.depth, len(case.sources)
     weights |= {name: value for name, value in before.items() if name.startswith("final_norm")}
     step = max(1, case.block_size)
@@ -121,9 +136,9 @@ def expected_weights(case: Case, old: nn.Module, fresh: nn.Module) -> dict[str, 
         if case.connection == "blocks" and source is not None and layer % step == step - 1:
             for part in ("weight", "bias"):
                 weights[f"norms.{layer // step}.{part}"] = before[f"norms.{source // step}.{part}"]
-        # Row l - 1 is what layer l reads with; the lowest layer has none, and its copies take the next one's.
+        # Row l - 1 is what layer l reads with; the lowest has none, and its copies take the next layer's.
         if case.connection in ("attention", "value-residual") and layer and source is not None:
-            row = f"rows.{max(source, 1) - 1}"
+            row = f"rows.{(source or units) - 1}"
             weights[f"rows.{layer - 1}"] = before.get(row, weights[f"rows.{layer - 1}"])
         if case.connection == "average" and source is not None:
             weights[f"rows.{layer}"] = average_row(case, layer, before[f"rows.{source}"])

@@ -21,6 +21,14 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     (DEPTHWISE, {"max_relative_positions": 2, "relative_position_terms": "key-value", "log_gates": True}),
     *((SDT, {"encoder_block_size": size, "inter_similarity_weight": 0.5}) for size in (0, 1, 4)),
     (SDT, {"encoder_block_size": 1, "inter_similarity_weight": 0.5, **LAYERDROP}),
+    *(
+        (
+            SDT,
+            {"connection_unit": "sub-layer", "encoder_block_size": 0, **LAYERDROP}
+            | {f"{side}_connection": name for side in ("encoder", "decoder")},
+        )
+        for name in ("average", "attention", "hyper")
+    ),
     (MUTE, NOISE | {"unit_sharing": "ffn"}),
     (MUTE, NOISE | {"unit_sharing": "attention", "unit_sequential": True, **LAYERDROP}),
 ]

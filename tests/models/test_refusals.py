@@ -14,6 +14,7 @@ from probe_checkpoints import checkpoint_of, other_architecture
 from tiny_models import FAMILIES, TINY, build_tiny, task_of
 
 from fairseq_compat import UserError
+from fairseq_compat.belonging import of_model
 from fairseq_depthwise.models.depthwise_lstm.model import DepthwiseLSTMTransformer
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 
@@ -69,6 +70,16 @@ def test_one_table_needs_one_dictionary() -> None:
 def test_what_an_earlier_version_recorded_is_built() -> None:
     model = build_tiny(depthwise_kernel="compile", cuda_graphs=True, adaptive_softmax_cutoff=None, quant_noise_pq=0.0)
     assert model.encoder.layers[0].cell.kernel == "auto"
+    for value, kind in ((True, "sinkhorn"), ("True", "sinkhorn"), (False, "none"), ("False", "none")):
+        assert build_tiny(SDT, hyper_manifold=value).config.hyper_manifold == kind
+        recorded = [of_model(Namespace(arch=SDT, hyper_manifold=given)) for given in (value, kind)]
+        assert recorded[0] == recorded[1] == {"hyper_manifold": kind == "sinkhorn"}
+
+
+def test_sub_layers_that_are_connected_are_not_linearized() -> None:
+    options = {"encoder_connection": "average", "encoder_block_size": 0, "connection_unit": "sub-layer"}
+    with pytest.raises(UserError, match="--connection-unit layer"):
+        LinearizedTransformer(build_tiny(SDT, **options), ["encoder.1"])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,14 +14,17 @@ from torch import Tensor, nn
 #: V_1 (T x C), its weight, and that of the layer's own values.
 Blend = tuple[Tensor, float, float]
 
+#: A layer, and which of its sub-layers.
+Unit = tuple[nn.Module, str]
+
 
 class Connected(NamedTuple):
-    """A stack: its connection, its layers, the size of its blocks, and what a layer makes of T x C."""
+    """A stack: its connection, its layers or sub-layers, the size of its blocks, and what a layer makes of T x C."""
 
     connection: nn.Module
-    layers: list[nn.Module]
+    layers: list[Unit]
     p: int
-    read_layer: Callable[[nn.Module, Tensor, Blend | None], Tensor]
+    read_layer: Callable[[Unit, Tensor, Blend | None], Tensor]
 
     def run(self, number: int, x: Tensor, blend: Blend | None = None) -> Tensor:
         return self.read_layer(self.layers[number], x, blend)
@@ -110,7 +114,10 @@ def _plain(mixing: nn.Module, own: list[Tensor], n: int) -> tuple[list[float], l
 
 
 def _manifold(mixing: nn.Module, own: list[Tensor], n: int) -> tuple[list[float], list[float], list[list[float]]]:
-    """mHC: logits from all streams at once, sigmoids, and twenty rounds of rows and columns that sum to 1."""
+    """mHC: logits from all streams at once, sigmoids, and twenty rounds of rows and columns that sum to 1.
+
+    By the number of logits it is mHC-lite, with one for each permutation, or the matrix is the identity, with none.
+    """
     flat = torch.cat(own)
     normalized = flat / torch.sqrt((flat * flat).mean() + torch.finfo(flat.dtype).eps)
     logits = mixing.weight @ normalized
@@ -118,6 +125,16 @@ def _manifold(mixing: nn.Module, own: list[Tensor], n: int) -> tuple[list[float]
     bias = mixing.bias
     pre = [1 / (1 + math.exp(-float(scales[0] * logits[i] + bias[i]))) for i in range(n)]
     post = [2 / (1 + math.exp(-float(scales[1] * logits[n + i] + bias[n + i]))) for i in range(n)]
+    if len(bias) == 2 * n:
+        return pre, post, [[float(i == j) for j in range(n)] for i in range(n)]
+    if len(bias) == 2 * n + math.factorial(n):
+        exponents = [
+            math.exp(float(scales[2] * one + b)) for one, b in zip(logits[2 * n :], bias[2 * n :], strict=True)
+        ]
+        weighed = list(zip(itertools.permutations(range(n)), exponents, strict=True))
+        return pre, post, [
+            [sum(e for order, e in weighed if order[i] == j) / sum(exponents) for j in range(n)] for i in range(n)
+        ]  # fmt: skip
     matrix = [
         [math.exp(float(scales[2] * logits[2 * n + i * n + j] + bias[2 * n + i * n + j])) for j in range(n)]
         for i in range(n)
@@ -131,7 +148,7 @@ def _manifold(mixing: nn.Module, own: list[Tensor], n: int) -> tuple[list[float]
 
 def read_value_residual(stack: Connected, x: Tensor) -> Tensor:
     """ResFormer: from the second layer on, two scalars mix the first layer's values with the layer's own."""
-    layer = stack.layers[0]
+    layer, _ = stack.layers[0]
     first = read_linear(layer.self_attention.value_projection, read_norm(layer.self_attention_norm, x))
     for number in range(len(stack.layers)):
         weights = stack.connection.rows[number - 1].tolist() if number else None

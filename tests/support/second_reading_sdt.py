@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from second_reading import read_activation, read_attention, read_embedding, read_linear, read_norm
-from second_reading_connections import READINGS, Blend, Connected
+from second_reading_connections import READINGS, Blend, Connected, Unit
 from tiny_models import FAMILIES
 from torch import Tensor, nn
 
@@ -50,25 +50,34 @@ def read_blend(layer: nn.Module, n: Tensor, blend: Blend | None) -> Tensor | Non
 
 
 def read_encoder_layer(
-    layer: nn.Module, x: Tensor, max_distance: int, on_values: bool, activation: str, blend: Blend | None = None
-) -> Tensor:
-    everywhere = torch.zeros(len(x), len(x), dtype=torch.bool)
-    n = read_scaled_norm(layer.self_attention_norm, x)
-    values = read_blend(layer, n, blend)
-    x = x + read_attention(layer.self_attention, n, n, everywhere, max_distance, on_values, values)
+    layer: nn.Module, x: Tensor, max_distance: int, on_values: bool, activation: str, blend: Blend | None = None,
+    parts: str = "sf",
+) -> Tensor:  # fmt: skip
+    """``parts``: those of the sub-layers that are read, s(elf-attention), in the decoder c(ross-attention), f."""
+    if "s" in parts:
+        everywhere = torch.zeros(len(x), len(x), dtype=torch.bool)
+        n = read_scaled_norm(layer.self_attention_norm, x)
+        values = read_blend(layer, n, blend)
+        x = x + read_attention(layer.self_attention, n, n, everywhere, max_distance, on_values, values)
+    if "f" not in parts:
+        return x
     return x + read_feed_forward(layer.feed_forward, read_scaled_norm(layer.feed_forward_norm, x), activation)
 
 
 def read_decoder_layer(
     layer: nn.Module, x: Tensor, encoded: Tensor, max_distance: int, on_values: bool, activation: str,
-    blend: Blend | None = None,
+    blend: Blend | None = None, parts: str = "scf",
 ) -> Tensor:  # fmt: skip
-    future = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
-    n = read_scaled_norm(layer.self_attention_norm, x)
-    values = read_blend(layer, n, blend)
-    x = x + read_attention(layer.self_attention, n, n, future, max_distance, on_values, values)
-    n = read_scaled_norm(layer.cross_attention_norm, x)
-    x = x + read_attention(layer.cross_attention, n, encoded, torch.zeros(len(x), len(encoded), dtype=torch.bool))
+    if "s" in parts:
+        future = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+        n = read_scaled_norm(layer.self_attention_norm, x)
+        values = read_blend(layer, n, blend)
+        x = x + read_attention(layer.self_attention, n, n, future, max_distance, on_values, values)
+    if "c" in parts:
+        n = read_scaled_norm(layer.cross_attention_norm, x)
+        x = x + read_attention(layer.cross_attention, n, encoded, torch.zeros(len(x), len(encoded), dtype=torch.bool))
+    if "f" not in parts:
+        return x
     return x + read_feed_forward(layer.feed_forward, read_scaled_norm(layer.feed_forward_norm, x), activation)
 
 
@@ -101,9 +110,10 @@ def read_encoder(
     p = (FAMILIES["sdt_transformer"] | options)["encoder_block_size"]
     kind = options.get("encoder_connection", "blocks")
     if kind != "blocks":
+        units = read_units(encoder.layers, options, "sf")
         connected = Connected(
-            encoder.connection, list(encoder.layers), p,
-            lambda layer, h, blend: read_encoder_layer(layer, h, *given, blend),
+            encoder.connection, units, p * (len(units) // layers),
+            lambda unit, h, blend: read_encoder_layer(unit[0], h, *given, blend, unit[1]),
         )  # fmt: skip
         x = READINGS[kind](connected, x)
     elif p == 0:
@@ -125,11 +135,17 @@ def read_features(model: nn.Module, source: Tensor, target: Tensor, options: dic
     x = read_embedding(decoder.embedding.tokens.weight, target)
     kind, given = options.get("decoder_connection", "residual"), read_options(options)
     connected = Connected(
-        decoder.connection, list(decoder.layers), 0,
-        lambda layer, h, blend: read_decoder_layer(layer, h, encoded, *given, blend),
+        decoder.connection, read_units(decoder.layers, options, "scf"), 0,
+        lambda unit, h, blend: read_decoder_layer(unit[0], h, encoded, *given, blend, unit[1]),
     )  # fmt: skip
     x = READINGS[kind](connected, x)
     return read_norm(decoder.connection.final_norm, x)
+
+
+def read_units(layers: Iterable[nn.Module], options: dict[str, Any], parts: str) -> list[Unit]:
+    """What a connection connects: layers, or each of their sub-layers."""
+    units = list(parts) if options.get("connection_unit") == "sub-layer" else [parts]
+    return [(layer, unit) for layer in layers for unit in units]
 
 
 def read_options(options: dict[str, Any]) -> tuple[int, bool, str]:

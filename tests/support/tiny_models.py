@@ -112,6 +112,27 @@ SDT_VARIANTS: dict[str, dict[str, Any]] = {
             for name in ("average", "attention", "hyper", "value-residual")
         },
         "sdt, attention by blocks": {"encoder_connection": "attention"},
+        **{
+            f"sdt, {name} of sub-layers": {
+                "encoder_block_size": 0,
+                "encoder_connection": name,
+                "decoder_connection": name,
+                "connection_unit": "sub-layer",
+            }
+            for name in ("average", "attention", "hyper")
+        },
+        "sdt, attention by blocks of sub-layers": {"encoder_connection": "attention", "connection_unit": "sub-layer"},
+        **{
+            f"sdt, streams by {manifold}": {
+                "encoder_block_size": 0,
+                "encoder_connection": "hyper",
+                "decoder_connection": "hyper",
+                "hyper_streams": 3,
+                "hyper_manifold": manifold,
+                "connection_unit": "sub-layer",
+            }
+            for manifold in ("permutations", "identity")
+        },
         "sdt, scaled norms": {"norm_scaling": True, "encoder_block_size": 0},
         "sdt, streams on a manifold": {
             "encoder_block_size": 0,

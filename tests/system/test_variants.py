@@ -43,7 +43,9 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
         "--checkpoint-activations",
     ]),
     "rnn, bf16": (LSTM, ["--depthwise-cell", "rnn", "--attention-bias", "--bf16"]),
-    "sdt, hyper": (SDT, [*connected("hyper"), "--hyper-manifold", "--hyper-streams", "2"]),
+    "sdt, hyper": (SDT, [
+        *connected("hyper"), "--connection-unit", "sub-layer", "--hyper-manifold", "--hyper-streams", "2",
+    ]),
     "sdt, value-residual": (SDT, [*connected("value-residual"), "--checkpoint-activations"]),
     "mute": (MUTE, []),
 }  # fmt: skip

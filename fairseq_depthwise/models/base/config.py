@@ -30,6 +30,7 @@ def option(
     below: float | None = None,
     at_most: float | None = None,
     one_of: tuple[Any, ...] | None = None,
+    bare: str | None = None,
     earlier: Mapping[Any, Any] | None = None,
     changes_parameters: bool = True,
     addable: bool = False,
@@ -41,7 +42,7 @@ def option(
         default: its value where none is given.
         help: for the command line.
         at_least, below, at_most: limits of a number.
-        one_of: the only values.
+        one_of: the only values; bare: the one of the option without a value.
         earlier: value that an earlier version had -> what takes its place.
         changes_parameters: False where trained parameters mean the same with another value.
         addable: a model may have this part although the one that it starts from has not (value 0).
@@ -54,6 +55,7 @@ def option(
         "help": f"{help} ({allowed})" if allowed else help,
         "limits": limits,
         "one_of": one_of,
+        "argparse_const": bare,
         "earlier": earlier or {},
         "changes_parameters": changes_parameters,
         "addable": addable,

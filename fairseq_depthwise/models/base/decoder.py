@@ -119,7 +119,7 @@ class StackDecoder(Stack, FairseqIncrementalDecoder):
         def call(layer: Callable[..., Any], index: int, below: Any) -> Any:
             nonlocal weights
             output, found = layer(below, need_weights=index == alignment_layer, **attend)
-            weights = found if index == alignment_layer else weights
+            weights = weights if found is None else found
             return output
 
         output, inner_states = self.run(embedded, call)

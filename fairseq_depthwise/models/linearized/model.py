@@ -192,10 +192,11 @@ def build_inner(options: Mapping[str, Any], task: FairseqTask) -> nn.Module:
 
 def depths_of(model: nn.Module) -> dict[str, int]:
     """Return side -> number of layers; raise UserError for models of a kind that is not known here."""
-    if not isinstance(model, StackModel | TransformerModelBase):
+    by_units = isinstance(model, StackModel) and max(getattr(model, side).connection.units for side in SIDES) > 1
+    if by_units or not isinstance(model, StackModel | TransformerModelBase):
         raise UserError(
             f"a {type(model).__name__} cannot be linearized; only models of this plugin's families and fairseq's own "
-            "transformer can"
+            "transformer can, if layers are connected as a whole (--connection-unit layer)"
         )
     return {side: len(getattr(model, side).layers) for side in SIDES}
 

@@ -31,9 +31,18 @@ class SDTTransformerConfig(ResidualConfig):
     )
     encoder_connection: str = option("blocks", "what connects the encoder's layers", one_of=tuple(CONNECTIONS))
     decoder_connection: str = option("residual", "what connects the decoder's layers", one_of=tuple(CONNECTIONS))
+    connection_unit: str = option(
+        "layer", "what average, attention and hyper connect: layers, or their sub-layers", one_of=("layer", "sub-layer")
+    )
     norm_scaling: bool = option(False, "divide what the layer norms of layer l give by sqrt(l)")
     hyper_streams: int = option(4, "residual streams of the connection hyper", at_least=1)
-    hyper_manifold: bool = option(False, "mix these streams by doubly stochastic matrices")
+    hyper_manifold: str = option(
+        "none",
+        "doubly stochastic matrices that mix these streams; without a value: sinkhorn",
+        one_of=("none", "sinkhorn", "permutations", "identity"),
+        bare="sinkhorn",
+        earlier={"True": "sinkhorn", True: "sinkhorn", "False": "none", False: "none"},
+    )
     max_relative_positions: int = distance(8)
     inter_similarity_weight: float = option(
         0.0,
@@ -78,10 +87,11 @@ class BlockStacks(ResidualStacks):
     def connect(self, side: str) -> Connection:
         config, name = self.config, getattr(self.config, f"{side}_connection")
         block_size = config.encoder_block_size if side == "encoder" else 0
-        if name == "blocks" and not block_size:
-            name = "residual"
-        shape = StackShape(self.width, self.depth(side), block_size, config.hyper_streams, config.hyper_manifold)
-        return CONNECTIONS[name](shape)
+        kind = CONNECTIONS["residual" if name == "blocks" and not block_size else name]
+        by_units = kind.has_units and config.connection_unit == "sub-layer"
+        units = len(getattr(self, f"{side}_layer").branch_ends) if by_units else 1
+        sizes = units * self.depth(side), units * block_size
+        return kind(StackShape(self.width, *sizes, config.hyper_streams, config.hyper_manifold, units))
 
 
 @register_model("sdt_transformer", dataclass=SDTTransformerConfig)

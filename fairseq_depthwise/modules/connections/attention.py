@@ -39,17 +39,16 @@ class AttentionConnection(Connection):
     within a block reads the sum of its block so far as one more source. The stack's output is what one more reader
     reads, through a layer norm. Queries are free vectors, 0 at first, so that all sources count alike.
 
-    A layer is a whole one, with its residual connections inside (attention and feed-forward net together), where the
-    paper's are its sub-layers. Blocks of 0 or 1 layers are the full form.
+    The paper's layers are sub-layers; whole ones have residual connections inside. Blocks of 0 or 1 are the full form.
     """
 
-    has_blocks = True
+    has_blocks = has_units = True
     no_identity = "the connection attention"  # whose softmax gives a share to what adds nothing, too
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
         self.block_size = max(1, shape.block_size)
-        self.of_layers = {"rows": OfLayers(first=1)}
+        self.of_layers = {"rows": OfLayers(first=1, units=self.units)}
         #: q_1 to q_L; the first layer, 0, has nothing to choose.
         self.rows = nn.ParameterList(torch.zeros(shape.embed_dim) for _ in range(shape.layers))
 
@@ -75,8 +74,8 @@ class AttentionConnection(Connection):
             return {}
         unfinished = () if state.block is None else (_scores(state.block, state.queries),)
         shares = _shares((*state.scores, *unfinished), below - 1)
-        part = "layer" if self.block_size == 1 else "block"
-        return dict(zip(source_names(shares.size(-1), part), shares.unbind(dim=-1), strict=True))
+        part, units = ("layer", self.units) if self.block_size == 1 else ("block", 1)
+        return dict(zip(source_names(shares.size(-1), part, units), shares.unbind(dim=-1), strict=True))
 
 
 def _shares(scores: Sequence[Tensor], index: int) -> Tensor:

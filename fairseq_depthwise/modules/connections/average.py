@@ -20,11 +20,13 @@ class AverageConnection(Connection):
     the plain pre-norm Transformer.
     """
 
+    has_units = True
+
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
-        self.of_layers = {"rows": OfLayers(weighs=True)}
+        self.of_layers = {"rows": OfLayers(weighs=True, units=self.units)}
         #: Row i of a, counted from 0, with i + 2 weights.
-        self.rows = nn.ParameterList(_last_one(row + 2) for row in range(shape.layers))
+        self.rows = nn.ParameterList(torch.arange(row + 2).eq(row + 1).float() for row in range(shape.layers))
 
     def initial_state(self, embedded: Tensor) -> StreamAndOutputs:
         return StreamAndOutputs(embedded, (embedded,))
@@ -38,10 +40,4 @@ class AverageConnection(Connection):
         outputs = len(states[-1].outputs)
         if outputs == 1:  # the first layer reads the embedding
             return {}
-        return dict(zip(source_names(outputs), self.rows[outputs - 2].unbind(), strict=True))
-
-
-def _last_one(count: int) -> Tensor:
-    weights = torch.zeros(count)
-    weights[-1] = 1.0
-    return weights
+        return dict(zip(source_names(outputs, units=self.units), self.rows[outputs - 2].unbind(), strict=True))

@@ -24,9 +24,8 @@ class BlockConnection(Connection):
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
-        layers, block_size, embed_dim = shape.layers, shape.block_size, shape.embed_dim
-        blocks = layers // block_size
-        self.block_size = block_size
+        self.block_size = block_size = shape.block_size
+        blocks = shape.layers // block_size
         # Where new blocks are copies, rows stay as in the paper: that of the output becomes the lowest new block's.
         self.of_layers = {
             "rows": OfLayers(step=block_size, weighs=True, stays=True),
@@ -35,7 +34,7 @@ class BlockConnection(Connection):
         #: Row b of W, with b + 1 weights.
         self.rows = nn.ParameterList(torch.full((row + 1,), 1 / (row + 1)) for row in range(blocks + 1))
         #: LN_1 to LN_B, of the blocks' outputs.
-        self.norms = nn.ModuleList(nn.LayerNorm(embed_dim) for _ in range(blocks))
+        self.norms = nn.ModuleList(nn.LayerNorm(shape.embed_dim) for _ in range(blocks))
 
     def initial_state(self, embedded: Tensor) -> StreamAndOutputs:
         return StreamAndOutputs(stream=embedded, outputs=(embedded,))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from itertools import permutations, product
 from typing import NamedTuple
 
 import torch
@@ -29,15 +31,17 @@ class HyperConnection(Connection):
 
     Source: "Hyper-Connections" (Zhu et al. 2024, arXiv 2409.19606), Equations 2 to 13, with dynamic weights; with
     ``shape.manifold`` "mHC: Manifold-Constrained Hyper-Connections" (arXiv 2512.24880), where H_res is doubly
-    stochastic. F is what a whole layer adds to what it reads. Every stream starts as the embedding, and the output is
-    the layer norm of their mean. At first the streams are equal and stay so, which is the plain pre-norm Transformer.
+    stochastic. F is what a layer adds to what it reads. Every stream starts as the embedding, and the output is the
+    layer norm of their mean. At first the streams are equal and stay so, which is the plain pre-norm Transformer.
     """
+
+    has_units = True
 
     def __init__(self, shape: StackShape) -> None:
         super().__init__(shape)
         self.streams = shape.streams
-        kind = ManifoldMixing if shape.manifold else Mixing
-        self.of_layers = {"mixings": OfLayers()}
+        kind = Mixing if shape.manifold == "none" else partial(ManifoldMixing, shape.manifold)
+        self.of_layers = {"mixings": OfLayers(units=self.units)}
         self.mixings = nn.ModuleList(kind(shape.embed_dim, shape.streams, index) for index in range(shape.layers))
 
     def initial_state(self, embedded: Tensor) -> HyperState:
@@ -55,19 +59,18 @@ class HyperConnection(Connection):
         held = [torch.ones_like(states[0].streams[..., 0])]  # of each source in each stream: T x B x n
         for mixing, state in zip(self.mixings, states[:-1], strict=False):
             _, write, mix = mixing(state.streams)
-            held = [*((mix @ part.unsqueeze(-1)).squeeze(-1) for part in held), write]
-        below, streams = len(states) - 1, states[-1].streams
-        if below < len(self.mixings):
-            read, _, _ = self.mixings[below](streams)
-        else:
-            read = torch.full_like(held[0], 1 / self.streams)
-        return {name: (read * part).sum(dim=-1) for name, part in zip(source_names(len(held)), held, strict=True)}
+            held = [*(part if mix is None else (mix @ part.unsqueeze(-1)).squeeze(-1) for part in held), write]
+        read = torch.full_like(held[0], 1 / self.streams)  # of the stack's output
+        if len(states) <= len(self.mixings):
+            read, _, _ = self.mixings[len(states) - 1](states[-1].streams)
+        return dict(zip(source_names(len(held), units=self.units), ((read * one).sum(-1) for one in held), strict=True))
 
     def _read(self, streams: Tensor, index: int) -> HyperState:
         if index == len(self.mixings):
             return HyperState(streams, streams[..., 0, :], streams[..., 0], streams)
         read, write, mix = self.mixings[index](streams)
-        return HyperState(streams, (read.unsqueeze(-2) @ streams).squeeze(-2), write, mix @ streams)
+        mixed = streams if mix is None else mix @ streams
+        return HyperState(streams, (read.unsqueeze(-2) @ streams).squeeze(-2), write, mixed)
 
 
 class Mixing(nn.Module):
@@ -99,37 +102,48 @@ class ManifoldMixing(nn.Module):
     """The same of mHC: H_pre between 0 and 1, H_post between 0 and 2, H_res doubly stochastic.
 
     All are made of ``a * RMSNorm(vec X) W + b``, with W 0 and a 0.01 at first; b is such that H_pre is 1/n, H_post 1
-    and H_res close to the identity. H_res goes through twenty rounds of Sinkhorn's normalization.
+    and H_res close to the identity. H_res goes through twenty rounds of Sinkhorn's normalization; or is the mean of all
+    n! permutations, weighed by a softmax (mHC-lite, arXiv 2601.05732); or is the identity.
     """
 
-    ROUNDS = 20
+    places: Tensor
 
-    identity_on_top = "--hyper-manifold"  # at first H_res is not quite the identity, but keeps the mean of the streams
-
-    def __init__(self, embed_dim: int, streams: int, index: int) -> None:
+    def __init__(self, kind: str, embed_dim: int, streams: int, index: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(streams * (streams + 2), streams * embed_dim))
-        self.scales = nn.Parameter(torch.full((3,), 0.01))
-        read = torch.full((streams,), -math.log(max(streams - 1, 1e-4)))
-        self.bias = nn.Parameter(torch.cat([read, torch.zeros(streams), 8 * torch.eye(streams).flatten()]))
+        self.kind = kind
+        starts = [torch.full((streams,), -math.log(max(streams - 1, 1e-4))), torch.zeros(streams)]
+        if kind != "identity":
+            self.identity_on_top = "--hyper-manifold"  # at first H_res is not quite it, but keeps the mean of streams
+        if kind == "sinkhorn":
+            starts.append(8 * torch.eye(streams).flatten())
+        elif kind == "permutations":
+            orders = list(enumerate(permutations(range(streams))))  # the identity first
+            starts.append(8 * torch.eye(1, len(orders))[0])
+            cells = product(range(streams), repeat=2)
+            #: For each number of H_res, row by row, the (n - 1)! permutations that have a 1 there.
+            places = [number for row, column in cells for number, order in orders if order[row] == column]
+            self.register_buffer("places", torch.tensor(places), persistent=False)
+        self.sizes = [len(start) for start in starts]
+        self.weight = nn.Parameter(torch.zeros(sum(self.sizes), streams * embed_dim))
+        self.scales = nn.Parameter(torch.full((len(starts),), 0.01))
+        self.bias = nn.Parameter(torch.cat(starts))
 
-    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what :meth:`Mixing.forward` does."""
-        count = streams.size(-2)
+    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return what :meth:`Mixing.forward` does, None in place of the identity."""
+        square, dtype = 2 * (streams.size(-2),), streams.dtype
         flat = streams.flatten(-2)
         dynamic = F.linear(F.rms_norm(flat, flat.shape[-1:]), self.weight)
         dynamic = dynamic.to(torch.promote_types(dynamic.dtype, torch.float32))
-        sizes = [count, count, count**2]
-        scale = torch.cat([scale.expand(size) for scale, size in zip(self.scales, sizes, strict=True)])
-        read, write, mix = (dynamic * scale + self.bias).split(sizes, dim=-1)
-        matrix = doubly_stochastic(mix.unflatten(-1, (count, count)), self.ROUNDS)
-        dtype = streams.dtype
-        return read.sigmoid().to(dtype), (2 * write.sigmoid()).to(dtype), matrix.to(dtype)
-
-
-def doubly_stochastic(logits: Tensor, rounds: int) -> Tensor:
-    """Return matrices (... x n x n) whose rows and columns sum to 1: Sinkhorn's rounds over ``exp(logits)``."""
-    for _ in range(rounds):
-        logits = logits - logits.logsumexp(dim=-1, keepdim=True)
-        logits = logits - logits.logsumexp(dim=-2, keepdim=True)
-    return logits.exp()
+        scale = torch.cat([scale.expand(size) for scale, size in zip(self.scales, self.sizes, strict=True)])
+        read, write, *mix = (dynamic * scale + self.bias).split(self.sizes, dim=-1)
+        matrix = None
+        if self.kind == "sinkhorn":
+            logits = mix[0].unflatten(-1, square)
+            for _ in range(20):
+                logits = logits - logits.logsumexp(dim=-1, keepdim=True)
+                logits = logits - logits.logsumexp(dim=-2, keepdim=True)
+            matrix = logits.exp().to(dtype)
+        elif self.kind == "permutations":
+            weights = mix[0].softmax(dim=-1).index_select(-1, self.places)
+            matrix = weights.unflatten(-1, (*square, -1)).sum(dim=-1).to(dtype)
+        return read.sigmoid().to(dtype), (2 * write.sigmoid()).to(dtype), matrix

@@ -19,9 +19,10 @@ class StreamAndOutputs(NamedTuple):
     outputs: tuple[Tensor, ...]
 
 
-def source_names(count: int, part: str = "layer") -> list[str]:
-    """Return the names of ``count`` sources, of which the embedding is the first: "embedding", "layer 1", ..."""
-    return ["embedding", *(f"{part} {number}" for number in range(1, count))]
+def source_names(count: int, part: str = "layer", units: int = 1) -> list[str]:
+    """Return the names of ``count`` sources: "embedding", "layer 1", ...; of sub-layers "layer 1a", "layer 1b", ..."""
+    letters = "abc"[:units] if units > 1 else ("",)
+    return ["embedding", *(f"{part} {number // units + 1}{letters[number % units]}" for number in range(count - 1))]
 
 
 def weighted_sum(outputs: Sequence[Tensor] | Tensor, weights: Sequence[Tensor]) -> Tensor:

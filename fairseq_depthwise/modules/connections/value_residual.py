@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.attention import MultiheadAttention
 from fairseq_depthwise.modules.residual_layers import ResidualDecoderLayer, ResidualEncoderLayer
 from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
@@ -18,8 +17,7 @@ class ValueStream(NamedTuple):
 
     Attributes:
         stream: T x B x d.
-        first: V_1, values of the first layer's self-attention before they are split into heads, T x B x d; None below
-            that layer.
+        first: V_1, the first layer's values before they are split into heads, T x B x d; None below that layer.
         weights: what the next layer mixes them with: l_1 and l_2; None as well.
     """
 
@@ -28,31 +26,30 @@ class ValueStream(NamedTuple):
     weights: Tensor | None = None
 
 
-class ValueResidualEncoderLayer(ResidualEncoderLayer):
-    """A residual layer that reads and passes on the first layer's values."""
+class _WithValues(nn.Module):
+    """A residual layer that reads and passes on the first layer's values; a decoder's cross-attention is as ever."""
 
-    def forward(self, read: ValueStream, padding: Tensor | None) -> ValueStream:  # type: ignore[override]  # reads a pair
-        """Compute both from both; ``padding``: B x T, True at padding."""
-        return self.carried(read)._replace(stream=super().forward(read.stream, padding, blend=_blend(read)))
+    def forward(self, read: ValueStream, *others: Any, **options: Any) -> Any:
+        """Compute what the residual layer does, with what runs up the stack in the place of T x B x d."""
+        blend = None if read.weights is None else (read.first, read.weights)
+        returned = super().forward(read.stream, *others, blend=blend, **options)
+        if isinstance(returned, Tensor):
+            return self.carried(read)._replace(stream=returned)
+        return self.carried(read)._replace(stream=returned[0]), returned[1]
 
-    def carried(self, read: ValueStream) -> ValueStream:
+    def carried(self: Any, read: ValueStream) -> ValueStream:
         """Return what goes past the layer: the stream as it came, and the first layer's values."""
-        return _with_values(read, self.self_attention, self.self_attention_norm)
+        if read.first is not None:
+            return read
+        return ValueStream(read.stream, self.self_attention.values_of(self.self_attention_norm(read.stream)))
 
 
-class ValueResidualDecoderLayer(ResidualDecoderLayer):
-    """The same of the decoder; its cross-attention is as ever."""
+class ValueResidualEncoderLayer(_WithValues, ResidualEncoderLayer):  # type: ignore[misc]  # reads a pair
+    """The encoder's."""
 
-    def forward(  # type: ignore[override]  # as above
-        self, read: ValueStream, encoder_output: Tensor, **attend: Any
-    ) -> tuple[ValueStream, Tensor | None]:
-        """Compute both from both, and what :class:`ResidualDecoderLayer` returns besides."""
-        stream, weights = super().forward(read.stream, encoder_output, blend=_blend(read), **attend)
-        return self.carried(read)._replace(stream=stream), weights
 
-    def carried(self, read: ValueStream) -> ValueStream:
-        """Return what :meth:`ValueResidualEncoderLayer.carried` does."""
-        return _with_values(read, self.self_attention, self.self_attention_norm)
+class ValueResidualDecoderLayer(_WithValues, ResidualDecoderLayer):  # type: ignore[misc]  # as above
+    """The decoder's."""
 
 
 class ValueResidualConnection(Connection):
@@ -84,12 +81,3 @@ class ValueResidualConnection(Connection):
         if not 0 < below <= len(self.rows):
             return {}
         return dict(zip(("values of layer 1", "its own values"), self.rows[below - 1].unbind(), strict=True))
-
-
-def _with_values(read: ValueStream, attention: MultiheadAttention, norm: nn.Module) -> ValueStream:
-    first = attention.values_of(norm(read.stream)) if read.first is None else read.first
-    return ValueStream(read.stream, first)
-
-
-def _blend(read: ValueStream) -> tuple[Tensor, Tensor] | None:
-    return None if read.first is None or read.weights is None else (read.first, read.weights)

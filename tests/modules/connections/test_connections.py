@@ -9,18 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections import CONNECTIONS
+from fairseq_depthwise.modules.connections.hyper import ManifoldMixing
 from fairseq_depthwise.modules.connections.sources import source_names
 from fairseq_depthwise.modules.stack import Connection, StackShape
 
 WIDTH, LAYERS = 4, 5
 
 #: Those that are the plain pre-norm Transformer at first, by their papers.
-PLAIN_AT_FIRST = ("average", "hyper", "hyper on a manifold")
+STREAMS = ("hyper", "hyper, sinkhorn", "hyper, permutations", "hyper, identity")
+PLAIN_AT_FIRST = ("average", *STREAMS)
 
 
-def connection_of(form: str, layers: int = LAYERS) -> Connection:
-    shape = StackShape(WIDTH, layers, streams=3, manifold=form.endswith("manifold"))
-    return CONNECTIONS[form.partition(" ")[0]](shape).double()
+def connection_of(form: str, layers: int = LAYERS, block_size: int = 0) -> Connection:
+    name, _, manifold = form.partition(", ")
+    shape = StackShape(WIDTH, layers, block_size, streams=3, manifold=manifold or "none")
+    return CONNECTIONS[name.split()[0]](shape).double()
 
 
 def run(connection: Connection, layers: list[nn.Module], embedded: Tensor) -> Tensor:
@@ -65,13 +68,10 @@ def sources_of(form: str, embedded: Tensor, read: list[Tensor], outputs: list[Te
     return [embedded, *(outputs if form == "average" else added)]
 
 
-@pytest.mark.parametrize(
-    "form", ["average", "attention", "attention by 2", "hyper", "hyper on a manifold", "blocks", "residual"]
-)
+@pytest.mark.parametrize("form", ["average", "attention", "attention by 2", *STREAMS, "blocks", "residual"])
 def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
-    shape = StackShape(WIDTH, 4, block_size=2 * (form[-1] in "2s"), streams=3, manifold=form.endswith("manifold"))
     torch.manual_seed(8)
-    connection = CONNECTIONS[form.partition(" ")[0]](shape).double()
+    connection = connection_of(form, 4, 2 * (form in ("blocks", "attention by 2")))
     for parameter in connection.parameters():
         nn.init.normal_(parameter, std=0.7)
     embedded = torch.randn(2, 3, WIDTH, dtype=torch.float64)
@@ -82,7 +82,9 @@ def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
         found = connection.layer_input(states[-1], index) if layer else connection.output(states[-1])
         if weights:
             sources = sources_of(form, embedded, read, outputs, getattr(connection, "norms", ()))
-            assert list(weights) == source_names(len(sources), "block" if form[-1] in "2s" else "layer")
+            assert list(weights) == source_names(
+                len(sources), "block" if form in ("blocks", "attention by 2") else "layer"
+            )
             pairs = zip(weights.values(), sources, strict=True)
             expected = sum(weight.expand(2, 3).unsqueeze(-1) * source for weight, source in pairs)
             torch.testing.assert_close(found, expected if layer else connection.final_norm(expected))
@@ -93,6 +95,26 @@ def test_what_is_read_is_the_weighted_sum_of_the_sources(form: str) -> None:
     assert chosen == {"residual": [0] * 5, "blocks": [1, 0, 2, 0, 3], "attention by 2": [0, 2, 2, 3, 3]}.get(
         form, [1 if form.startswith("hyper") else 0, 2, 3, 4, 5]
     )
+
+
+@pytest.mark.parametrize("form", ["average", "attention", *STREAMS])
+def test_gradients_are_those_of_small_steps(form: str) -> None:
+    torch.manual_seed(8)
+    connection, layers = connection_of(form), branches()
+    parameters = [nn.init.normal_(one, std=0.5) for one in connection.parameters()]
+    embedded = torch.randn(1, 2, WIDTH, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *_: run(connection, layers, embedded), (embedded, *parameters))
+
+
+def test_permutations_are_mixed_to_sums_of_one() -> None:
+    mixing = ManifoldMixing("permutations", WIDTH, 4, 0).double()
+    assert len(mixing.bias) == 4 + 4 + 24
+    for parameter in mixing.parameters():
+        nn.init.normal_(parameter, std=2)
+    _, _, matrix = mixing(torch.randn(2, 3, 4, WIDTH, dtype=torch.float64))
+    assert matrix.min() >= 0
+    for dim in (-1, -2):
+        torch.testing.assert_close(matrix.sum(dim), torch.ones_like(matrix[..., 0]), rtol=1e-14, atol=1e-14)
 
 
 def test_weights_of_value_residuals() -> None:
