@@ -90,12 +90,17 @@ def of_task(task: Any) -> Record:
     """Return a task's dictionaries, languages, and what it puts around sentences."""
     options = options_of(task)
     named = {name: getattr(options, name) for name in _OF_TASKS if hasattr(options, name)}
-    languages = {side: getattr(options, side, None) for side in _OTHER_SIDE}
     return {
         **of_dictionaries(task),
-        **{side: language for side, language in languages.items() if isinstance(language, str)},
+        **languages_in(options),
         **{name: _plain(value) for name, value in named.items()},
     }
+
+
+def languages_in(options: Any) -> dict[str, str]:
+    """Return the languages that a task's options name, also in checkpoints without a record."""
+    languages = {side: getattr(options, side, None) for side in _OTHER_SIDE}
+    return {side: language for side, language in languages.items() if isinstance(language, str)}
 
 
 def limits_in(options: Any) -> dict[str, int]:

@@ -143,7 +143,7 @@ def built_models(module: Any) -> None:
             arch = getattr(held["cfg"].model, "_name", None) or getattr(held["cfg"].model, "arch", None)
             if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
                 raise UserError(f"{path} was trained with --arch {arch}; give the plugin that has it with --user-dir")
-            recorded = belonging.recorded_in(held)
+            recorded = {**belonging.languages_in(held["cfg"].task), **belonging.recorded_in(held)}
             if task is not None:  # before tensors of other sizes are a longer sentence
                 belonging.require_same(path, recorded, belonging.of_task(task), belonging.data_of(task))
             with checkpoints.built_within(held["model"], path):
@@ -233,7 +233,7 @@ def recorded_belonging(module: Any) -> None:
         self.belongs_to = belonging.of_training(self.task, self.cfg)
         if self.is_data_parallel_master and os.path.isfile(filename):
             state = checkpoints.load_checkpoint(filename, mapped=True)
-            _require_same_kinds(state, filename)
+            _require_same_kinds(state, filename, self.get_model())
             recorded = belonging.recorded_in(state)
             is_new = reset_optimizer or self.cfg.checkpoint.reset_dataloader
             self.belongs_to = belonging.require_resumable(filename, recorded, self.task, self.cfg, is_new=is_new)
@@ -247,20 +247,21 @@ def recorded_belonging(module: Any) -> None:
         return state
 
 
-def _require_same_kinds(state: Any, name: str) -> None:
+def _require_same_kinds(state: Any, name: str, model: torch.nn.Module) -> None:
     """Raise UserError where moving averages are not those of the model, which fairseq takes without a word."""
     extra = state.get("extra_state") or {}
     for part in ("ema", "ema_fp32_params"):
         if (average := extra.get(part)) is None:
             continue
         same = average.keys() == state["model"].keys() and all(
-            one.shape == model.shape and one.dtype in (model.dtype, *([torch.float32] if part != "ema" else ()))
-            for one, model in ((one, state["model"][key]) for key, one in average.items())
+            one.shape == value.shape and one.dtype in (value.dtype, *([torch.float32] if part != "ema" else ()))
+            for one, value in ((one, state["model"][key]) for key, one in average.items())
         )
         # What overlaps in memory is written to more than once.
         if not same or any(one.stride() != torch.empty_like(one).stride() for one in average.values()):
             raise UserError(f"{name} is damaged: its moving averages ({part}) are not those of its model")
         checkpoints.require_finite(average.items(), name)
+        checkpoints.require_one_value(model, average)
 
 
 @patch("fairseq_cli.interactive", function="main")

@@ -126,9 +126,10 @@ def write_average(paths: Sequence[str], output: str, *, progress: Callable[[str]
         progress(path)
         state = checkpoints.load_checkpoint(path)
         # Those of fairseq and older ones have no record.
-        found = belonging.of_model(Namespace(**checkpoints.options_in(state)))
-        belonging.require_same(path, found, options, paths[0])
-        options = {**found, **options}
+        of_model, of_task = (Namespace(**checkpoints.options_in(state, part)) for part in ("model", "task"))
+        own = {**belonging.of_model(of_model), **belonging.languages_in(of_task)}
+        belonging.require_same(path, own, options, paths[0])
+        options = {**own, **options}
         belonging.require_same(path, found := belonging.recorded_in(state), recorded, paths[0])
         recorded = {**found, **recorded}
         averager.add(state["model"], path)

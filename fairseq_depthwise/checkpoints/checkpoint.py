@@ -6,6 +6,7 @@ import copy
 import glob
 import logging
 import os
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
@@ -111,9 +112,7 @@ class Checkpoint:
         """Build the model on the CPU in evaluation mode, in float32, for the task of this or of another checkpoint."""
         self.require_family()
         values = self._upgraded["model"]
-        own = self.options("task")  # says the languages of older ones
-        languages = {side: own[side] for side in ("source_lang", "target_lang") if isinstance(own.get(side), str)}
-        recorded = {**languages, **self.belongs_to}
+        recorded = {**belonging.languages_in(Namespace(**self.options("task"))), **self.belongs_to}
         belonging.require_same(self.path, recorded, belonging.of_task(task), f"--data {data}")
         options = self.cfg.model
         for name in ("encoder_embed_path", "decoder_embed_path"):

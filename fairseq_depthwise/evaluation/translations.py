@@ -53,10 +53,12 @@ def read_translations(path: str, *, tokenized: bool = False) -> Translations:
 
 
 def read_reference(path: str) -> list[str]:
-    """Read a reference, one sentence in each line; raise UserError if it is empty, or fairseq's output."""
+    """Read a reference, one sentence in each line; raise UserError if it is blank, or fairseq's output."""
     lines = read_lines(path)
     if any(map(_HYPOTHESIS.match, lines)):
         raise UserError(f"--ref {path} is the output of fairseq-generate; give the reference as plain text")
+    if not any(map(str.strip, lines)):
+        raise UserError(f"--ref {path} has only blank lines; there is nothing to score against")
     return lines
 
 

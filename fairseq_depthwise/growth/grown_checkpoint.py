@@ -61,6 +61,7 @@ def grow_checkpoint(
     own, held = ({name: one.shape for name, one in values.items()} for values in (shallow.state_dict(), state["model"]))
     if own != held:  # what is missing would be as in a new model, and the rest left out
         raise UserError(f"{path} is damaged: {min(own.items() ^ held.items())[0]} in it is not that of its own options")
+    checkpoints.require_one_value(shallow, state["model"])
     with drawing_from(seed + trained.updates):
         grown = build_like(trained, {f"{side}_layers": layers})
     growth = Growth(grown, trained.values, sources, init)
@@ -70,6 +71,7 @@ def grow_checkpoint(
     extra = state["extra_state"] = dict(state.get("extra_state") or {})
     for average in _AVERAGES:
         if extra.get(average):
+            checkpoints.require_one_value(shallow, extra[average])
             extra[average] = growth.grow(extra[average])
     extra["grown_from"] = f"{depth} {side} layers, {strategy}"
     _set_option(state, f"{side}_layers", layers)

@@ -87,11 +87,12 @@ def settings_for(
         _subwords(options, cfg, dictionary, path, data),
     )
     settings.require(path, recorded)
-    if "tokenizer" in recorded and not settings.tokenizer:
-        log.warning(
-            "%s was trained with --tokenizer %s, and lines are not tokenized here; give that, unless they are tokens",
-            path, recorded["tokenizer"],
-        )  # fmt: skip
+    for kind in ("tokenizer", "bpe"):
+        if kind in recorded and not getattr(settings, kind):
+            log.warning(
+                "%s was trained with --%s %s, and lines do not go through it here; give that, unless they are tokens",
+                path, kind, recorded[kind],
+            )  # fmt: skip
     return settings
 
 

@@ -28,6 +28,7 @@ REFUSED = {
     "score --ref texts/ref texts/none": "texts/none",
     "score --ref texts/ref texts/short": "texts/short has 2 sentences",
     "score texts/hyp": "--ref",
+    "score --ref texts/blank texts/hyp": "blank",
     "score --ref texts/ref --metric chrf --tokenize zh texts/hyp": "--tokenize",
     "score --ref texts/ref --metric compound-split --detokenize de texts/hyp": "--detokenize de",
     "compare texts/hyp texts/ref": "--ref",
@@ -58,6 +59,8 @@ REFUSED = {
     "probe sdt.pt --data DATA --output PROBE --subset test2": "test2",
     "probe sdt.pt --data DATA --output texts": "texts",
     "serve nowhere.pt --nbest 5": "--nbest 5",
+    "average sdt.pt back.pt --output OUT": "--source-lang tgt",
+    "grow tied.pt OUT --layers 6": "are one by the model's options",
     # Of a training that diverged: the first weight that is not finite is named.
     "average diverged.pt diverged.pt --output OUT": "decoder.layers.0",
     "grow diverged.pt OUT --layers 6": "decoder.layers.0",
@@ -89,7 +92,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save(state, folder / "diverged.pt")
     for name in ("texts", "base", "less", "other"):
         (folder / name).mkdir()
-    texts = {"ref": "a b\n" * 3, "hyp": "a c\n" * 3, "short": "a\nb\n", "train.log": '{"num_updates": "1"}\n'}
+    texts = {
+        "ref": "a b\n" * 3,
+        "hyp": "a c\n" * 3,
+        "short": "a\nb\n",
+        "blank": "\n \n\n",
+        "train.log": '{"num_updates": "1"}\n',
+    }
     for name, text in texts.items():
         (folder / "texts" / name).write_text(text, encoding="utf-8")
     for name, languages, tokenizer in (("base", ("de", "fr"), "13a"), ("less", ("de",), "13a"),

@@ -30,7 +30,8 @@ def place(
     """Data, the same with a dictionary in another order, subword codes, and a training's options and checkpoints.
 
     ``model`` records its text's tokenizer and subwords, ``permuted`` was trained with the other data, ``heads`` with
-    four heads, ``older`` is the model without its record.
+    four heads, ``older`` is the model without its record, ``swapped`` that with options of the other direction,
+    ``averages`` the same with two values for the one table in its moving average.
     """
     folder = tmp_path_factory.mktemp("belonging")
     permuted = shutil.copytree(copy_reverse_data, folder / "permuted-bin")
@@ -52,9 +53,15 @@ def place(
         run_command(*words.split(), "--save-dir", folder / name)
         setattr(found, name, folder / name / "checkpoint_last.pt")
     found.stock, found.older = trained("transformer"), folder / "older.pt"
+    found.swapped, found.averages = folder / "swapped.pt", folder / "averages.pt"
     state = checkpoints.load_checkpoint(found.model)
     del state["extra_state"][belonging.ENTRY]
     torch.save(state, found.older)
+    state["cfg"]["task"].update(source_lang="tgt", target_lang="src")
+    torch.save(state, found.swapped)
+    name, values = "decoder.embedding.tokens.weight", state["model"]
+    state["extra_state"]["ema"] = {**values, name: values[name] + 1}
+    torch.save(state, found.averages)
     return found
 
 
@@ -70,12 +77,14 @@ REFUSED = {
     "average": ("average {model} {permuted} --output {new}", "source dictionary"),
     "average, heads": ("average {model} {heads} --output {new}", "--encoder-attention-heads 4"),
     "average, older": ("average {older} {heads} --output {new}", "--encoder-attention-heads 4"),
+    "generate, older languages": ("generate {data} --path {model}:{swapped} --cpu", "--source-lang tgt"),
     "generate": ("generate {permuted_bin} --path {model} --cpu", "source dictionary"),
     "generate, stock": ("fairseq-generate {permuted_bin} --path {stock} --cpu", "source dictionary"),
     "validate": (
         "fairseq-validate {permuted_bin} --path {model} --user-dir {plugin} --max-tokens 500 --cpu",
         "source dictionary",
     ),
+    "resumed, two tables": ("{train} 3 --save-dir {new} --restore-file {averages} {data} -s src -t tgt", "are one by"),
     "resumed": (f"{RESUMED} {{permuted_bin}} {{text}}", "source dictionary"),
     "resumed, heads": (f"{RESUMED} {{data}} --encoder-attention-heads 4", "--encoder-attention-heads 2"),
     "fine-tuned": ("{train} 3 --save-dir {new} --finetune-from-model {model} {permuted_bin}", "source dictionary"),

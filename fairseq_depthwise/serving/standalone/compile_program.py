@@ -26,7 +26,7 @@ def quick_tracing() -> Iterator[None]:
     from torch.fx import config as fx_config
 
     with (
-        mock.patch.object(fake_impls, "_view_has_unbacked_input", lambda *view: True, create=True),
+        mock.patch.object(fake_impls, "_view_has_unbacked_input", return_value=True, create=True),
         mock.patch.object(fx_config, "do_not_emit_stack_traces", True, create=True),
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
     ):
