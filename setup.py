@@ -13,17 +13,12 @@ from fairseq_compat.versions import PYTHON, SUPPORTED  # noqa: E402  # the one l
 
 HOOK = "fairseq_compat.pth"
 
-#: What writes and runs ONNX files.
+#: What writes and runs ONNX files; what writes and reads weights in a format of many programs.
 ONNX = ["onnx>=1.17,<2", "onnxscript>=0.3,<1", "onnxruntime>=1.20,<2"]
-
-#: What writes and reads weights in a format of many programs.
 SAFETENSORS = ["safetensors>=0.4,<1"]
 
 #: What figures and the nearest permutation need.
 ANALYSIS = ["matplotlib>=3.8,<4", "scipy>=1.11,<2"]
-
-#: Another program that decodes fairseq's models, for comparison in benchmarks/speed.py; what draws figures.
-BENCH = ["ctranslate2>=4.6,<5", *ANALYSIS]
 
 #: What --tensorboard-logdir of fairseq-train, which recipes give it, writes with; what reads the plans of sweep.py.
 RECIPES = ["tensorboardX>=2.6,<3", 'tomli>=2,<3; python_version < "3.11"']
@@ -106,7 +101,7 @@ setup(
         ],
         "onnx": ONNX,
         "analysis": ANALYSIS,
-        "bench": BENCH,
+        "bench": ["ctranslate2>=4.6,<5", *ANALYSIS],  # another program that decodes fairseq's models; figures
         "ray": RAY,
         "recipes": RECIPES,
         "safetensors": SAFETENSORS,

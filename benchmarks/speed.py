@@ -6,7 +6,6 @@ round, on the same sentences and batches, through fairseq's own trainer and beam
 
     python benchmarks/speed.py --size base --rows depth-wise "mute 4" "sdt 6" --precisions fp32 bf16
     python benchmarks/speed.py --rows graphs --parts decoding --name graphs_cpu_narrow
-    python benchmarks/speed.py --size middle --rows connections --name connections_cpu
 """
 
 from __future__ import annotations
@@ -138,9 +137,7 @@ def _rows() -> Iterator[Row]:
         "attention by 3": "attention --encoder-block-size=3",
         "hyper": "hyper",
         "hyper on a manifold": "hyper --hyper-manifold",
-        "average of sub-layers": "average --connection-unit=sub-layer",
-        "attention of sub-layers": "attention --connection-unit=sub-layer",
-        "hyper of sub-layers": "hyper --connection-unit=sub-layer",
+        **{f"{one} of sub-layers": f"{one} --connection-unit=sub-layer" for one in ("average", "attention", "hyper")},
         "hyper by permutations": "hyper --hyper-manifold=permutations",
         "hyper by the identity": "hyper --hyper-manifold=identity",
         "value-residual": "value-residual",

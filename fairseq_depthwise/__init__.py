@@ -22,8 +22,6 @@ from typing import Any
 
 import fairseq_compat
 
-from .models import FAMILIES
-
 __version__ = "0.1.0"
 
 if __name__ != "fairseq_depthwise":
@@ -31,6 +29,14 @@ if __name__ != "fairseq_depthwise":
         f"--user-dir leads to a folder that is imported as {__name__!r}; its modules know each other as "
         "fairseq_depthwise, so give a folder of that name"
     )
+
+#: The class of each family's models -> its folder in ``models/``.
+FAMILIES = {
+    "DepthwiseLSTMTransformer": "depthwise_lstm",
+    "LinearizedTransformer": "linearized",
+    "MuteTransformer": "mute",
+    "SDTTransformer": "sdt",
+}
 
 #: What registers something where it is imported, beside the families' models.
 _REGISTERING = ("criterions", "optim", "tasks", "serving.moses_normalized")
