@@ -43,8 +43,9 @@ def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None
     """Write a graph, whose inputs and outputs ``about`` names, checked by :mod:`onnx`."""
     onnx = import_module("onnx")
     inputs, outputs = ([tensor["name"] for tensor in about[side]] for side in ("inputs", "outputs"))
-    # What is traced here consists of operators that ONNX has; to take them apart would be to trace it once more.
-    program.run_decompositions = lambda table: program
+    # What is traced here consists of operators that ONNX has, but for one; to take them apart is to trace it once more.
+    if all(node.target is not torch.ops.aten.rms_norm.default for node in program.graph.nodes):
+        program.run_decompositions = lambda table: program
     with _silent():
         optimizer, passes = import_module("onnxscript.optimizer"), import_module("onnx_ir.passes.common")
         written = torch.onnx.export(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from fairseq_compat import UserError
 from fairseq_depthwise.modules.decoding.graph_search import Graphs
 from fairseq_depthwise.serving.beam_search import BeamOptions
 from fairseq_depthwise.serving.standalone.safe_program import OPERATORS
-from fairseq_depthwise.serving.traced_graphs import require_equal, trace
+from fairseq_depthwise.serving.traced_graphs import require_equal, trace, write_graphs
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +63,14 @@ def test_operators_of_every_variant_are_taken_from_strangers(options: dict[str, 
         found = {str(node.target) for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
         assert found
         assert {name.removeprefix("aten.") for name in found} <= OPERATORS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variant", ["sdt, attention", "sdt, streams by permutations"])
+def test_what_onnx_lacks_is_taken_apart(variant: str, tmp_path: Path) -> None:
+    """RMSNorm, in the connections that have one."""
+    pytest.importorskip("onnxruntime")
+    write_graphs("onnx", [ready(**SDT_VARIANTS[variant])], "model.pt", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
 }
 
+
+def both(name: str, **options: Any) -> dict[str, Any]:
+    """Options that let a connection connect both stacks."""
+    return {"encoder_block_size": 0, "encoder_connection": name, "decoder_connection": name, **options}
+
+
 #: Variants of ``sdt_transformer``, with their family's name for :func:`build_tiny`.
 SDT_VARIANTS: dict[str, dict[str, Any]] = {
     name: {"name": "sdt_transformer", **options}
@@ -107,40 +113,19 @@ SDT_VARIANTS: dict[str, dict[str, Any]] = {
         "sdt, absolute": {"max_relative_positions": 0},
         "sdt, relative keys and values": {"relative_position_terms": "key-value"},
         "sdt, gelu, one table": {"activation_fn": "gelu", "share_all_embeddings": True},
-        **{
-            f"sdt, {name}": {"encoder_block_size": 0, "encoder_connection": name, "decoder_connection": name}
-            for name in ("average", "attention", "hyper", "value-residual")
-        },
+        **{f"sdt, {name}": both(name) for name in ("average", "attention", "hyper", "value-residual")},
         "sdt, attention by blocks": {"encoder_connection": "attention"},
         **{
-            f"sdt, {name} of sub-layers": {
-                "encoder_block_size": 0,
-                "encoder_connection": name,
-                "decoder_connection": name,
-                "connection_unit": "sub-layer",
-            }
+            f"sdt, {name} of sub-layers": both(name, connection_unit="sub-layer")
             for name in ("average", "attention", "hyper")
         },
         "sdt, attention by blocks of sub-layers": {"encoder_connection": "attention", "connection_unit": "sub-layer"},
         **{
-            f"sdt, streams by {manifold}": {
-                "encoder_block_size": 0,
-                "encoder_connection": "hyper",
-                "decoder_connection": "hyper",
-                "hyper_streams": 3,
-                "hyper_manifold": manifold,
-                "connection_unit": "sub-layer",
-            }
-            for manifold in ("permutations", "identity")
+            f"sdt, streams by {kind}": both("hyper", hyper_streams=3, hyper_manifold=kind, connection_unit="sub-layer")
+            for kind in ("permutations", "identity")
         },
         "sdt, scaled norms": {"norm_scaling": True, "encoder_block_size": 0},
-        "sdt, streams on a manifold": {
-            "encoder_block_size": 0,
-            "encoder_connection": "hyper",
-            "decoder_connection": "hyper",
-            "hyper_streams": 3,
-            "hyper_manifold": True,
-        },
+        "sdt, streams on a manifold": both("hyper", hyper_streams=3, hyper_manifold=True),
     }.items()
 }
 
