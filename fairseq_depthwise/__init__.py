@@ -13,7 +13,7 @@ fairseq's command line:
 
 Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``, which
 registers, too. Other programs need no fairseq for cell, layers, connections and attention: where nobody has imported
-fairseq, importing this package imports and changes nothing.
+fairseq, importing this package registers nothing until somebody does.
 """
 
 import importlib
@@ -21,6 +21,7 @@ import sys
 from typing import Any
 
 import fairseq_compat
+from fairseq_compat.patching import patch
 
 __version__ = "0.1.0"
 
@@ -69,3 +70,9 @@ def __getattr__(name: str) -> Any:
 
 if "fairseq" in sys.modules:  # whose --user-dir this is, or a program that goes on with it
     register_with_fairseq()
+else:
+
+    @patch("fairseq")
+    def plugin_before_fairseq(module: Any) -> None:
+        """A program that imports the plugin before fairseq has none of its models."""
+        register_with_fairseq()
