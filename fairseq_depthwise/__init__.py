@@ -1,14 +1,11 @@
 """Deep and wide Transformers for translation: a fairseq plugin (``--user-dir fairseq_depthwise``).
 
-fairseq imports it so, and programs may do it with :func:`register_with_fairseq`. Then there are, under their names on
-fairseq's command line:
+With fairseq, or after :func:`register_with_fairseq`, there are by their names on its command line:
 
 - architectures: ``depthwise_lstm_transformer``, ``mute_transformer``, ``sdt_transformer`` and their presets, and
   ``linearized_transformer``;
 - criterions: ``label_smoothed_cross_entropy_with_auxiliary``, ``linearization_probe``;
-- learning rate schedules: ``inverse_sqrt_restart``;
-- optimizers: ``fused_adam``;
-- tokenizers: ``moses_normalized``;
+- learning rate schedule ``inverse_sqrt_restart``, optimizer ``fused_adam``, tokenizer ``moses_normalized``;
 - tasks: ``translation_layer_growth``, ``translation_multi_simple_epoch_layer_growth``.
 
 Programs import the models from here: ``DepthwiseLSTMTransformer``, ``MuteTransformer`` and ``SDTTransformer``, which
@@ -75,4 +72,7 @@ else:
     @patch("fairseq")
     def plugin_before_fairseq(module: Any) -> None:
         """A program that imports the plugin before fairseq has none of its models."""
-        register_with_fairseq()
+        own = [one for name, one in sys.modules.items() if name.startswith(f"{__name__}.")]
+        # A module of the plugin that imports fairseq at this moment cannot be imported by those that register.
+        if not any(getattr(one.__spec__, "_initializing", False) for one in own):
+            register_with_fairseq()
