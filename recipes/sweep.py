@@ -58,7 +58,10 @@ RESULTS = HERE.parent / "docs" / "records" / "protocol"
 
 @dataclass(frozen=True)
 class Run:
-    """A training of a plan: ``values`` are axes of the grid with values, None for a final training (the best)."""
+    """A training of a plan: ``values`` are axes of the grid with values, None for a final training (the best).
+
+    ``system`` is one of the recipe, or a variant by other options, which has a name of its own after a dash.
+    """
 
     system: str
     seed: int
@@ -77,7 +80,7 @@ class Plan:
     def __init__(self, path: Path, results: Path) -> None:
         self.content = tomllib.loads(path.read_text(encoding="utf-8"))
         self.recipe: str = self.content["recipe"]
-        self.results = results / self.recipe
+        self.results = results / path.stem
         self.systems: dict[str, str] = self.content["systems"]
         self.axes: dict[str, list[float]] = self.content["grid"]
         self.digest = hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
@@ -102,6 +105,8 @@ class Plan:
 
     def _lowest(self, runs: Sequence[Run]) -> Run | None:
         """Return the training with the lowest validation loss; None before all have ended, or if all failed."""
+        if len(runs) == 1:
+            return runs[0]  # there is nothing to choose
         results = [self.result(run) for run in runs]
         losses = [loss_of(result) for result in results if result is not None]
         lowest = min(losses, default=math.inf)
@@ -109,7 +114,7 @@ class Plan:
 
     def runs(self) -> Iterator[Run]:
         """Yield all trainings: the grids, a combination of all systems before the next, then the seeds."""
-        grids = [self.grid(system) for system in self.systems]
+        grids = [grid for system in self.systems if len(grid := self.grid(system)) > 1]
         yield from (run for some in itertools.zip_longest(*grids) for run in some if run is not None)
         yield from (Run(system, seed) for seed in self.content["seeds"] for system in self.systems)
 
@@ -136,7 +141,7 @@ class Plan:
 
     def command(self, run: Run, values: Mapping[str, float], work: Path, folder: Path, on_gpu: bool) -> list[str]:
         """Return the command that trains, or goes on; those of all systems differ in the model only."""
-        recipe, system = RECIPES[self.recipe], system_of(self.recipe, run.system)
+        recipe, system = RECIPES[self.recipe], system_of(self.recipe, run.system.partition("-")[0])
         updates = self.content["updates"]["grid" if run.values else "final"]
         source, target = languages_of(work / "data-bin")
         command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
@@ -281,10 +286,14 @@ class Sweep:
 
 
 def prepare(plan: Plan, work: Path) -> None:
-    """Make the recipe's data, and beside them ``protocol-bin``, whose second validation set is training sentences."""
+    """Make the recipe's data, and beside them ``protocol-bin``, whose second validation set is training sentences.
+
+    Data that are there already may be distill.sh's.
+    """
     environment = {"PYTHON": sys.executable, **os.environ, "WORK": str(work)}
     script = str(HERE / plan.recipe / "prepare.sh")
-    if subprocess.run(["bash", script], env=environment, stdout=sys.stderr).returncode:
+    made = (work / "data-bin").exists()
+    if not made and subprocess.run(["bash", script], env=environment, stdout=sys.stderr).returncode:
         raise UserError(f"{script} failed; what it printed above says why")
     data, unfinished = work / "protocol-bin", work / "protocol-bin.unfinished"
     if data.exists():
