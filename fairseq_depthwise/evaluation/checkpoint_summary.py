@@ -35,6 +35,7 @@ def summarize(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     # A rate for each epoch; the triangular schedule begins at --lr and names its peak apart.
     rates = scheduler.get("max_lr") or scheduler.get("lr") or checkpoints.options_in(state, "optimization").get("lr")
     optimizer = state.get("last_optimizer_state") or {}  # of `grow`, one without a state
+    counts = count_parameters(values, options)  # first, since it registers the families
     floating = {value.dtype for value in values.values() if value.is_floating_point()}
     scores = {name: extra.get(key) for name, key in (("val_score", "val_loss"), ("best_score", "best"))}
     metric = checkpoints.options_in(state, "checkpoint").get("best_checkpoint_metric", "loss")
@@ -42,7 +43,7 @@ def summarize(state: Mapping[str, Any], name: str) -> dict[str, Any]:
         "architecture": architecture,
         "family": ARCH_MODEL_NAME_REGISTRY.get(architecture, architecture if architecture in MODEL_REGISTRY else None),
         **_sizes(depths, options),
-        **count_parameters(values, options)._asdict(),
+        **counts._asdict(),
         "dtype": ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in floating})),
         "updates": history.get("num_updates"),
         "epoch": last_epoch(state) if iterator else None,

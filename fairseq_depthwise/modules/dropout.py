@@ -40,15 +40,6 @@ class Dropout(nn.Module):
         """Whether anything is dropped now."""
         return self.probability > 0 and (self.training or self.at_inference)
 
-    @property
-    def scale(self) -> float:
-        """What entries that stay are multiplied by."""
-        return 1 / (1 - self.probability)
-
-    def mask(self, shape: torch.Size, device: torch.device) -> Tensor | None:
-        """Return the mask to apply to a tensor of that shape (True = keep), or None where nothing is dropped."""
-        return keep_mask(shape, self.probability, device) if self.active else None
-
     def forward(self, values: Tensor) -> Tensor:
         """Apply dropout to a tensor of any shape."""
         if not self.active:
@@ -57,7 +48,7 @@ class Dropout(nn.Module):
             return F.dropout(values, self.probability)
         # As bytes, because a CPU takes several times as long to multiply with booleans, here and in the backward pass.
         mask = keep_mask(values.shape, self.probability, values.device).view(torch.uint8)
-        return (values * mask).mul_(self.scale)
+        return (values * mask).mul_(1 / (1 - self.probability))
 
     def make_generation_fast_(
         self, name: str, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **_: Any

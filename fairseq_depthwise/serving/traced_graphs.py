@@ -17,7 +17,6 @@ from torch.export.graph_signature import InputKind
 
 from fairseq_compat import UserError
 from fairseq_depthwise.models.base.model import StackModel
-from fairseq_depthwise.models.depthwise_lstm.cell import DepthwiseLSTMCell
 from fairseq_depthwise.models.linearized.model import LinearizedTransformer
 from fairseq_depthwise.modules.decoding.graph_search import Graphs, GraphSearch, SearchLimits, SearchState
 from fairseq_depthwise.modules.decoding.search_graphs import FREE, EncoderGraph, StepGraph
@@ -54,9 +53,6 @@ def trace(models: Sequence[StackModel], *, in_place: bool) -> tuple[ExportedProg
     """
     for model in models:
         model.decoder.embedding.reach(model.decoder.max_positions())
-        for module in model.modules():
-            if isinstance(module, DepthwiseLSTMCell):
-                module.kernel = "eager"  # the equations themselves; whoever runs the programs may compile them
     longest = min(model.encoder.max_positions() for model in models)
     # Torch wants numbers for what may be any.
     limits = {"sentences": (1, 2**16), "beams": (1, 1024), "source": (1, longest), "capacity": (2, 2**16)}

@@ -28,7 +28,6 @@ WORDS, SENTENCES, LENGTH = 40, 3, 6
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("transformer", {}),
     "depth-wise": ("depthwise_lstm_transformer", {}),
-    "depth-wise, eager": ("depthwise_lstm_transformer", {"depthwise_kernel": "eager"}),
     "sdt": ("sdt_transformer", {"encoder_block_size": 2}),
     "mute": ("mute_transformer", {}),
 }

@@ -69,7 +69,7 @@ def test_one_table_needs_one_dictionary() -> None:
 
 def test_what_an_earlier_version_recorded_is_built() -> None:
     model = build_tiny(depthwise_kernel="compile", cuda_graphs=True, adaptive_softmax_cutoff=None, quant_noise_pq=0.0)
-    assert model.encoder.layers[0].cell.kernel == "auto"
+    assert model.config.depthwise_kernel == "auto"
     for value, kind in ((True, "sinkhorn"), ("True", "sinkhorn"), (False, "none"), ("False", "none")):
         assert build_tiny(SDT, hyper_manifold=value).config.hyper_manifold == kind
         recorded = [of_model(Namespace(arch=SDT, hyper_manifold=given)) for given in (value, kind)]

@@ -45,7 +45,7 @@ options = "{SMALL} --valid-subset valid,valid1 --ignore-unused-valid-subsets --v
 depthwise_lstm_open = "--depthwise-hidden-dim 16"
 [grid]
 dropout = [0.1]
-lr = [0.01]
+lr = [0.01, 0.03]
 [beyond]
 """.replace("subsets --validate-interval 100000\n", "subsets --validate-interval 100000 ").replace("json\n", "json ")
 
@@ -149,7 +149,7 @@ def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[
         command = [sys.executable, str(sweep.HERE / "sweep.py"), str(tmp_path / "plan.toml")]
         command += ["--work", str(folder.parent)]
         environment = {**os.environ, **SMALL_TEXT, **work.environment, "PYTHON": sys.executable}
-        command += ["--nice", "0", "--results", str(tmp_path / f"{name}-results")]
+        command += ["--jobs", "2", "--nice", "0", "--results", str(tmp_path / f"{name}-results")]
         return subprocess.Popen(command, env=environment)
 
     alone = start("alone")
@@ -168,10 +168,10 @@ def test_a_sweep_that_was_killed_ends_like_one_that_was_not(prepared: Callable[[
     assert alone.wait(timeout=240) == 0
     assert start("killed").wait(timeout=240) == 0
     results = {
-        name: {path.name: json.loads(path.read_text()) for path in (tmp_path / f"{name}-results/multi30k").iterdir()}
+        name: {path.name: json.loads(path.read_text()) for path in (tmp_path / f"{name}-results/plan").iterdir()}
         for name in ("alone", "killed")
     }
-    assert len(results["alone"]) == len(list(plan.runs())) == 2
+    assert len(results["alone"]) == len(list(plan.runs())) == 3
     for file, result in results["alone"].items():
         other = results["killed"][file]
         for name in ("valid", "seen", "parameters", "values", "scores", "sentences"):

@@ -5,7 +5,7 @@ Source: "Rewiring the Transformer with Depth-Wise LSTMs", Section 2.1. The equat
 net. The cell has no state over time: its recurrence runs over layers, at every position by itself, so decoding caches
 nothing of it.
 
-The modules' ``forward`` is the readable reference. The kernels in ``kernels/`` compute parts of it faster on a GPU.
+On a GPU, kernels of Triton for Eqs 2-8 trained no faster than these operations and decoded slower (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.models.depthwise_lstm.kernels.choice import CellKind, use_triton
 from fairseq_depthwise.modules.activations import ACTIVATIONS
 from fairseq_depthwise.modules.dropout import Dropout
 from fairseq_depthwise.modules.linear.prepacked import JoinedLinear, join, prepack
@@ -129,7 +128,6 @@ class DepthwiseLSTMCell(nn.Module):
         gates: the gates, one object given to every layer that shares them.
         hidden_net: computes h from c.
         attention_skip: add the attention's output to h; not in the paper.
-        kernel: one of ``choice.KERNELS``.
         observer: is shown every training forward.
     """
 
@@ -139,98 +137,48 @@ class DepthwiseLSTMCell(nn.Module):
         gates: Gates,
         hidden_net: HiddenNet,
         attention_skip: bool = False,
-        kernel: str = "auto",
         observer: CellObserver | None = None,
     ) -> None:
         super().__init__()
         self.gates = gates
         self.hidden_net = hidden_net
         self.attention_skip = attention_skip
-        self.kernel = kernel
         self.observer = observer
         self._joined: JoinedLinear | None = None
 
     def forward(self, attended: Tensor, state: DepthwiseState) -> DepthwiseState:
         """Compute the state above from the state below and the attention's output (T x B x d, or 2d)."""
         joined = torch.cat([state.output, attended], dim=-1)  # Eq 1
-        skipped = _sum_of_attentions(attended, state) if self.attention_skip else None
         net = self.hidden_net
         if self._joined is not None and not torch.is_grad_enabled():
             widths = [3 * self.gates.embed_dim, net.first.out_features]
             for_gates, for_hidden = self._joined(joined).split_with_sizes(widths, dim=-1)
         else:
             for_gates, for_hidden = self.gates.projection(joined), net.first(joined)
-        gates: GateValues | None = None
-        if use_triton(self.kernel, joined.device, lambda: self._kind(for_hidden, state)):
-            above = self._triton_step(for_gates, for_hidden, skipped, state.cell)
-        else:
-            gates = self.gates.activate(for_gates)  # Eqs 2-4
-            above = _update(gates, net.finish(for_hidden), skipped, state)  # Eqs 5-8
+        gates = self.gates.activate(for_gates)  # Eqs 2-4
+        hidden = net.finish(for_hidden)  # Eqs 5, 6
+        if self.attention_skip:
+            hidden = hidden + _sum_of_attentions(attended, state)
+        cell = torch.addcmul(state.cell * gates[1], hidden, gates[0])  # Eq 7
+        above = DepthwiseState(output=cell * gates[2], cell=cell)  # Eq 8
         if self.observer is not None and self.training:
             with torch.no_grad():
-                self.observer(gates or self.gates.activate(for_gates), above)
+                self.observer(gates, above)
         return above
 
     def gate_values(self, attended: Tensor, state: DepthwiseState) -> GateValues:
-        """Return the gates that :meth:`forward` has for the same arguments, whichever way it computes them."""
+        """Return the gates that :meth:`forward` has for the same arguments."""
         return self.gates(torch.cat([state.output, attended], dim=-1))
 
     def make_generation_fast_(self, **_: Any) -> None:
         """Pack the weights once, before generation (fairseq's hook)."""
         self._joined = join(self.gates.projection, self.hidden_net.first)
 
-    def _kind(self, projected: Tensor, state: DepthwiseState) -> CellKind:
-        """Return what kernels are compiled for; ``projected``: what the hidden net's norm gets."""
-        net = self.hidden_net
-        return CellKind(
-            width=self.gates.embed_dim,
-            hidden_width=projected.size(-1),
-            activation=net.activation,
-            dropout=net.dropout.active or net.activation_dropout.active,
-            joint=self.gates.joint,
-            skip=self.attention_skip,
-            dtype=projected.dtype,
-            state=state.cell.dtype,
-            norms=net.norm.weight.dtype,
-        )
-
-    def _triton_step(
-        self, for_gates: Tensor, for_hidden: Tensor, skipped: Tensor | None, below: Tensor
-    ) -> DepthwiseState:
-        """Compute Eqs 2-8 from the two projections of c with Triton's kernels; dropout is drawn in the same order."""
-        from fairseq_depthwise.models.depthwise_lstm.kernels.triton_gate_update import gate_update
-        from fairseq_depthwise.models.depthwise_lstm.kernels.triton_norm_activation import norm_activation
-
-        net, inner, outer = self.hidden_net, self.hidden_net.activation_dropout, self.hidden_net.dropout
-        keep = None
-        if net.second is not None:
-            keep = inner.mask(torch.Size((*below.shape[:-1], net.second.in_features)), below.device)
-        hidden = norm_activation(
-            for_hidden, net.norm.weight, net.norm.bias, activation=net.activation, keep=keep, scale=inner.scale,
-            eps=NORM_EPS,
-        )  # fmt: skip
-        if net.second is not None:
-            hidden = net.second(hidden)
-        keep = outer.mask(below.shape, below.device)
-        output, cell = gate_update(
-            for_gates, self.gates.norm_weight, self.gates.norm_bias, hidden, below, skipped, keep=keep,
-            scale=outer.scale, eps=NORM_EPS, joint=self.gates.joint,
-        )  # fmt: skip
-        return DepthwiseState(output=output, cell=cell)
-
 
 def _sum_of_attentions(attended: Tensor, state: DepthwiseState) -> Tensor:
     """Return the attention's output, T x B x d; of two that are concatenated their sum."""
     width = state.output.size(-1)
     return attended if attended.size(-1) == width else attended.unflatten(-1, (-1, width)).sum(-2)
-
-
-def _update(gates: GateValues, hidden: Tensor, skipped: Tensor | None, state: DepthwiseState) -> DepthwiseState:
-    input_gate, forget_gate, output_gate = gates
-    if skipped is not None:
-        hidden = hidden + skipped
-    cell = torch.addcmul(state.cell * forget_gate, hidden, input_gate)  # Eq 7
-    return DepthwiseState(output=cell * output_gate, cell=cell)  # Eq 8
 
 
 class DepthwiseRNNCell(nn.Module):

@@ -25,7 +25,6 @@ from fairseq_depthwise.models.depthwise_lstm.cell import (
     GateValues,
     HiddenNet,
 )
-from fairseq_depthwise.models.depthwise_lstm.kernels.choice import KERNELS
 from fairseq_depthwise.models.depthwise_lstm.layers import (
     DECODER_MERGES,
     DepthwiseCell,
@@ -83,7 +82,11 @@ class DepthwiseLSTMTransformerConfig(EncoderDecoderConfig):
     )
     attention_bias: bool = option(False, "give the attention projections biases")
     depthwise_kernel: str = option(
-        "auto", "kernel that computes the cell", one_of=KERNELS, earlier={"compile": "auto"}, changes_parameters=False
+        "auto",
+        "without effect: there is one way to compute the cell",
+        one_of=("auto", "eager"),
+        earlier={"compile": "auto", "triton": "auto"},
+        changes_parameters=False,
     )
     log_gates: bool = option(
         False, "log mean and deviation of the gates, and the norm of the cell, in training", changes_parameters=False
@@ -191,7 +194,6 @@ class DepthwiseStacks(Stacks):
             gates=gates or self._new_gates(input_dim),
             hidden_net=net or new_net(),
             attention_skip=config.depthwise_attention_skip,
-            kernel=config.depthwise_kernel,
             observer=_GateMetrics(side, f"{next(numbers)}{place}") if config.log_gates else None,
         )
 

@@ -1,1 +1,0 @@
-"""Fused kernels of the depth-wise cell."""
