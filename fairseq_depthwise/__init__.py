@@ -76,3 +76,9 @@ else:
         # A module of the plugin that imports fairseq at this moment cannot be imported by those that register.
         if not any(getattr(one.__spec__, "_initializing", False) for one in own):
             register_with_fairseq()
+
+    @patch("fairseq.utils", function="import_user_module")
+    def module_before_fairseq(original: Any, args: Any) -> None:
+        """A program that imports a module of the plugin before fairseq has none of its models among the options."""
+        original(args)
+        register_with_fairseq()

@@ -99,8 +99,7 @@ def examples_as_user_dir(original: Any, args: Any) -> None:
     """A folder of fairseq's own examples, given with ``--user-dir``, is imported under a name that no patch is for.
 
     The models in it, data2vec's for one, evaluate the options that a checkpoint records. Here its modules get the
-    patches for what they mention, as those of fairseq do. A folder of the user's own is left alone. One that was
-    imported before, perhaps without fairseq, is not imported again, and is asked to register.
+    patches for what they mention, as those of fairseq do. A folder of the user's own is left alone.
     """
     import fairseq
 
@@ -111,8 +110,6 @@ def examples_as_user_dir(original: Any, args: Any) -> None:
         if os.path.realpath(folder).startswith(os.path.join(own, "examples", "")):
             import_hook.PACKAGES.add(os.path.basename(folder))
     original(args)
-    plugin = sys.modules.get(os.path.basename(os.path.abspath(given))) if given else None
-    getattr(plugin, "register_with_fairseq", lambda: None)()
 
 
 @patch("fairseq")

@@ -49,6 +49,8 @@ def test_a_language_model_learns_without_fairseq() -> None:
         "fairseq_depthwise.SDTTransformer",
         "from fairseq_depthwise.checkpoints import sizes; sizes.family_of('sdt_transformer')",
         "from fairseq import utils; utils.import_user_module(argparse.Namespace(user_dir='fairseq_depthwise'))",
+        "import fairseq_depthwise.evaluation.checkpoint_summary; from fairseq import options; "
+        "options.get_training_parser()",
     ],
 )
 def test_all_is_registered_where_it_is_asked_for(asked: str) -> None:
