@@ -16,16 +16,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import comparison
 import growth
 import step_profile
+import sweep
 from records import RECORDS, Record, quartiles, ratios, read_record, run_program
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
 from fairseq_depthwise.tables import markdown
-
-sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
-import sweep  # the folder is on the path by the line above
 
 #: A table in lines and cells, or a text.
 Table = Sequence[Sequence[str]] | str
@@ -39,7 +38,6 @@ def tables_of(record: Record) -> dict[str, str]:
         "speed": speeds,
         "growth": growth.tables,
         "step_profile": lambda record: {"operations": step_profile.table(record)},
-        "proxy": forms,
         "depth_profile": lambda record: {},
         "soak": soak,
     }
@@ -109,24 +107,6 @@ def _amount(column: Mapping[str, Sequence[float]], row: str, beside: str) -> str
     return (f"{own:,.0f}" if own else NOTHING) + (f" ({own / other:.2f})" if own and other else "")
 
 
-def forms(record: Record) -> dict[str, Table]:
-    """Make a table of each size of ``proxy.py``, and one of its search: losses and the difference from a base."""
-    runs = {tuple(name.split(":")): run for name, run in record["runs"].items()}
-    tables: dict[str, Table] = {}
-    for size, title, base in (("long", "long", "stock"), ("short", "short", "stock"), ("long", "search", "open")):
-        chosen = [key for key in runs if key[0] == size and (title == "search") == key[1].startswith("open-")]
-        updates = [update for update, _ in runs[chosen[0]]["valid"]] if chosen else []
-        lines = [["form", "seed", *map(str, updates), "training sentences", f"from `{base}`", "options"]]
-        for key in sorted(chosen, key=lambda key: (list(record["runs"]).index(":".join((*key[:2], "1"))), key[2])):
-            losses, last = [loss for _, loss in runs[key]["valid"]], runs[key]["seen"][-1][1]
-            other = runs.get((size, base, key[2]))
-            difference = NOTHING if other is None or key[1] == base else f"{losses[-1] - other['valid'][-1][1]:+.3f}"
-            cells = [f"{loss:.3f}" for loss in (*losses, last)]
-            lines.append([f"`{key[1]}`", key[2], *cells, difference, f"`{runs[key]['options']}`"])
-        tables[title] = lines
-    return tables
-
-
 def soak(record: Record) -> dict[str, Table]:
     """Return the outcomes of the attacks of ``tests/soak``, and their kinds."""
     outcomes = record["outcomes"]
@@ -171,7 +151,7 @@ def render(text: str, folder: Path = RECORDS) -> str:
 def _tables_named(name: str, folder: Path) -> dict[str, str]:
     plan = sweep.PLANS / f"{name.removeprefix('protocol_')}.toml"
     if name.startswith("protocol_") and plan.exists():
-        return sweep.tables_of(sweep.Plan(plan, sweep.RESULTS))
+        return comparison.tables_of(sweep.Plan(plan, sweep.RESULTS))
     record = read_record(folder, name)
     return {} if record is None else tables_of(record)
 

@@ -1,8 +1,7 @@
-"""Runs a registered plan: a grid for each system, then trainings of several seeds, and tables of what has ended.
+"""Runs a registered plan: a grid for each system, then trainings of several seeds.
 
     python recipes/sweep.py recipes/plans/multi30k.toml recipes/plans/tatoeba_de_en.toml
     python recipes/sweep.py recipes/plans/multi30k.toml --jobs 12 --gpus 1 --results results
-    python recipes/sweep.py recipes/plans/multi30k.toml --table
 
 Each training is a process with the lowest priority and one thread; its result is a JSON file, and what has one is not
 trained again. A training that was stopped goes on from its last checkpoint. The final trainings of a system begin when
@@ -30,10 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
-
-from scipy.stats import ttest_1samp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from recipe_step import languages_of, run_step, say  # the folder is on the path by the line above
@@ -44,9 +40,8 @@ from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import recorded_versions
 from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.significance import bootstrap_interval, count_sentences, from_text, to_text
+from fairseq_depthwise.evaluation.significance import count_sentences, to_text
 from fairseq_depthwise.evaluation.translations import read_lines
-from fairseq_depthwise.tables import markdown, spread
 from recipes import RECIPES, system_of
 
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -328,64 +323,6 @@ def _summary(folder: Path) -> dict[str, Any]:
     return summarize(checkpoints.load_checkpoint(folder / LAST, mapped=True), str(folder / LAST))
 
 
-def tables_of(plan: Plan) -> dict[str, str]:
-    """Return the tables ``grid`` and ``final`` of what has ended, in Markdown."""
-    combinations = list(dict.fromkeys(run.values for system in plan.systems for run in plan.grid(system)))
-    lines = [["system", *(", ".join(f"{axis} {value:g}" for axis, value in values or ()) for values in combinations)]]
-    for system in plan.systems:
-        best, cells = plan.best(system), []
-        for values in combinations:
-            result = plan.result(Run(system, 1, values))
-            loss = "-" if result is None else "failed" if "failed" in result else f"{loss_of(result):.3f}"
-            cells.append(f"**{loss}**" if best and best.values == values else loss)
-        lines.append([f"`{system}`", *cells])
-    ended = [plan.result(run) is not None for run in plan.runs()]
-    about = f"\n{sum(ended)} of {len(ended)} trainings have ended, final ones included.\n"
-    return {"grid": markdown(lines) + about, "final": _final(plan)}
-
-
-def _final(plan: Plan) -> str:
-    metric = plan.content["primary"]["metric"]
-    lines = [["system", "parameters", *plan.axes, "seeds", "validation loss", "training sentences", metric, "chrf",
-              "minutes"]]  # fmt: skip
-    for system in plan.systems:
-        if not (found := list(_finals(plan, system).values())):
-            continue
-        minutes = [result["seconds"] / 60 for result in found if not result["from_update"]]  # the others were stopped
-        columns = [[loss_of(result) for result in found], [result["seen"][-1][1] for result in found]]
-        columns += [[result["scores"][name] for result in found] for name in (metric, "chrf")]
-        cells = [spread(values, digits) for values, digits in zip((*columns, minutes), (3, 3, 2, 2, 0), strict=True)]
-        chosen = [f"{value:g}" for value in found[0]["values"].values()]
-        lines.append([f"`{system}`", f"{found[0]['parameters']:,}", *chosen, str(len(found)), *cells])
-    return markdown(lines) + primary(plan) if len(lines) > 1 else "No final training has ended yet.\n"
-
-
-def _finals(plan: Plan, system: str) -> dict[int, dict[str, Any]]:
-    """Return the results of a system's final trainings by seed."""
-    found = {seed: plan.result(Run(system, seed)) or {"failed": ""} for seed in plan.content["seeds"]}
-    return {seed: result for seed, result in found.items() if "failed" not in result}
-
-
-def primary(plan: Plan) -> str:
-    """Return the plan's primary comparison in words, when all of its trainings have ended."""
-    chosen = plan.content["primary"]
-    system, base = (_finals(plan, chosen[which]) for which in ("system", "base"))
-    seeds = [seed for seed in system if seed in base]
-    if len(seeds) < len(plan.content["seeds"]):
-        return "\n"
-    differences = [system[seed]["scores"][chosen["metric"]] - base[seed]["scores"][chosen["metric"]] for seed in seeds]
-    counts = ([from_text(side[seed]["sentences"]) for seed in seeds] for side in (system, base))
-    low, high = ttest_1samp(differences, 0).confidence_interval(0.95)
-    from_, to = bootstrap_interval(TranslationMetric(chosen["metric"]), *counts)
-    verdict = "supported" if low > 0 else "not reproduced" if high < 0 else "undecided"
-    each = ", ".join(f"{difference:+.2f}" for difference in differences)
-    return (
-        f"\n`{chosen['system']}` against `{chosen['base']}`, {chosen['metric']}, seed by seed: {each}. Mean "
-        f"{fmean(differences):+.2f}; 95 % interval over seeds {low:+.2f} to {high:+.2f} (Student), over seeds and "
-        f"sentences {from_:+.2f} to {to:+.2f} (bootstrap). By the first: {verdict} at this size.\n"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plans", nargs="+", type=Path, metavar="PLAN", help="a TOML file of recipes/plans")
@@ -394,14 +331,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time (default: 1)")
     parser.add_argument("--gpus", type=int, default=0, help="that the trainings share (default: 0, the CPU)")
     parser.add_argument("--nice", type=int, default=19, help="0 to 19; 19 is the lowest priority (default)")
-    parser.add_argument("--table", action="store_true", help="print the tables, and end")
     options = parser.parse_args()
     plans = [Plan(path, options.results) for path in options.plans]
-    if options.table:
-        print("\n".join(table for plan in plans for table in tables_of(plan).values()))
-    else:
-        os.nice(options.nice)
-        Sweep(plans, options.work, options.gpus).train(options.jobs)
+    os.nice(options.nice)
+    Sweep(plans, options.work, options.gpus).train(options.jobs)
 
 
 if __name__ == "__main__":

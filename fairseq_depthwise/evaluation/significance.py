@@ -101,6 +101,15 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def holm(ps: Sequence[float]) -> list[float]:
+    """Return p values corrected for their number (Holm, 1979), so that a level holds for all of them together."""
+    corrected, largest = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
+        corrected[place] = largest
+    return corrected
+
+
 def to_text(counts: np.ndarray) -> str:
     """Return an array of :func:`count_sentences` as compressed text."""
     return base64.b64encode(zlib.compress(np.ascontiguousarray(counts.T, dtype="<u2").tobytes(), 9)).decode()

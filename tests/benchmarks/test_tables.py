@@ -69,21 +69,6 @@ def test_memory_leaves_unused_copies_out() -> None:
     assert row_of(table, "depth-wise, two-cells")[-1] == "-"
 
 
-def test_forms_are_compared_with_their_base_of_the_same_seed() -> None:
-    def run(loss: float) -> dict[str, Any]:
-        return {"options": "x", "valid": [[300, 5.0], [600, loss]], "seen": [[300, 4.0], [600, 3.0]]}
-
-    runs = {"long:stock:1": run(4.0), "long:open:1": run(3.75), "long:stock:2": run(4.5), "long:open:2": run(4.0),
-            "long:open-joint:1": run(3.5), "short:stock:1": run(2.0)}  # fmt: skip
-    tables = tables_of({"setup": {**SETUP, "program": "proxy"}, "runs": runs})
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables["long"].splitlines()]
-    assert [(*line[:2], line[5]) for line in cells[2:]] == [
-        ("`stock`", "1", "-"), ("`stock`", "2", "-"), ("`open`", "1", "-0.250"), ("`open`", "2", "-0.500"),
-    ]  # fmt: skip
-    assert row_of(tables["search"], "`open-joint`")[-2] == "-0.250"
-    assert len(tables["short"].splitlines()) == 3
-
-
 class TestPages:
     @pytest.fixture
     def records(self, tmp_path: Path) -> Path:

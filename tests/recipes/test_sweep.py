@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import comparison
 import numpy as np
 import pytest
 import sweep
@@ -105,7 +106,7 @@ def test_a_grid_grows_until_no_neighbor_of_its_best_is_left(tmp_path: Path) -> N
     # A training that fails is chosen by nobody, and the results of another plan are no results.
     (plan.results / f"{best.name}.json").write_text(json.dumps({"plan": plan.digest, "failed": "NaN"}))
     assert plan.best("transformer") != best
-    assert "failed" in sweep.tables_of(plan)["grid"]
+    assert "failed" in comparison.tables_of(plan)["grid"]
     add(plan, best, 3.0, plan="of before")
     with pytest.raises(UserError, match="of before"):
         plan.result(best)
@@ -124,7 +125,7 @@ def test_the_primary_comparison(tmp_path: Path) -> None:
             scores.setdefault(system, []).append(corpus_bleu(bleu, counts))
             score = {"sacrebleu": scores[system][-1], "chrf": 1.0}
             add(plan, sweep.Run(system, seed), 3.0, scores=score, sentences=to_text(counts), updates=20)
-    table = sweep.tables_of(plan)["final"]
+    table = comparison.tables_of(plan)["final"]
     differences = np.subtract(scores["depthwise_lstm_open"], scores["transformer"])
     half = t.ppf(0.975, 4) * differences.std(ddof=1) / 5**0.5
     assert f"Mean {differences.mean():+.2f}; 95 % interval over seeds " in table
@@ -132,7 +133,7 @@ def test_the_primary_comparison(tmp_path: Path) -> None:
     assert "supported at this size" in table
     assert f"{np.mean(scores['transformer']):.2f} ± {np.std(scores['transformer'], ddof=1):.2f}" in table
     (plan.results / "transformer-seed5.json").unlink()
-    assert "interval" not in sweep.tables_of(plan)["final"]  # before the last has ended
+    assert "interval" not in comparison.tables_of(plan)["final"]  # before the last has ended
 
 
 @pytest.mark.long

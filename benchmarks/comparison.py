@@ -1,0 +1,181 @@
+"""Tables and a figure of what the trainings of a plan of ``recipes/sweep.py`` have found.
+
+python benchmarks/comparison.py recipes/plans/multi30k.toml --figure docs/figures/protocol_multi30k.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from records import run_program
+from scipy.stats import ttest_1samp
+
+from fairseq_depthwise.evaluation.scores import TranslationMetric
+from fairseq_depthwise.evaluation.significance import bootstrap_interval, from_text, holm
+from fairseq_depthwise.figures import style_of, write_figure
+from fairseq_depthwise.tables import markdown, spread
+
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
+import sweep  # the folder is on the path by the line above
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Curves of a training's losses -> what they are called.
+LOSSES = {"valid": "validation loss", "seen": "loss of training sentences"}
+
+
+class Difference(NamedTuple):
+    """A system's scores minus a base's, seed by seed."""
+
+    each: list[float]
+    low: float
+    high: float
+    p: float
+
+    @classmethod
+    def of(cls, systems: Sequence[float], bases: Sequence[float]) -> Difference:
+        """Compare pairs by Student's test, two-sided; the interval has 95 %."""
+        each = [system - base for system, base in zip(systems, bases, strict=True)]
+        test = ttest_1samp(each, 0)
+        low, high = test.confidence_interval(0.95)
+        return cls(each, float(low), float(high), float(test.pvalue))
+
+    def __str__(self) -> str:
+        return f"{fmean(self.each):+.2f} ({self.low:+.2f} to {self.high:+.2f})"
+
+
+def tables_of(plan: sweep.Plan) -> dict[str, str]:
+    """Return the tables ``grid``, ``final`` and ``compared`` of what has ended, in Markdown."""
+    return {"grid": _grid(plan), "final": _final(plan), "compared": _compared(plan)}
+
+
+def _grid(plan: sweep.Plan) -> str:
+    combinations = list(dict.fromkeys(run.values for system in plan.systems for run in plan.grid(system)))
+    lines = [["system", *(", ".join(f"{axis} {value:g}" for axis, value in values or ()) for values in combinations)]]
+    for system in plan.systems:
+        best, cells = plan.best(system), []
+        for values in combinations:
+            result = plan.result(sweep.Run(system, 1, values))
+            loss = "-" if result is None else "failed" if "failed" in result else f"{sweep.loss_of(result):.3f}"
+            cells.append(f"**{loss}**" if best and best.values == values else loss)
+        lines.append([f"`{system}`", *cells])
+    ended = [plan.result(run) is not None for run in plan.runs()]
+    return markdown(lines) + f"\n{sum(ended)} of {len(ended)} trainings have ended, final ones included.\n"
+
+
+def _final(plan: sweep.Plan) -> str:
+    metric = plan.content["primary"]["metric"]
+    lines = [["system", "parameters", *plan.axes, "seeds", *LOSSES.values(), metric, "chrf", "processor minutes"]]
+    for system in plan.systems:
+        if not (found := list(_finals(plan, system).values())):
+            continue
+        minutes = [result["seconds"] / 60 for result in found if not result["from_update"]]  # the others were stopped
+        columns = [[result[loss][-1][1] for result in found] for loss in LOSSES]
+        columns += [[result["scores"][name] for result in found] for name in (metric, "chrf")]
+        cells = [spread(values, digits) for values, digits in zip((*columns, minutes), (3, 3, 2, 2, 0), strict=True)]
+        chosen = [f"{value:g}" for value in found[0]["values"].values()]
+        lines.append([f"`{system}`", f"{found[0]['parameters']:,}", *chosen, str(len(found)), *cells])
+    return markdown(lines) + _primary(plan) if len(lines) > 1 else "No final training has ended yet.\n"
+
+
+def _finals(plan: sweep.Plan, system: str) -> dict[int, dict[str, Any]]:
+    """Return the results of a system's final trainings by seed."""
+    found = {seed: plan.result(sweep.Run(system, seed)) or {"failed": ""} for seed in plan.content["seeds"]}
+    return {seed: result for seed, result in found.items() if "failed" not in result}
+
+
+def _complete(plan: sweep.Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the systems of which all seeds have ended."""
+    for system in plan.systems:
+        if len(found := _finals(plan, system)) == len(plan.content["seeds"]) > 1:
+            yield system, list(found.values())
+
+
+def _primary(plan: sweep.Plan) -> str:
+    """Return the plan's primary comparison in words, when all of its trainings have ended."""
+    chosen, complete = plan.content["primary"], dict(_complete(plan))
+    system, base, metric = complete.get(chosen["system"]), complete.get(chosen["base"]), chosen["metric"]
+    if not system or not base:
+        return ""
+    compared = Difference.of(*([result["scores"][metric] for result in side] for side in (system, base)))
+    counts = ([from_text(result["sentences"]) for result in side] for side in (system, base))
+    from_, to = bootstrap_interval(TranslationMetric(metric), *counts)
+    verdict = "supported" if compared.low > 0 else "not reproduced" if compared.high < 0 else "undecided"
+    each = ", ".join(f"{difference:+.2f}" for difference in compared.each)
+    return (
+        f"\n`{chosen['system']}` against `{chosen['base']}`, {metric}, seed by seed: {each}. Mean "
+        f"{fmean(compared.each):+.2f}; 95 % interval over seeds {compared.low:+.2f} to {compared.high:+.2f} (Student), "
+        f"over seeds and sentences {from_:+.2f} to {to:+.2f} (bootstrap). By the first: {verdict} at this size.\n"
+    )
+
+
+def _compared(plan: sweep.Plan) -> str:
+    """Return all comparisons but the primary one; p values are corrected by Holm for their number."""
+    chosen = plan.content["primary"]
+    names = (chosen["metric"], "chrf", "validation loss")
+    numbers = {
+        system: np.array([[*(one["scores"][name] for name in names[:2]), one["valid"][-1][1]] for one in results]).T
+        for system, results in _complete(plan)
+    }
+    pairs = [
+        (system, base, [Difference.of(*sides) for sides in zip(numbers[system], numbers[base], strict=True)])
+        for base, system in combinations(numbers, 2)
+        if {system, base} != {chosen["system"], chosen["base"]}
+    ]
+    corrected = holm([differences[0].p for *_, differences in pairs])
+    lines = [["system", "against", names[0], "p", "p by Holm", *names[1:]]]
+    for (system, base, (first, *others)), p in zip(pairs, corrected, strict=True):
+        lines.append([f"`{system}`", f"`{base}`", str(first), f"{first.p:.2g}", f"{p:.2g}", *map(str, others)])
+    return markdown(lines) if pairs else "No two further systems can be compared yet.\n"
+
+
+def draw(plan: sweep.Plan, figure: Figure) -> None:
+    """Draw losses minus those of the primary comparison's base over updates, and the score of each seed."""
+    metric, base = plan.content["primary"]["metric"], plan.content["primary"]["base"]
+    complete: Mapping[str, Any] = dict(_complete(plan))
+    *losses, scores = figure.subplots(1, len(LOSSES) + 1)
+    for number, (system, results) in enumerate(complete.items()):
+        style = style_of(number)
+        for axes, (curve, title) in zip(losses, LOSSES.items(), strict=True):
+            updates = [update for update, _ in results[0][curve]]
+            pairs = zip(results, complete[base], strict=True)
+            values = np.array([np.subtract(*([loss for _, loss in one[curve]] for one in pair)) for pair in pairs])
+            mean, deviation = values.mean(axis=0), values.std(axis=0, ddof=1)
+            axes.plot(updates, mean, label=system, markevery=2, markersize=4, **style)
+            axes.fill_between(updates, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
+            axes.set(title=f"{title}, minus {base}'s", xlabel="updates", ylim=(-0.25, 0.5))
+        found = [result["scores"][metric] for result in results]
+        scores.plot([number] * len(found), found, linestyle="none", alpha=0.6, **style)
+        scores.plot([number - 0.3, number + 0.3], [fmean(found)] * 2, color=style["color"])
+    losses[0].set_ylabel("bits a token")
+    losses[0].legend(fontsize="small")
+    scores.set(title=f"{metric} of each seed, and mean", xticks=[], xlim=(-0.6, len(complete) - 0.4))
+
+
+def parse_options(given: Sequence[str]) -> argparse.Namespace:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path, metavar="PLAN", help="a TOML file of recipes/plans")
+    parser.add_argument("--results", type=Path, default=sweep.RESULTS, help="folder (default: docs/records/protocol)")
+    parser.add_argument("--figure", metavar="FILE", help="a picture that is written, too, over an earlier one")
+    return parser.parse_args(given)
+
+
+def run(options: argparse.Namespace, _: Sequence[str]) -> None:
+    """Print the tables, and draw the figure."""
+    plan = sweep.Plan(options.plan, options.results)
+    print("\n".join(tables_of(plan).values()))
+    if options.figure:
+        write_figure(options.figure, (13, 4), lambda figure: draw(plan, figure))
+
+
+if __name__ == "__main__":
+    sys.exit(run_program("comparison", parse_options, run, None))
