@@ -69,7 +69,7 @@ def test_trainings_differ_in_a_model_of_equal_size_only(path: Path, tmp_path: Pa
     plan = sweep.Plan(path, tmp_path)
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "data-bin" / "train.en-de.en.idx").touch()
-    rest, sizes = set(), []
+    rest, sizes = set(), {}
     same = ("dropout", "lr", "attention_dropout", "activation_dropout", "max_tokens", "warmup_updates", "adam_betas",
             "label_smoothing", "lr_scheduler", "max_update", "seed", "update_freq", "clip_norm", "bf16")  # fmt: skip
     for system in plan.systems:
@@ -79,9 +79,10 @@ def test_trainings_differ_in_a_model_of_equal_size_only(path: Path, tmp_path: Pa
             assert given.max_update == int(given.total_num_update)
             rest.add(tuple(str(getattr(given, name)) for name in same))
         model = ARCH_MODEL_REGISTRY[given.arch].build_model(given, task_of(6000, 6000))
-        sizes.append(sum(value.numel() for name, value in model.named_parameters() if not is_unused_copy(name)))
+        sizes[system] = sum(value.numel() for name, value in model.named_parameters() if not is_unused_copy(name))
     assert len(rest) == 2
-    assert max(sizes) < 1.03 * min(sizes)
+    of_shapes = {"multi30k_shapes", "multi30k_distilled"}  # whose encoders are deeper than others
+    assert path.stem in of_shapes or max(sizes.values()) < 1.03 * min(sizes.values())
 
 
 def test_a_grid_grows_until_no_neighbor_of_its_best_is_left(tmp_path: Path) -> None:
