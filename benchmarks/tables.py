@@ -24,7 +24,7 @@ from records import RECORDS, Record, quartiles, ratios, read_record, run_program
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
-from fairseq_depthwise.tables import markdown
+from fairseq_depthwise.tables import markdown, spread
 
 #: A table in lines and cells, or a text.
 Table = Sequence[Sequence[str]] | str
@@ -40,6 +40,7 @@ def tables_of(record: Record) -> dict[str, str]:
         "step_profile": lambda record: {"operations": step_profile.table(record)},
         "depth_profile": lambda record: {},
         "soak": soak,
+        "quality": qualities,
     }
     setup = record["setup"]
     if setup["program"] not in makers:
@@ -105,6 +106,19 @@ def _rate(meetings: Sequence[Mapping[str, Sequence[float]]], row: str, beside: s
 def _amount(column: Mapping[str, Sequence[float]], row: str, beside: str) -> str:
     own, other = (statistics.median(column.get(name, [0])) for name in (row, beside))
     return (f"{own:,.0f}" if own else NOTHING) + (f" ({own / other:.2f})" if own and other else "")
+
+
+def qualities(record: Record) -> dict[str, Table]:
+    """Return milliseconds a sentence for each batch size, and BLEU."""
+    rows = record["rows"]
+    batches = sorted({row["batch"] for row in rows})
+    found = {(row["model"], row["way"], row["batch"]): row for row in rows}
+    lines = [["model", "decoded", "sacreBLEU", *(f"milliseconds a sentence, {batch} at a time" for batch in batches)]]
+    for model, way in dict.fromkeys(key[:2] for key in found):
+        several = [found[model, way, batch] for batch in batches]
+        times = [spread(row["milliseconds"], 2) for row in several]
+        lines.append([model, way, f"{several[0]['bleu']:.2f}", *times])
+    return {"ways": lines}
 
 
 def soak(record: Record) -> dict[str, Table]:
