@@ -38,7 +38,6 @@ def tables_of(record: Record) -> dict[str, str]:
         "speed": speeds,
         "growth": growth.tables,
         "step_profile": lambda record: {"operations": step_profile.table(record)},
-        "depth_profile": lambda record: {},
         "soak": soak,
         "quality": qualities,
     }
