@@ -8,17 +8,26 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder
-from torch import Tensor
+from torch import Tensor, nn
 
-from fairseq_depthwise.modules.stack import Stack, prepare_layers
+from fairseq_depthwise.models.base.config import EncoderDecoderConfig
+from fairseq_depthwise.modules.embedding import TokenEmbedding
+from fairseq_depthwise.modules.stack import Connection, Stack, prepare_layers
 
 
 class StackEncoder(Stack, FairseqEncoder):
     """Token embedding, a stack of encoder layers, and what the decoder attends to."""
 
-    def __init__(self, dictionary: Dictionary, *parts: Any) -> None:
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        config: EncoderDecoderConfig,
+        embedding: TokenEmbedding,
+        layers: list[nn.Module],
+        connection: Connection,
+    ) -> None:
         super().__init__(dictionary)
-        self.set_up("encoder", *parts)
+        self.set_up("encoder", config, embedding, layers, connection)
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor | None = None, return_all_hiddens: bool = False
