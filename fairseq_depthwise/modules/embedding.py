@@ -52,7 +52,7 @@ class SinusoidalPositions(nn.Module):
 
 def _numbered(tokens: Tensor, padding_idx: int) -> Tensor:
     """Return the row (B x T) of each of ``tokens`` (B x T): the t-th of a sentence, from 1, has padding_idx + t."""
-    real = tokens.ne(padding_idx)
+    real = tokens.ne(padding_idx).long()
     return torch.cumsum(real, dim=1) * real + padding_idx
 
 

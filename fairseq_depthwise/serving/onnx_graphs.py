@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -46,7 +47,9 @@ def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None
     # What is traced here consists of operators that ONNX has, but for one; to take them apart is to trace it once more.
     if all(node.target is not torch.ops.aten.rms_norm.default for node in program.graph.nodes):
         program.run_decompositions = lambda table: program
-    with _silent():
+    # Operands have one type, and the pass that looks for others runs the graph once more.
+    promotion = import_module("torch.onnx._internal.exporter._fx_passes")
+    with _silent(), mock.patch.object(promotion, "insert_type_promotion_nodes", create=True):
         optimizer, passes = import_module("onnxscript.optimizer"), import_module("onnx_ir.passes.common")
         written = torch.onnx.export(
             program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET, optimize=False
