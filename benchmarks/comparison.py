@@ -53,8 +53,8 @@ class Difference(NamedTuple):
 
 
 def tables_of(plan: sweep.Plan) -> dict[str, str]:
-    """Return the tables ``grid``, ``final`` and ``compared`` of what has ended, in Markdown."""
-    return {"grid": _grid(plan), "final": _final(plan), "compared": _compared(plan)}
+    """Return the tables ``grid``, ``final``, ``compared`` and ``scores`` of what has ended, in Markdown."""
+    return {"grid": _grid(plan), "final": _final(plan), "compared": _compared(plan), "scores": _scores(plan)}
 
 
 def _grid(plan: sweep.Plan) -> str:
@@ -65,24 +65,27 @@ def _grid(plan: sweep.Plan) -> str:
         for values in combinations:
             result = plan.result(sweep.Run(system, 1, values))
             loss = "-" if result is None else "failed" if "failed" in result else f"{sweep.loss_of(result):.3f}"
-            cells.append(f"**{loss}**" if best and best.values == values else loss)
+            cells.append(f"**{loss}**" if best and best.values == values and result else loss)
         lines.append([f"`{system}`", *cells])
     ended = [plan.result(run) is not None for run in plan.runs()]
     return markdown(lines) + f"\n{sum(ended)} of {len(ended)} trainings have ended, final ones included.\n"
 
 
 def _final(plan: sweep.Plan) -> str:
-    metric = plan.content["primary"]["metric"]
+    metric, complete = plan.content["primary"]["metric"], dict(_complete(plan))
     lines = [["system", "parameters", *plan.axes, "seeds", *LOSSES.values(), metric, "chrf", "processor minutes"]]
     for system in plan.systems:
         if not (found := list(_finals(plan, system).values())):
             continue
         minutes = [result["seconds"] / 60 for result in found if not result["from_update"]]  # the others were stopped
         columns = [[result[loss][-1][1] for result in found] for loss in LOSSES]
-        columns += [[result["scores"][name] for result in found] for name in (metric, "chrf")]
+        # Scores are looked at when all seeds have ended.
+        columns += [[result["scores"][name] for result in complete.get(system, ())] for name in (metric, "chrf")]
         cells = [spread(values, digits) for values, digits in zip((*columns, minutes), (3, 3, 2, 2, 0), strict=True)]
         chosen = [f"{value:g}" for value in found[0]["values"].values()]
-        lines.append([f"`{system}`", f"{found[0]['parameters']:,}", *chosen, str(len(found)), *cells])
+        failed = sum("failed" in (plan.result(sweep.Run(system, seed)) or {}) for seed in plan.content["seeds"])
+        seeds = str(len(found)) + (f", {failed} failed" if failed else "")
+        lines.append([f"`{system}`", f"{found[0]['parameters']:,}", *chosen, seeds, *cells])
     return markdown(lines) + _primary(plan) if len(lines) > 1 else "No final training has ended yet.\n"
 
 
@@ -118,7 +121,7 @@ def _primary(plan: sweep.Plan) -> str:
 
 
 def _compared(plan: sweep.Plan) -> str:
-    """Return all comparisons but the primary one; p values are corrected by Holm for their number."""
+    """Return all comparisons; p values of all but the primary one are corrected by Holm for their number."""
     chosen = plan.content["primary"]
     names = (chosen["metric"], "chrf", "validation loss")
     numbers = {
@@ -128,13 +131,31 @@ def _compared(plan: sweep.Plan) -> str:
     pairs = [
         (system, base, [Difference.of(*sides) for sides in zip(numbers[system], numbers[base], strict=True)])
         for base, system in combinations(numbers, 2)
-        if {system, base} != {chosen["system"], chosen["base"]}
     ]
-    corrected = holm([differences[0].p for *_, differences in pairs])
+    secondary = [place for place, pair in enumerate(pairs) if {*pair[:2]} != {chosen["system"], chosen["base"]}]
+    corrected = dict(zip(secondary, holm([pairs[place][2][0].p for place in secondary]), strict=True))
     lines = [["system", "against", names[0], "p", "p by Holm", *names[1:]]]
-    for (system, base, (first, *others)), p in zip(pairs, corrected, strict=True):
-        lines.append([f"`{system}`", f"`{base}`", str(first), f"{first.p:.2g}", f"{p:.2g}", *map(str, others)])
-    return markdown(lines) if pairs else "No two further systems can be compared yet.\n"
+    for place, (system, base, (first, *others)) in enumerate(pairs):
+        p = f"{corrected[place]:.2g}" if place in corrected else "primary"
+        lines.append([f"`{system}`", f"`{base}`", str(first), f"{first.p:.2g}", p, *map(str, others)])
+    return markdown(lines) if pairs else "No two systems can be compared yet.\n"
+
+
+def _scores(plan: sweep.Plan) -> str:
+    """Return what a first page needs: each system's parameters and scores, and the difference from the base."""
+    metric, complete = plan.content["primary"]["metric"], dict(_complete(plan))
+    base = complete.get(plan.content["primary"]["base"])
+    lines = [["system", "parameters", "seeds", metric, "difference (95 %)", "chrf"]]
+    for system, results in complete.items():
+        first, second = ([result["scores"][name] for result in results] for name in (metric, "chrf"))
+        others = [] if results is base or not base else [result["scores"][metric] for result in base]
+        about = sweep.system_of(plan.recipe, system.partition("-")[0]).about
+        size, difference = (
+            f"{results[0]['parameters'] / 1e6:.2f} M",
+            str(Difference.of(first, others)) if others else "",
+        )
+        lines.append([about, size, str(len(results)), spread(first, 2), difference, spread(second, 2)])
+    return markdown(lines)
 
 
 def draw(plan: sweep.Plan, figure: Figure) -> None:
@@ -142,7 +163,7 @@ def draw(plan: sweep.Plan, figure: Figure) -> None:
     metric, base = plan.content["primary"]["metric"], plan.content["primary"]["base"]
     complete: Mapping[str, Any] = dict(_complete(plan))
     *losses, scores = figure.subplots(1, len(LOSSES) + 1)
-    for number, (system, results) in enumerate(complete.items()):
+    for number, (system, results) in enumerate(complete.items() if base in complete else ()):
         style = style_of(number)
         for axes, (curve, title) in zip(losses, LOSSES.items(), strict=True):
             updates = [update for update, _ in results[0][curve]]

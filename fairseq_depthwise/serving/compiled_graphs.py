@@ -35,13 +35,13 @@ _FEW_ROWS = 16  # hypotheses up to which a step is one for few
 
 def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
     """Return the graphs of models, compiled now unless they have been before; a UserError says why they cannot be."""
+    # Inductor's own is in /tmp, under a name that anyone could take before, and set as soon as it is imported.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
     def make(folder: Path) -> None:
-        # Inductor's own is in /tmp, under a name that anyone could take before.
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
         try:
             get_cpp_compiler()
         except RuntimeError as error:

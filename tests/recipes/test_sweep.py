@@ -25,7 +25,8 @@ from tiny_models import task_of
 from fairseq_compat import UserError
 from fairseq_depthwise.checkpoints.stock_transformer import is_unused_copy
 from fairseq_depthwise.evaluation.scores import TranslationMetric
-from fairseq_depthwise.evaluation.significance import corpus_bleu, count_sentences, to_text
+from fairseq_depthwise.evaluation.significance import COLUMNS, corpus_bleu, count_sentences, to_text
+from fairseq_depthwise.figures import write_figure
 
 MULTI30K = sweep.PLANS / "multi30k.toml"
 
@@ -135,6 +136,40 @@ def test_the_primary_comparison(tmp_path: Path) -> None:
     assert f"{np.mean(scores['transformer']):.2f} ± {np.std(scores['transformer'], ddof=1):.2f}" in table
     (plan.results / "transformer-seed5.json").unlink()
     assert "interval" not in comparison.tables_of(plan)["final"]  # before the last has ended
+
+
+def test_all_pairs_are_compared_and_drawn(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    for number, system in enumerate(plan.systems):
+        for seed in plan.content["seeds"]:
+            scores = {"sacrebleu": 30 + number + seed * 0.1 * (number + 1), "chrf": 50.0 + seed * number}
+            seen = {
+                "scores": scores,
+                "sentences": to_text(np.ones((2, COLUMNS), np.uint16)),
+                "seen": [[10, 2], [20, 1]],
+            }
+            add(plan, sweep.Run(system, seed), 3.0 - number * 0.1 * seed, **seen)
+    tables = comparison.tables_of(plan)
+    cells = [line.split(" | ") for line in tables["compared"].splitlines()[2:]]
+    assert len(cells) == 6
+    ps = sorted(float(line[3]) for line in cells if line[4] != "primary")
+    assert len(ps) == 5
+    for line in cells:
+        if line[4] != "primary":  # by hand: the largest of the smaller ones, each times what is left
+            corrected = max((5 - rank) * p for rank, p in enumerate(ps) if p <= float(line[3]))
+            assert float(line[4]) == pytest.approx(min(1, corrected), rel=0.06)  # of two printed digits
+    assert (
+        tables["scores"]
+        .splitlines()[2]
+        .startswith("| fairseq's Transformer, pre-norm | 0.00 M | 5 | 30.30 ± 0.16 |  |")
+    )
+    write_figure(str(tmp_path / "figure.svg"), (9, 3), lambda figure: comparison.draw(plan, figure))
+    assert all(system in (tmp_path / "figure.svg").read_text() for system in plan.systems)
+    # A failed training is told, and its system is compared with none.
+    (plan.results / "transformer-seed5.json").write_text(json.dumps({"plan": plan.digest, "failed": "NaN"}))
+    tables = comparison.tables_of(plan)
+    assert "| 4, 1 failed |" in tables["final"]
+    assert "| `transformer` |" not in tables["compared"]
 
 
 @pytest.mark.long

@@ -34,9 +34,12 @@ def quick_tracing() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    from torch._inductor import aoti_compile_and_package
+    from torch._inductor import aoti_compile_and_package, config
 
     program, package, configs = *sys.argv[1:3], json.loads(sys.argv[3])
+    if hasattr(config.aot_inductor, "precompile_headers"):
+        # They would be in /tmp, under a name that anyone could take before, and serve one program only.
+        configs["aot_inductor.precompile_headers"] = False
     torch.set_num_threads(configs["cpp.threads"])  # with which products are tried
     # Weights are laid out for the CPU (Inductor's freezing) only where no gradients are wanted.
     with quick_tracing(), torch.no_grad():
