@@ -33,7 +33,7 @@ def int8_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], No
     require_extra("onnx", "onnx", "onnxscript", "onnxruntime")
 
     def make(folder: Path) -> None:
-        say(f"quantizing {path}; this takes 15 seconds or more, and is kept")
+        say(f"quantizing {path}; this takes ten seconds or more, and is kept")
         write_graphs("onnx", models, path, str(folder), int8=True)
 
     folder = kept_folder("int8", models, metadata.version("onnxruntime"), make, say)
