@@ -75,3 +75,7 @@ def test_weights_of_connections(
     (ablated,) = document("gates", path, "--data", data, "--ablate")["checkpoints"]
     row = ablated["encoder"]["layers"][0]
     assert f"{row['weight']['mean']:.3f} ({row['cost']:+.3f})" in printed("gates", path, "--data", data, "--ablate")
+
+
+def test_gates_have_no_sources(models: dict[str, str], data: str, refusal: Callable[..., str]) -> None:
+    assert "--ablate" in refusal("gates", models["plain"], "--data", data, "--ablate")
