@@ -81,11 +81,7 @@ class DemoError(Exception):
 
 
 def find_languages(corpus: Path, wanted_source: str | None) -> tuple[str, str]:
-    """Return the two languages of a corpus folder, source first.
-
-    Raises:
-        DemoError: the folder, a language or one of the six files is missing.
-    """
+    """Return the two languages of a corpus folder, source first; raise DemoError if one of the six files is missing."""
     if not corpus.is_dir():
         raise DemoError(f"--corpus {corpus} is no folder; give one with train, valid and test files")
     names = {re.sub(r"\.gz$", "", path.name) for path in corpus.iterdir()}
@@ -170,11 +166,7 @@ def train_command(settings: Settings, source: str, target: str) -> str:
 
 
 def count_pairs(folder: Path, languages: tuple[str, str]) -> int:
-    """Return the number of training pairs.
-
-    Raises:
-        DemoError: the two sides of a part have different numbers of lines.
-    """
+    """Return the number of training pairs; raise DemoError if the two sides of a part differ in lines."""
     pairs = {}
     for part in PARTS:
         counts = []

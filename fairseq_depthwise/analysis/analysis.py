@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
@@ -69,12 +70,13 @@ class StackBatch:
     """A batch that is ready to run: as fairseq makes it, and where its padding is.
 
     ``padding`` has a mask for each side that runs, B x S or B x T, True at padding. The decoder reads the reference, as
-    in training and validation.
+    in training and validation; ``target``, B x T, is what it is to give.
     """
 
     model: Any
     net_input: dict[str, Tensor]
     padding: dict[str, Tensor]
+    target: Tensor | None = None
 
     @torch.no_grad()
     def run(self) -> dict[str, list[Tensor]]:
@@ -88,6 +90,15 @@ class StackBatch:
             states["decoder"] = extra["inner_states"]
         return {side: states[side] for side in self.padding}
 
+    @torch.no_grad()
+    def loss(self) -> tuple[float, int]:
+        """Return the loss of the reference in bits, summed over its tokens, and their number."""
+        assert self.target is not None
+        logits, _ = self.model(**self.net_input)
+        real = self.target.ne(self.model.decoder.dictionary.pad())
+        loss = F.cross_entropy(logits[real].double(), self.target[real], reduction="sum")
+        return float(loss) / math.log(2), int(real.sum())
+
 
 def stack_batches(
     loaded: LoadedModel, batches: Iterable[dict[str, Any]], sides: Iterable[str] = SIDES
@@ -99,7 +110,8 @@ def stack_batches(
     }
     for batch in batches:
         inputs = batch["net_input"]
-        yield StackBatch(loaded.model, inputs, {side: inputs[read[side][0]].eq(read[side][1]) for side in sides})
+        padding = {side: inputs[read[side][0]].eq(read[side][1]) for side in sides}
+        yield StackBatch(loaded.model, inputs, padding, batch["target"])
 
 
 @dataclass(frozen=True)

@@ -211,13 +211,16 @@ def _draw_band(axes: Axes, rows: Sequence[CellStatistics], field: str, number: i
 def _measure(loaded: LoadedModel, options: argparse.Namespace) -> StackReport:
     model, sides = loaded.model, sides_of(options)
     if isinstance(getattr(model.encoder.layers[0], "cell", None), DepthwiseLSTMCell):
+        if options.ablate:
+            raise UserError(f"--ablate is for connections with weights, and {loaded.path} has gates; leave it out")
         return report_on(loaded, options, partial(measure_gates, model, sides))
     if not any(connection_weights.has_weights(getattr(model, side)) for side in sides):
         raise UserError(
             f"{loaded.path} is of the architecture {loaded.architecture}, with neither gates nor weights over depth in "
             f"its {' and '.join(sides)}; give a depthwise_lstm_transformer, or an sdt_transformer with connections"
         )
-    return report_on(loaded, options, partial(connection_weights.measure_weights, model, sides))
+    measure = partial(connection_weights.measure_weights, model, sides, ablate=options.ablate)
+    return report_on(loaded, options, measure)
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -227,6 +230,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         drawn="gates and norms over the layers, or weights",
         side="both",
     )
+    parser.add_argument(
+        "--ablate", action="store_true",
+        help="beside each weight, how much the loss rises without its source; runs the data once more for each",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> None:

@@ -31,9 +31,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from fairseq_depthwise.checkpoints import averaging
+    from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS
 
     output = output_file("--output", options.output, force=options.force)
     paths = options.inputs
+    for path in paths:
+        if os.path.basename(path) == WEIGHTS or os.path.isfile(os.path.join(path, WEIGHTS)):
+            raise UserError(f"{path} was exported; average the checkpoints, and export their mean")
     if options.last or options.best:
         if len(paths) != 1 or not os.path.isdir(paths[0]):
             raise UserError(f"--last and --best take one folder of checkpoints, and {' '.join(paths)} is not one")

@@ -1,4 +1,4 @@
-"""``inspect``: what a checkpoint holds.
+"""``inspect``: what a checkpoint holds, or a folder that ``export --format safetensors`` wrote.
 
 example:
   fairseq-depthwise inspect checkpoints/checkpoint_last.pt
@@ -16,16 +16,21 @@ from fairseq_depthwise.tables import shown
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint of fairseq, of any architecture")
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint of fairseq, or a folder with one")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     from fairseq_compat import checkpoints
+    from fairseq_depthwise.checkpoints.exported_weights import read_weights
+    from fairseq_depthwise.checkpoints.recorded_paths import WEIGHTS, checkpoint_files
     from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 
     path = options.checkpoint
-    summary = summarize(checkpoints.load_checkpoint(path, mapped=True), path)
+    if os.path.isdir(path):
+        (path,) = checkpoint_files(path)
+    exported = os.path.basename(path) == WEIGHTS
+    summary = summarize(read_weights(path) if exported else checkpoints.load_checkpoint(path, mapped=True), path)
     found = {"file": path, "bytes": os.path.getsize(path), **summary}
     if options.json:
         print(json.dumps(found, indent=2, default=str))

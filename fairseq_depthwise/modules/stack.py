@@ -109,6 +109,17 @@ class Connection(nn.Module):
         """
         return {}
 
+    def source_parts(self, states: Sequence[Any]) -> dict[str, Tensor]:
+        """Return what each source of :meth:`source_weights` adds to what is read (T x B x d), of which it is the sum.
+
+        For the stack's output this is before the last layer norm.
+        """
+        return {}
+
+    def without(self, read: Any, part: Tensor) -> Any:
+        """Return what is read less one of :meth:`source_parts`; the other weights stay."""
+        return read - part
+
 
 def prepare_layers(
     layers: Iterable[nn.Module], embedded: Tensor, padding: Tensor | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ def model_of(folder: Path, data: str, form: str, **options: Any) -> LoadedModel:
     return load_model(path, data)
 
 
-def measured(loaded: LoadedModel, max_tokens: int, sides: tuple[str, ...] = SIDES) -> dict[str, list[SourceWeight]]:
+def measured(
+    loaded: LoadedModel, max_tokens: int, sides: tuple[str, ...] = SIDES, **options: bool
+) -> dict[str, list[SourceWeight]]:
     batches = loaded.batches("valid", max_sentences=1000, max_tokens=max_tokens)
-    return measure_weights(loaded.model, sides, stack_batches(loaded, batches, sides))
+    return measure_weights(loaded.model, sides, stack_batches(loaded, batches, sides), **options)
 
 
 @torch.no_grad()
@@ -82,3 +85,61 @@ def test_is_the_second_reading_whatever_the_batches(form: str, unit: str, tmp_pa
                 values = torch.tensor(expected[side][row.layer, row.source], dtype=torch.float64)
                 assert row.weight.mean == pytest.approx(float(values.mean()), rel=1e-6, abs=1e-5)
                 assert row.weight.deviation == pytest.approx(float(values.std(correction=0)), rel=1e-6, abs=1e-5)
+
+
+def read_loss(loaded: LoadedModel) -> float:
+    """Bits a token, from sentences that are run alone."""
+    bits, tokens = 0.0, 0
+    for sentence in loaded.sentences("valid"):
+        target = sentence["target"]
+        logits, _ = loaded.model(sentence["source"][None], None, torch.cat([target[-1:], target[:-1]])[None])
+        bits -= float(logits[0].log_softmax(dim=-1).gather(1, target[:, None]).sum()) / math.log(2)
+        tokens += len(target)
+    return bits / tokens
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("form", "block_size"), [("average", 0), ("value-residual", 0), ("blocks", 2)])
+def test_cost_is_that_of_a_weight_of_0(form: str, block_size: int, tmp_path: Path, data: str) -> None:
+    options = {"encoder_block_size": block_size, "decoder_connection": "average"}
+    loaded = model_of(tmp_path, data, form, **options)
+    whole = read_loss(loaded)
+    for side, rows in measured(loaded, 15, ablate=True).items():
+        weights = [(row, place) for row in getattr(loaded.model, side).connection.rows for place in range(len(row))]
+        for (row, place), one in zip(weights, rows, strict=True):
+            kept, row[place] = float(row[place]), 0
+            assert one.cost == pytest.approx(read_loss(loaded) - whole, abs=1e-5)
+            row[place] = kept
+    assert read_loss(loaded) == whole
+
+
+@pytest.mark.parametrize("form", ["attention", "hyper"])
+def test_cost_of_weights_by_content_does_not_depend_on_batches(form: str, tmp_path: Path, data: str) -> None:
+    loaded = model_of(tmp_path, data, form, connection_unit="sub-layer")
+    costs = [[row.cost for row in measured(loaded, size, ablate=True)["decoder"]] for size in (15, 1000)]
+    assert costs[0] == pytest.approx(costs[1], abs=1e-5)
+    assert all(costs[0])
+
+
+def test_a_weight_of_0_costs_nothing_and_the_only_source_much(tmp_path: Path, data: str) -> None:
+    options = {"encoder_connection": "average", "decoder_connection": "average", "encoder_block_size": 0}
+    loaded = load_model(checkpoint_of(tmp_path, "sdt_transformer", **options), data)
+    model = loaded.model
+    for stack in (model.encoder, model.decoder):
+        for row in stack.connection.rows:
+            row.data = torch.eye(len(row))[-1]  # each layer reads the one below alone
+    optimizer = torch.optim.Adam([one for name, one in model.named_parameters() if "connection.rows" not in name], 5e-3)
+    (batch,) = loaded.batches("valid", max_tokens=1000)
+    for _ in range(60):
+        logits, _ = model(**batch["net_input"])
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch["target"], ignore_index=1).backward()
+        optimizer.step()
+    for rows in measured(loaded, 1000, ablate=True).values():
+        top = max(int(row.layer) for row in rows)
+        for row in rows:
+            assert row.cost is not None
+            if row.weight.mean == 0:
+                assert row.cost == 0
+            elif row.layer == top:
+                assert row.cost > 1

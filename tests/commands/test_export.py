@@ -340,6 +340,18 @@ def test_weights_are_taken_like_a_checkpoint(weights: Path, tmp_path: Path, prin
         assert (tmp_path / "again" / name).read_bytes() == (first / name).read_bytes()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_inspected_and_not_averaged(
+    kind: str, weights: Path, tmp_path: Path, document: Callable[..., Any], refusal: Callable[..., str]
+) -> None:
+    of_checkpoint, of_folder = document("inspect", weights / f"{kind}.pt"), document("inspect", weights / kind)
+    assert of_folder["ties_known"]
+    for name in ("architecture", "family", "encoder_layers", "decoder_embed_dim", "parameters", "dtype", "ties_known"):
+        assert of_folder[name] == of_checkpoint[name]
+    for given in (weights / kind, weights / kind / "model.safetensors"):
+        assert "export" in refusal("average", "--output", tmp_path / "mean.pt", given, given)
+
+
 def with_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], object]:
     """Other weights, and their digest."""
 

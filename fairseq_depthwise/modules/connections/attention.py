@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.sources import source_names, weighted_sum
+from fairseq_depthwise.modules.connections.sources import source_names, weighted_parts, weighted_sum
 from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
 
@@ -76,6 +76,12 @@ class AttentionConnection(Connection):
         shares = _shares((*state.scores, *unfinished), below - 1)
         part, units = ("layer", self.units) if self.block_size == 1 else ("block", 1)
         return dict(zip(source_names(shares.size(-1), part, units), shares.unbind(dim=-1), strict=True))
+
+    def source_parts(self, states: Sequence[AttentionState]) -> dict[str, Tensor]:
+        """Return the terms of h_l."""
+        weights, state = self.source_weights(states), states[-1]
+        sources = state.sources if state.block is None else (*state.sources, state.block)
+        return weighted_parts(sources, weights) if weights else {}
 
 
 def _shares(scores: Sequence[Tensor], index: int) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.sources import StreamAndOutputs, source_names, weighted_sum
+from fairseq_depthwise.modules.connections.sources import StreamAndOutputs, source_names, weighted_parts, weighted_sum
 from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
 
@@ -41,3 +41,8 @@ class AverageConnection(Connection):
         if outputs == 1:  # the first layer reads the embedding
             return {}
         return dict(zip(source_names(outputs, units=self.units), self.rows[outputs - 2].unbind(), strict=True))
+
+    def source_parts(self, states: Sequence[StreamAndOutputs]) -> dict[str, Tensor]:
+        """Return a_ij X_j."""
+        weights = self.source_weights(states)
+        return weighted_parts(states[-1].outputs, weights) if weights else {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fairseq_depthwise.modules.connections.sources import StreamAndOutputs, source_names, weighted_sum
+from fairseq_depthwise.modules.connections.sources import StreamAndOutputs, source_names, weighted_parts, weighted_sum
 from fairseq_depthwise.modules.stack import Connection, OfLayers, StackShape
 
 
@@ -59,6 +59,11 @@ class BlockConnection(Connection):
             return {}
         row = self.rows[len(states[-1].outputs) - 1]
         return dict(zip(source_names(len(row), "block"), row.unbind(), strict=True))
+
+    def source_parts(self, states: Sequence[StreamAndOutputs]) -> dict[str, Tensor]:
+        """Return W[b, j] y_j."""
+        weights = self.source_weights(states)
+        return weighted_parts(states[-1].outputs, weights) if weights else {}
 
     def _sum(self, outputs: tuple[Tensor, ...]) -> Tensor:
         """Compute ``sum_j W[b, j] y_j`` for y_0 to y_b."""

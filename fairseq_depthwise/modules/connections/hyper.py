@@ -65,6 +65,18 @@ class HyperConnection(Connection):
             read, _, _ = self.mixings[len(states) - 1](states[-1].streams)
         return dict(zip(source_names(len(held), units=self.units), ((read * one).sum(-1) for one in held), strict=True))
 
+    def source_parts(self, states: Sequence[HyperState]) -> dict[str, Tensor]:
+        """Return what is read of the embedding, and of what each layer below has added: H_pre H_res ... H_post F."""
+        held = [states[0].streams]  # of each source in each stream: T x B x n x d
+        for mixing, state, above in zip(self.mixings, states, states[1:], strict=False):
+            _, _, mix = mixing(state.streams)
+            held = [*(part if mix is None else mix @ part for part in held), above.streams - state.mixed]
+        read = torch.full_like(held[0][..., 0], 1 / self.streams)  # of the stack's output
+        if len(states) <= len(self.mixings):
+            read, _, _ = self.mixings[len(states) - 1](states[-1].streams)
+        parts = ((read.unsqueeze(-2) @ part).squeeze(-2) for part in held)
+        return dict(zip(source_names(len(held), units=self.units), parts, strict=True))
+
     def _read(self, streams: Tensor, index: int) -> HyperState:
         if index == len(self.mixings):
             return HyperState(streams, streams[..., 0, :], streams[..., 0], streams)

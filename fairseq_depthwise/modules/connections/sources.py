@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -31,3 +31,9 @@ def weighted_sum(outputs: Sequence[Tensor] | Tensor, weights: Sequence[Tensor]) 
     for output, weight in zip(outputs[1:], weights[1:], strict=True):
         total = torch.addcmul(total, output, weight)
     return total
+
+
+def weighted_parts(outputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the terms of :func:`weighted_sum` by name; weights are scalars, or T x B."""
+    parts = zip(weights.items(), outputs, strict=True)
+    return {name: weight.unsqueeze(-1) * output for (name, weight), output in parts}

@@ -81,3 +81,12 @@ class ValueResidualConnection(Connection):
         if not 0 < below <= len(self.rows):
             return {}
         return dict(zip(("values of layer 1", "its own values"), self.rows[below - 1].unbind(), strict=True))
+
+    def source_parts(self, states: Sequence[ValueStream]) -> dict[str, Tensor]:
+        """Return l_1 and l_2 as parts of the weights, which is where :meth:`without` leaves them out."""
+        weights = self.source_weights(states)
+        return dict(zip(weights, torch.stack(list(weights.values())).diag(), strict=True)) if weights else {}
+
+    def without(self, read: ValueStream, part: Tensor) -> ValueStream:
+        """Return what a layer reads with one of the weights 0."""
+        return read if read.weights is None else read._replace(weights=read.weights - part)

@@ -72,3 +72,10 @@ def test_weights_of_connections(
     assert top == pytest.approx(free.tolist(), abs=1e-5)
     assert f"{top[0]:.3f}" in printed("gates", path, "--data", data)
     assert ">layer 1<" in (tmp_path / "weights.svg").read_text()
+    (ablated,) = document("gates", path, "--data", data, "--ablate")["checkpoints"]
+    row = ablated["encoder"]["layers"][0]
+    assert f"{row['weight']['mean']:.3f} ({row['cost']:+.3f})" in printed("gates", path, "--data", data, "--ablate")
+
+
+def test_gates_have_no_sources(models: dict[str, str], data: str, refusal: Callable[..., str]) -> None:
+    assert "--ablate" in refusal("gates", models["plain"], "--data", data, "--ablate")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_depthwise.modules.connections import CONNECTIONS
 from fairseq_depthwise.modules.connections.hyper import ManifoldMixing
+from fairseq_depthwise.modules.connections.readers import changed_readers
 from fairseq_depthwise.modules.connections.sources import source_names
 from fairseq_depthwise.modules.stack import Connection, StackShape
 
@@ -128,3 +129,31 @@ def test_weights_of_value_residuals() -> None:
     ]
     names = ("values of layer 1", "its own values")
     assert found == [{}, dict.fromkeys(names, 0.5), dict(zip(names, (0.25, -2.0), strict=True)), {}]
+
+
+@pytest.mark.parametrize("form", ["average", "attention", "blocks", *STREAMS])
+@torch.no_grad()
+def test_parts_of_sources_sum_up_to_what_is_read(form: str) -> None:
+    connection = connection_of(form, block_size=LAYERS if form == "blocks" else 2 * (form == "attention"))
+    torch.manual_seed(5)
+    for value in connection.parameters():
+        value += 0.5 * torch.randn_like(value)
+    readers = []
+
+    def see(place: Any, states: Any, read: Tensor) -> Tensor:
+        weights, parts = connection.source_weights(states), connection.source_parts(states)
+        assert list(weights) == list(parts)
+        if parts:
+            readers.append(place)
+            torch.testing.assert_close(sum(parts.values()), read)
+        return read
+
+    layers, embedded = branches(), torch.randn(2, 3, WIDTH, dtype=torch.float64)
+    expected = run(connection, layers, embedded)
+    with changed_readers(connection, see):
+        assert run(connection, layers, embedded).equal(expected)
+    assert readers == {"blocks": [1, LAYERS + 1], "hyper": [*range(1, LAYERS + 2)]}.get(
+        form.partition(",")[0], [*range(2, LAYERS + 2)]
+    )
+    with changed_readers(connection, lambda place, states, read: read * 0):
+        assert not run(connection, layers, embedded).equal(expected)
