@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import comparison
-import growth
 import step_profile
 import sweep
 from records import RECORDS, Record, quartiles, ratios, read_record, run_program
@@ -36,7 +35,6 @@ def tables_of(record: Record) -> dict[str, str]:
     makers: dict[str, Callable[[Record], Mapping[str, Table]]] = {
         "bench": speeds,  # what speed.py was called before
         "speed": speeds,
-        "growth": growth.tables,
         "step_profile": lambda record: {"operations": step_profile.table(record)},
         "soak": soak,
         "quality": qualities,
