@@ -138,9 +138,10 @@ class Plan:
         """Return the command that trains, or goes on; those of all systems differ in the model only."""
         recipe, system = RECIPES[self.recipe], system_of(self.recipe, run.system.partition("-")[0])
         updates = self.content["updates"]["grid" if run.values else "final"]
+        options = self.systems[run.system].format(quarter=updates // 4)
         source, target = languages_of(work / "data-bin")
         command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
-        command += [*system.options, *shlex.split(self.systems[run.system]), *shlex.split(self.content["options"])]
+        command += [*system.options, *shlex.split(options), *shlex.split(self.content["options"])]
         command += [word for axis, value in values.items() for word in (f"--{axis}", f"{value:g}")]
         command += [f"--max-update={updates}", f"--total-num-update={updates}", f"--seed={run.seed}"]
         command += [f"--warmup-updates={round(self.content['warm_up'] * updates)}"]
