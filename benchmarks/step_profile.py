@@ -1,6 +1,7 @@
 """Where the time of a training step goes, by operation, in stock fairseq's Transformer and in each family.
 
-Shares of self time are of PyTorch's profiler around ``Trainer.train_step``. Writes the record ``step_profile``.
+Shares of self time are of PyTorch's profiler around ``Trainer.train_step``, operations what it makes of the shapes of
+products and attention: a multiplication and an addition are two. Writes the record ``step_profile``.
 
     python benchmarks/step_profile.py --size base --precision bf16
 """
@@ -15,45 +16,59 @@ from typing import Any
 import records
 import speed
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_depthwise  # noqa: F401  # registers the models
 
 ROWS = ("stock 6", "depth-wise", "mute 4", "sdt 6")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 
 
-def measure(row: str, options: argparse.Namespace, batch: Any) -> dict[str, float]:
-    """Return the seconds of each operation in a step."""
+def measure(row: str, options: argparse.Namespace, batch: Any) -> tuple[dict[str, float], int]:
+    """Return the seconds of each operation in a step, and how many operations products and attention have."""
     work = speed.work_of(speed.ROWS[row], speed.TRAINING, options.precision, options)
     work(batch)  # memory, and what an optimizer and a GPU's kernels do at first
     cuda = options.device == "cuda"
     with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as profiler:
         for _ in range(options.rounds):
             work(batch)
+    with FlopCounterMode(display=False) as counter:
+        work(batch)
     kind = "self_device_time_total" if cuda else "self_cpu_time_total"
-    return {one.key: getattr(one, kind) / 1e6 / options.rounds for one in profiler.key_averages() if getattr(one, kind)}
+    found = {one.key: getattr(one, kind) / 1e6 / options.rounds for one in profiler.key_averages()}
+    return {key: seconds for key, seconds in found.items() if seconds}, counter.get_total_flops()
 
 
 def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Measure and write the record."""
     setup = speed.begin("step_profile", options, given)
     batch = speed.batches_of(options)[-1]
-    seconds = {row: measure(row, options, batch) for row in ROWS}
-    records.finish(options.records, "step_profile", {"setup": setup, "seconds": seconds})
+    measured = {row: measure(row, options, batch) for row in ROWS}
+    seconds, counted = ({row: found[i] for row, found in measured.items()} for i in range(2))
+    name = "step_profile" if options.precision == "fp32" else f"step_profile_{options.precision}"
+    records.finish(options.records, name, {"setup": setup, "seconds": seconds, "operations": counted})
 
 
 def table(record: records.Record) -> list[list[str]]:
-    """Return the table of the record: percent of a step."""
-    shares = {
-        row: {name: 100 * seconds / sum(found.values()) for name, seconds in found.items()}
-        for row, found in record["seconds"].items()
-    }
-    names = sorted({name for share in shares.values() for name in share}, key=lambda name: -max(
-        share.get(name, 0) for share in shares.values()))[:20]  # fmt: skip
-    lines = [["% of a step", *shares]]
-    lines += [[f"`{name}`", *(f"{share.get(name, 0):.1f}" for share in shares.values())] for name in names]
-    rest = (100 - sum(share.get(name, 0) for name in names) for share in shares.values())
-    lines.append(["others", *(f"{value:.1f}" for value in rest)])
-    return [*lines, ["ms", *(f"{1000 * sum(found.values()):.0f}" for found in record["seconds"].values())]]
+    """Return the table of the record: percent of a step, and how fast products are."""
+    shares: dict[str, dict[str, float]] = {}
+    for row, found in record["seconds"].items():
+        shares[row] = {"products": 0.0}
+        for name, seconds in found.items():
+            name = "products" if name.removeprefix("aten::") in PRODUCTS else f"`{name}`"
+            shares[row][name] = shares[row].get(name, 0) + 100 * seconds / sum(found.values())
+    most = {name: max(share.get(name, 0) for share in shares.values()) for share in shares.values() for name in share}
+    names = sorted(most, key=lambda name: -most[name])[:8]
+    lines = [
+        ["% of a step", *shares],
+        *([name, *(f"{one.get(name, 0):.1f}" for one in shares.values())] for name in names),
+    ]
+    lines.append(["others", *(f"{100 - sum(one.get(name, 0) for name in names):.1f}" for one in shares.values())])
+    total = {row: sum(found.values()) for row, found in record["seconds"].items()}
+    lines.append(["ms", *(f"{1000 * seconds:.0f}" for seconds in total.values())])
+    lines.append(["GFLOP", *(f"{record['operations'][row] / 1e9:.0f}" for row in total)])
+    rates = (record["operations"][row] / 1e7 / shares[row]["products"] / total[row] for row in total)
+    return [*lines, ["GFLOP/s of products", *(f"{rate:.0f}" for rate in rates)]]
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
