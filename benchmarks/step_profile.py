@@ -1,7 +1,7 @@
 """Where the time of a training step goes, by operation, in stock fairseq's Transformer and in each family.
 
-Shares of self time are of PyTorch's profiler around ``Trainer.train_step``, operations what it makes of the shapes of
-products and attention: a multiplication and an addition are two. Writes the record ``step_profile``.
+Shares of self time are of PyTorch's profiler around ``Trainer.train_step``. Operations are those that its counter finds
+in products, on a GPU in attention, too: a multiplication and an addition are two. Writes the record ``step_profile``.
 
     python benchmarks/step_profile.py --size base --precision bf16
 """
@@ -25,7 +25,7 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 
 
 def measure(row: str, options: argparse.Namespace, batch: Any) -> tuple[dict[str, float], int]:
-    """Return the seconds of each operation in a step, and how many operations products and attention have."""
+    """Return the seconds of each operation in a step, and how many operations its products have."""
     work = speed.work_of(speed.ROWS[row], speed.TRAINING, options.precision, options)
     work(batch)  # memory, and what an optimizer and a GPU's kernels do at first
     cuda = options.device == "cuda"
