@@ -100,7 +100,7 @@ class TranslatorOptions:
     )
     compile: bool = option(
         False,
-        "compile the model for this CPU at the first use, which takes minutes, and keep the result",
+        "compile the model for this CPU at the first use, which takes a minute or more, and keep the result",
         changes_result=False,
     )
     alignment: str | None = option(

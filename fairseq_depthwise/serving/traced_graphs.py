@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -46,8 +46,8 @@ def refuse_unless_ours(path: str, family: type, architecture: str = "") -> None:
 
 
 @torch.no_grad()
-def trace(models: Sequence[StackModel], *, in_place: bool) -> tuple[ExportedProgram, ExportedProgram]:
-    """Return encoder and step of models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``.
+def trace(models: Sequence[StackModel], *, in_place: bool) -> Iterator[ExportedProgram]:
+    """Yield encoder and step of models on the CPU in evaluation mode, after fairseq's ``prepare_for_inference_``.
 
     With ``in_place`` the step writes into what it is given.
     """
@@ -73,7 +73,8 @@ def trace(models: Sequence[StackModel], *, in_place: bool) -> tuple[ExportedProg
     of_encoder, of_step = shapes
     step, few = StepGraph(models, in_place=in_place).eval(), len(first)
     of_step = [*of_step[:few], tuple(of_step[few:])]  # what follows is one argument
-    return _traced(encoder, (source,), of_encoder), _traced(step, (*first, *state.layers), of_step)
+    yield _traced(encoder, (source,), of_encoder)
+    yield _traced(step, (*first, *state.layers), of_step)
 
 
 def _traced(module: nn.Module, arguments: tuple[Tensor, ...], sizes: Sequence[Any]) -> ExportedProgram:

@@ -1,14 +1,17 @@
-"""Compiles a program for this machine's CPU: ``python compile_program.py PROGRAM PACKAGE SETTINGS``.
+"""Compiles a program for this machine's CPU; standard input says which, as JSON: PROGRAM, PACKAGE, SETTINGS.
 
-It imports PyTorch only: fairseq and this package would take as long as a part of the work.
+It is started while the program is being made, and imports PyTorch only: fairseq and this package would take as long
+as a part of the work.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import torch
@@ -19,7 +22,7 @@ def quick_tracing() -> Iterator[None]:
     """Leave out what takes most of the time, on versions of PyTorch that do it.
 
     These are notes of where operations stand, a search for those of equal sizes, and a proof for each view of which
-    dimensions it joins and splits, where the strides say the same.
+    dimensions it joins and splits, where the strides say the same. A tenth is the search for garbage.
     """
     import torch._dynamo.config  # takes a second, which only those who trace are to wait
     from torch._subclasses import fake_impls
@@ -30,16 +33,29 @@ def quick_tracing() -> Iterator[None]:
         mock.patch.object(fx_config, "do_not_emit_stack_traces", True, create=True),
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
     ):
-        yield
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
+
+
+def without_trials(choices: list[Any]) -> list[Any]:
+    """Leave out PyTorch's own product for up to 2**18 weights: Inductor's won every trial, and a trial takes 2.5 s."""
+    from torch._inductor.select_algorithm import ExternKernelCaller
+
+    own = [choice for choice in choices if not isinstance(choice, ExternKernelCaller)]
+    few = own and own[0].layout.size[-1] * own[0].input_nodes[0].get_size()[-1] <= 2**18
+    return own if few else choices
 
 
 if __name__ == "__main__":
-    from torch._inductor import aoti_compile_and_package, config
+    from torch._inductor import aoti_compile_and_package, config, select_algorithm
 
-    program, package, configs = *sys.argv[1:3], json.loads(sys.argv[3])
-    if hasattr(config.aot_inductor, "precompile_headers"):
-        # They would be in /tmp, under a name that anyone could take before, and serve one program only.
-        configs["aot_inductor.precompile_headers"] = False
+    program, package, settings = json.load(sys.stdin)
+    configs = {name: settings[name] for name in settings.keys() & config.get_config_copy()}  # that this version has
+    if hasattr(select_algorithm, "add_preprocessing_fn"):
+        select_algorithm.add_preprocessing_fn(without_trials)
     torch.set_num_threads(configs["cpp.threads"])  # with which products are tried
     # Weights are laid out for the CPU (Inductor's freezing) only where no gradients are wanted.
     with quick_tracing(), torch.no_grad():
