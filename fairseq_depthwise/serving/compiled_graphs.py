@@ -25,11 +25,9 @@ from fairseq_depthwise.serving.traced_graphs import require_equal, trace
 #: their attention, is computed once, not again in each. Precompiled headers would be in /tmp, under a name that anyone
 #: could take before, and serve one program only.
 _SETTINGS = {
-    "freezing": True,
-    "realize_reads_threshold": 1,
-    "realize_opcount_threshold": 6,
+    "freezing": True, "realize_reads_threshold": 1, "realize_opcount_threshold": 6,
     "aot_inductor.precompile_headers": False,
-}
+}  # fmt: skip
 
 #: What calls the kernels is compiled in 3 s less; a call takes 40 microseconds more, a tenth of a step for few rows.
 _QUICK: dict[str, object] = {"aot_inductor.compile_wrapper_opt_level": "O0"}
@@ -84,11 +82,7 @@ def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str]
             file.unlink()
         require_equal(_loaded(folder), models, path)
 
-    folder = kept_folder("compiled", models, settings, make, say)
-    try:
-        return _loaded(folder)
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"{folder} is damaged ({named(error)}); delete it") from error
+    return _loaded(kept_folder("compiled", models, settings, make, say))
 
 
 def _loaded(folder: Path) -> Graphs:

@@ -64,15 +64,4 @@ def _config(path: str) -> dict[str, Any]:
     with folders.as_written(f"{path}/{CONFIG}"):
         endings = {ending: name for name, ending in FORMATS.items()}
         config["kind"] = endings[os.path.splitext(config["functions"]["encoder"]["file"])[1]]
-        for side in ("source", "target"):
-            _require_numbers(config[side], config["vocabulary"][side])
     return config
-
-
-def _require_numbers(about: dict[str, Any], size: int) -> None:
-    """Raise ValueError unless the tokens around a sentence are in a dictionary of that size, and leave room for one."""
-    around = [*about["prefix"], *about.get("suffix", ()), about.get("start", 0)]
-    if any(type(number) is not int for number in (size, about["longest"], *around)):
-        raise ValueError("a token or a size is no whole number")
-    if not 0 <= min(around) <= max(around) < size or about["longest"] < len(around):
-        raise ValueError("a token is in no dictionary, or there is no room for one")

@@ -120,9 +120,6 @@ def _subwords(
             raise UserError(f"--bpe {kind} needs a file, and {path} names none; give it with {_option(needed)}")
         else:
             chosen[needed] = os.path.abspath(moved_file(str(recorded_file), path, data, _option(needed)))
-        with open(chosen[needed], "rb") as codes:
-            if kind == "subword_nmt" and len(codes.readline(1000)) == 1000:  # its version, which takes forever to read
-                raise UserError(f"{chosen[needed]} has a line of more than 1,000 bytes; give what learn-bpe wrote")
     if kind is None and options.bpe is None and (found := post_process_for(dictionary)) is not None:
         raise UserError(
             f"{path} was trained with subwords of the kind {found}, and does not say of which file; give it with "

@@ -233,9 +233,6 @@ DAMAGED: dict[Callable[[Path], object], str] = {
     lambda folder: (folder / "dict.src.txt").rename(folder / "dict.txt"): "dict.src.txt",
     lambda folder: (folder / "dict.src.txt").write_text("".join(f"w{n} 1\n" for n in range(7, -1, -1))): "dict.*.txt",
     configured(100, "vocabulary", "target"): "dict.tgt.txt",
-    configured(-1, "target", "start"): "config.json",
-    configured([12], "source", "suffix"): "config.json",
-    configured(1, "source", "longest"): "config.json",
     lambda folder: (folder / "config.json").write_bytes(b"{"): "config.json",
 }
 

@@ -122,7 +122,6 @@ def test_given_goes_before_recorded(codes: str) -> None:
     ("options", "dictionary", "said"),
     [
         ({"tokenizer": "mosses"}, WORDS, "--tokenizer mosses"),
-        ({"bpe_codes": "{codes}.long"}, BPE, "more than 1,000 bytes"),
         ({"bpe_codes": "nowhere"}, WORDS, "--bpe-codes nowhere"),
         # The model was trained with subwords that nothing is known of.
         ({}, BPE, "best.pt .*--bpe-codes"),
@@ -130,7 +129,6 @@ def test_given_goes_before_recorded(codes: str) -> None:
     ],
 )
 def test_refused(options: dict[str, str], dictionary: Dictionary, said: str, codes: str) -> None:
-    Path(f"{codes}.long").write_text("#version: 1" + ".0" * 150_000 + "x\n")  # would take hours
     given = {name: value.format(codes=codes) for name, value in options.items()}
     with pytest.raises(UserError, match=said):
         codec(TextOptions(**given), None, dictionary)

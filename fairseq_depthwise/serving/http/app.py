@@ -42,7 +42,6 @@ _POLICY = (
 #: Upper bounds of the histogram of seconds.
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-
 #: What a hypothesis has besides if a request says so and the translator was loaded so: fields of ``Hypothesis``.
 DETAILS = {"alignment": ("alignment",), "token_scores": ("tokens", "token_scores")}
 
@@ -194,12 +193,12 @@ class Service:
 
     def _search(self, key: tuple[int | None, str, str], lines: Sequence[Any]) -> Sequence[Any]:
         (nbest, source, target), started = key, monotonic()
-        found: Sequence[Any]
         try:
             if nbest is None and self._explain is not None:
-                found = [self._explain(line, rank, source, target) for line, rank in lines]
-            else:
-                found = self._translator.translations(lines, source_lang=source, target_lang=target, nbest=nbest)
+                return [self._explain(line, rank, source, target) for line, rank in lines]
+            found: Sequence[Any] = self._translator.translations(
+                lines, source_lang=source, target_lang=target, nbest=nbest
+            )
             return found
         finally:
             self._batches.inc()
