@@ -41,17 +41,21 @@ _PARTS: dict[str, dict[str, object]] = {"encoder": _QUICK, "step_few": _TRIAL, "
 _FEW_ROWS = 16  # hypotheses up to which a step is one for few
 
 
-def compiled_graphs(models: Sequence[StackModel], path: str, say: Callable[[str], None]) -> Graphs:
-    """Return the graphs of models, compiled now unless they have been before; a UserError says why they cannot be."""
+def compiled_graphs(
+    models: Sequence[StackModel], path: str, say: Callable[[str], None], *, anew: bool = True
+) -> Graphs:
+    """Return the graphs of models, compiled now, with ``anew``, or before; a UserError says why they are not."""
     # Inductor's own is in /tmp, under a name that anyone could take before, and set as soon as it is imported.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
     # Inductor's programs would each compile some, for 4 s, to see whether the compiler knows the CPU's vectors.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
-    from torch._inductor.cpp_builder import get_cpp_compiler
-
     settings = {**_SETTINGS, "cpp.threads": torch.get_num_threads()}
 
     def make(folder: Path) -> None:
+        if not anew:
+            raise UserError(f"{path} has not been compiled")
+        from torch._inductor.cpp_builder import get_cpp_compiler
+
         try:
             get_cpp_compiler()
         except RuntimeError as error:

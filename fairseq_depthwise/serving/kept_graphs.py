@@ -43,10 +43,19 @@ def kept_folder(
     return folder
 
 
+def any_kept(kind: str) -> bool:
+    """Return whether graphs of a kind may have been kept, of whatever model."""
+    return _place(kind).is_dir()
+
+
+def _place(kind: str) -> Path:
+    given = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(given, "fairseq-depthwise", kind).resolve()
+
+
 def cache_folder(kind: str) -> Path:
     """Return the folder of one kind of graphs, made if it is missing; one that others could write to is refused."""
-    given = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(given, "fairseq-depthwise", kind).resolve()
+    folder = _place(kind)
     try:
         with _for_this_user_only():
             folder.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from fairseq_depthwise.serving.beam_search import BeamSearch
 from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
 from fairseq_depthwise.serving.directions import around, languages_of, recorded_task
 from fairseq_depthwise.serving.exported_folder import exported_model, is_exported
+from fairseq_depthwise.serving.kept_graphs import any_kept
 from fairseq_depthwise.serving.onnx_graphs import int8_graphs
 from fairseq_depthwise.serving.options import TranslatorOptions
 from fairseq_depthwise.serving.search.direction import Direction, Hypothesis, LoadedModels, Translation
@@ -166,18 +167,24 @@ def trained_models(
 def _graphs(
     models: list[Any], path: str, options: TranslatorOptions, device: torch.device, say: Callable[[str], None]
 ) -> Graphs | None:
-    """Return graphs where options ask for them; models that cannot be compiled translate as they are."""
+    """Return graphs where options ask for them, and without a word those that have been compiled before.
+
+    Models that cannot be compiled translate as they are.
+    """
     int8 = options.precision == "int8"
-    if not (int8 or options.compile):
+    asked = int8 or options.compile
+    before = options.compile is None and device.type == "cpu" and not options.beam.sampling and any_kept("compiled")
+    if not (asked or before):
         return None
     try:
         for model in models:
             refuse_unless_ours(path, type(model))
         if device.type != "cpu":
             raise UserError(f"{'--int8' if int8 else '--compile'} is for CPUs, and a GPU is in use; add --cpu")
-        return (int8_graphs if int8 else compiled_graphs)(models, path, say)
+        return int8_graphs(models, path, say) if int8 else compiled_graphs(models, path, say, anew=bool(asked))
     except UserError as error:
         if int8:
             raise
-        say(f"not compiled, and slower: {error}")
+        if asked:
+            say(f"not compiled, and slower: {error}")
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -98,11 +99,12 @@ class TranslatorOptions:
             "int8": "compute matrix products in int8, on a CPU, by onnxruntime; made at the first use, and kept",
         },
     )
-    compile: bool = option(
-        False,
-        "compile the model for this CPU at the first use, which takes a minute or more, and keep the result",
-        changes_result=False,
-    )
+    compile: bool | None = option(
+        None,
+        "compile the model for this CPU, which takes a minute or more, and keep the result, which later commands use "
+        "without being asked, unless they are told --no-compile",
+        action=argparse.BooleanOptionalAction, changes_result=False,
+    )  # fmt: skip
     alignment: str | None = option(
         None,
         "the words of the tokenized texts that belong together: pairs of a source and a target word, as 0-0 1-2 (hard, "

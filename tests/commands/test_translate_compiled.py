@@ -65,7 +65,7 @@ def test_it_is_compiled_once_and_translates_the_same(
     for number, search in enumerate(("--beam 1 --max-len-b 8", "--beam 4 --nbest 3 --max-len-b 40")):
         if number == 1:  # compiled already: there need not even be a compiler
             without_compiler(monkeypatch)
-        expected, _ = translate(checkpoint, *search.split())
+        expected, _ = translate(checkpoint, *search.split(), "--no-compile")
         found, said = translate(checkpoint, *search.split(), "--compile")
         for one, other in zip(map(json.loads, found), map(json.loads, expected), strict=True):
             assert one["translation"] == other["translation"]
@@ -73,11 +73,15 @@ def test_it_is_compiled_once_and_translates_the_same(
         assert any("compiling" in sentence for sentence in said) == (number == 0), said
     (folder,) = cache.glob("*/compiled/*")
     assert sorted(os.listdir(folder)) == ["encoder.pt2", "made_by.json", "step_few.pt2", "step_many.pt2"]
-    # A damaged result is named, and the model translates without.
-    (folder / "encoder.pt2").write_bytes(b"damaged")
-    found, said = translate(checkpoint, *search.split(), "--compile")
-    assert found == expected
-    assert [sentence for sentence in said if str(folder) in sentence]
+    # What is compiled is used without being asked for.
+    used = []
+    loaded = compiled_graphs._loaded
+    monkeypatch.setattr(compiled_graphs, "_loaded", lambda folder: used.append(folder) or loaded(folder))
+    assert translate(checkpoint, *search.split())[0] == found
+    assert used == [folder]
+    assert translate(checkpoint, *search.split(), "--no-compile")[0] == expected
+    assert translate(checkpoint, "--sampling", "--beam", "1", "--max-len-b", "3")[0]
+    assert used == [folder]
 
 
 @pytest.mark.parametrize("kind", ["transformer", "sdt_transformer"])
