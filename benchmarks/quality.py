@@ -33,7 +33,8 @@ Translate = Callable[[Sequence[str]], list[str]]
 
 #: How our models decode -> what ``TranslatorOptions`` are given; fairseq's Transformer has the first way only.
 WAYS: dict[str, dict[str, Any]] = {
-    "float32": {}, "bf16": {"precision": "bf16"}, "compiled": {"compile": True}, "int8": {"precision": "int8"},
+    "float32": {"compile": False}, "bf16": {"precision": "bf16", "compile": False},
+    "compiled": {"compile": True}, "int8": {"precision": "int8"},
 }  # fmt: skip
 #: CTranslate2's types.
 OTHER_WAYS = ("float32", "int8")
