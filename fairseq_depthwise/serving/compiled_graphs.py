@@ -54,11 +54,11 @@ def compiled_graphs(
     def make(folder: Path) -> None:
         if not anew:
             raise UserError(f"{path} has not been compiled")
-        from torch._inductor.cpp_builder import get_cpp_compiler
-
         try:
+            from torch._inductor.cpp_builder import get_cpp_compiler  # as all that is needed, in PyTorch 2.6 and newer
+
             get_cpp_compiler()
-        except RuntimeError as error:
+        except (ImportError, RuntimeError) as error:
             raise UserError(f"{path} cannot be compiled: {named(error)}") from error
         say(f"compiling {path} for this CPU; this takes a minute or two, and is kept")
         none, pipe = subprocess.DEVNULL, subprocess.PIPE
