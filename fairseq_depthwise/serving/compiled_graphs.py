@@ -78,15 +78,18 @@ def compiled_graphs(
             pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
             for graph, program in zip(("encoder", "step"), trace(models, in_place=True), strict=True):
                 torch.export.save(program, file := folder / f"{graph}.traced.pt2")
-                names = [name for name in _PARTS if name.startswith(graph)]
-                jobs += [pool.submit(compiled, compilers[name], name, file) for name in names]
+                jobs += [pool.submit(compiled, compilers[name], name, file) for name in _PARTS if graph in name]
             for job in jobs:
                 say(f"compiled {job.result()} of {path}")
         for file in folder.glob("*.traced.pt2"):
             file.unlink()
         require_equal(_loaded(folder), models, path)
 
-    return _loaded(kept_folder("compiled", models, settings, make, say))
+    folder = kept_folder("compiled", models, settings, make, say)
+    try:
+        return _loaded(folder)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"{folder} is damaged ({named(error)}); delete it") from error
 
 
 def _loaded(folder: Path) -> Graphs:

@@ -84,6 +84,11 @@ def test_it_is_compiled_once_and_translates_the_same(
     assert translate(checkpoint, *search.split(), "--no-compile")[0] == expected
     assert translate(checkpoint, "--sampling", "--beam", "1", "--max-len-b", "3")[0]
     assert used == [folder]
+    # What is damaged is named where it was asked for, and the model translates without.
+    (folder / "encoder.pt2").write_bytes(b"damaged")
+    found, said = translate(checkpoint, *search.split(), "--compile")
+    assert found == expected
+    assert [sentence for sentence in said if str(folder) in sentence]
 
 
 @pytest.mark.parametrize("kind", ["transformer", "sdt_transformer"])

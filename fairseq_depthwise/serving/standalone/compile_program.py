@@ -1,7 +1,6 @@
 """Compiles a program for this machine's CPU; standard input says which, as JSON: PROGRAM, PACKAGE, SETTINGS.
 
-It is started while the program is being made, and imports PyTorch only: fairseq and this package would take as long
-as a part of the work.
+It is started while the program is being made, and imports PyTorch only; fairseq and this package would take longer.
 """
 
 from __future__ import annotations
