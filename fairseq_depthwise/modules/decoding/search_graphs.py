@@ -57,13 +57,14 @@ class EncoderGraph(nn.Module):
 class StepGraph(nn.Module):
     """One step of a beam search with B sentences of k hypotheses each; ``models`` are in evaluation mode.
 
-    The newest keys and values are results, or with ``in_place`` written into the tensors that are given.
+    The newest keys and values are results, or with ``in_place`` written into the tensors that are given. With
+    ``shortlist`` translations are made of some tokens only.
     """
 
-    def __init__(self, models: Sequence[Any], *, in_place: bool) -> None:
+    def __init__(self, models: Sequence[Any], *, in_place: bool, shortlist: bool = False) -> None:
         super().__init__()
         self.decoders = nn.ModuleList(model.decoder for model in models)
-        self.in_place = in_place
+        self.in_place, self.shortlist = in_place, shortlist
 
     def forward(
         self,
@@ -88,7 +89,8 @@ class StepGraph(nn.Module):
             forced: 1, the token that every hypothesis must go on with; ``FREE`` for any.
             shortest: 1, the number of tokens that every hypothesis has at least.
             padding: B x S, True at the source's padding.
-            states: four tensors for each layer of each model, as :class:`LayerState` has them.
+            states: four tensors for each layer of each model, as :class:`LayerState` has them; before them what
+                :class:`~fairseq_depthwise.modules.decoding.shortlist.Shortlist` returns, where there is one.
 
         Returns:
             the totals of the candidates (B x 2k, the best first), their numbers (B x 2k: beam times V plus token), the
@@ -99,32 +101,39 @@ class StepGraph(nn.Module):
         ancestors = ancestors.gather(1, origins[:, :, None].expand(sentences, beams, capacity))
         found, log_probs = [], []
         decoders: Any = self.decoders
+        size = len(decoders[0].dictionary)
+        words, columns = torch.arange(size, device=tokens.device), []
+        if self.shortlist:
+            words, *columns = states[: 1 + len(decoders)]
+            states = states[1 + len(decoders) :]
         layers = iter([LayerState(*four) for four in zip(*[iter(states)] * 4, strict=True)])
-        for decoder in decoders:
+        for number, decoder in enumerate(decoders):
             own_layers = list(islice(layers, len(decoder.layers)))
             cache = StaticCache(own_layers, ancestors, newest, padding, in_place=self.in_place)
             embedded = decoder.embedding.at(tokens.reshape(sentences * beams), newest)
             output, _, _ = decoder.run_layers(embedded, encoder_output=None, cache=cache)
-            scores = decoder.output_layer(output.transpose(0, 1))
+            output = output.transpose(0, 1)
+            scores = output @ columns[number] if columns else decoder.output_layer(output)
             log_probs.append(decoder.get_normalized_probs((scores, None), log_probs=True, sample=None)[:, 0])
             if not self.in_place:
                 found += [tensor for pair in cache.written for tensor in pair]
         probabilities = log_probs[0]
         if len(log_probs) > 1:
             probabilities = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
-        allowed = self._allowed(probabilities.size(-1), newest, forced, shortest)
+        allowed = self._allowed(words, newest, forced, shortest)
         sums = probabilities.float().view(sentences, beams, -1) + torch.where(allowed, 0.0, -torch.inf)
         best, numbers = best_candidates(sums + totals[:, :, None], 2 * beams)
+        if columns:
+            numbers = numbers // len(words) * size + words[numbers % len(words)]
         # For the next step: the beam that each of the hypotheses is now.
         beam = torch.arange(beams, device=tokens.device)[:, None]
         ancestors = torch.where(torch.arange(capacity, device=tokens.device).eq(newest), beam, ancestors)
         return best, numbers, ancestors, *found
 
-    def _allowed(self, size: int, newest: Tensor, forced: Tensor, shortest: Tensor) -> Tensor:
-        """V, True for tokens that may follow: never padding, the end not too early, and the forced one alone."""
+    def _allowed(self, token: Tensor, newest: Tensor, forced: Tensor, shortest: Tensor) -> Tensor:
+        """True for those of tokens (V) that may follow: never padding, the end not too early, the forced one alone."""
         decoders: Any = self.decoders
         dictionary = decoders[0].dictionary
-        token = torch.arange(size, device=newest.device)
         may_end = token.ne(dictionary.eos()).logical_or(newest.ge(shortest))
         free = token.ne(dictionary.pad()).logical_and(may_end)
         return forced.eq(FREE).logical_and(free).logical_or(token.eq(forced))
