@@ -28,6 +28,8 @@ KNOWN: tuple[tuple[str, type[Warning]], ...] = (
     (r"Support for mismatched (src_)?key_padding_mask and (attn_)?mask is deprecated", UserWarning),
     # --ddp-backend pytorch_ddp is made with an argument that PyTorch 2.13 has renamed.
     (r"`broadcast_buffers` is deprecated", FutureWarning),
+    # fairseq's own functions are compiled as it was done before PyTorch 2.14.
+    (r"`torch\.jit\.script` is deprecated", FutureWarning),
     # Every command composes its configuration in the way of hydra 1.0, which hydra 1.3 still understands.
     (r"\s*(hydra\.experimental\.|The version_base parameter|The strict flag in the compose API)", UserWarning),
     (r"\s*(In '.*': Usage of deprecated keyword|'.*' is validated against ConfigStore schema)", UserWarning),
