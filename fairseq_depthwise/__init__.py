@@ -37,7 +37,7 @@ FAMILIES = {
 }
 
 #: What registers something where it is imported, beside the families' models.
-_REGISTERING = ("criterions", "optim", "tasks", "serving.moses_normalized")
+_REGISTERING = ("criterions", "optim", "tasks", "moses_normalized")
 
 
 def register_with_fairseq() -> None:

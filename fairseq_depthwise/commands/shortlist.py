@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     task = TranslationTask.setup_task(config)
     task.load_dataset("train")
     pairs = task.dataset("train")
-    chosen = range(0, len(pairs), max(1, len(pairs) // options.pairs))
+    chosen = range(0, len(pairs), -(-len(pairs) // options.pairs) or 1)
     table = lexical_table((pairs.src[number], pairs.tgt[number]) for number in chosen)
     source, target = task.source_dictionary.symbols, task.target_dictionary.symbols
     with atomic_write(output) as file:

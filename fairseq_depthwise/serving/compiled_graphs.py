@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -87,11 +86,11 @@ def compiled_graphs(
                 say(f"compiled {job.result()} of {path}")
         for file in folder.glob("*.traced.pt2"):
             file.unlink()
-        require_equal(replace(_loaded(folder), shortlist=shortlist), models, path)
+        require_equal(_loaded(folder), models, path, shortlist)
 
     folder = kept_folder("compiled", models, settings, make, say)
     try:
-        return replace(_loaded(folder), shortlist=shortlist)
+        return _loaded(folder)
     except (OSError, RuntimeError) as error:
         raise UserError(f"{folder} is damaged ({named(error)}); delete it") from error
 

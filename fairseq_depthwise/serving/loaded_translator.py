@@ -7,6 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -179,15 +180,15 @@ def _graphs(
     before = options.compile is None and device.type == "cpu" and not options.beam.sampling and any_kept("compiled")
     if not (asked or before):
         return None
+    shortlist = Shortlist(options.shortlist, models, options.shortlist_size) if options.shortlist else None
     try:
         for model in models:
             refuse_unless_ours(path, type(model))
         if device.type != "cpu":
             raise UserError(f"{'--int8' if int8 else '--compile'} is for CPUs, and a GPU is in use; add --cpu")
-        shortlist = Shortlist(options.shortlist, models, options.shortlist_size) if options.shortlist else None
         if int8:
-            return int8_graphs(models, path, say, shortlist)
-        return compiled_graphs(models, path, say, shortlist, anew=bool(asked))
+            return replace(int8_graphs(models, path, say, shortlist), shortlist=shortlist)
+        return replace(compiled_graphs(models, path, say, shortlist, anew=bool(asked)), shortlist=shortlist)
     except UserError as error:
         if int8:
             raise

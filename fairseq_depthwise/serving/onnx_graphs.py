@@ -7,7 +7,6 @@ import io
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def int8_graphs(
 
     about = (metadata.version("onnxruntime"), shortlist and shortlist.size)
     folder = kept_folder("int8", models, about, make, say)
-    return replace(load([str(folder / f"{name}.onnx") for name in GRAPHS]), shortlist=shortlist)
+    return load([str(folder / f"{name}.onnx") for name in GRAPHS])
 
 
 def write(program: ExportedProgram, file: str, about: Mapping[str, Any]) -> None:

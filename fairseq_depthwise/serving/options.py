@@ -111,7 +111,7 @@ class TranslatorOptions:
         "tokens; `fairseq-depthwise shortlist` writes it, and so do Marian's tools",
         metavar="FILE", changes_result=False,
     )  # fmt: skip
-    shortlist_size: int = option(1024, "target tokens of a batch, with --shortlist", type=between(64, 2**24, int))
+    shortlist_size: int = option(1024, "target tokens of a batch, with --shortlist", type=between(8, 2**24, int))
     alignment: str | None = option(
         None,
         "the words of the tokenized texts that belong together: pairs of a source and a target word, as 0-0 1-2 (hard, "

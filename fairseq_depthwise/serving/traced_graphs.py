@@ -189,17 +189,20 @@ def write_graphs(
     programs = trace(models, in_place=False, shortlist=shortlist)
     for program, file, about in zip(programs, files, functions.values(), strict=True):
         form.write(program, file, about)
-    require_equal(replace(form.load(files), shortlist=shortlist), models, path)
+    require_equal(form.load(files), models, path, shortlist)
     if int8:
         for file in files:
             form.quantize(file)
         # How far int8 may be from float32 is the user's to say; but it has to run, and to give probabilities.
-        require_equal(replace(form.load(files), shortlist=shortlist), models, path, tolerance=1.0)
+        require_equal(form.load(files), models, path, shortlist, tolerance=1.0)
     return functions
 
 
 @torch.no_grad()
-def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, tolerance: float | None = None) -> None:
+def require_equal(
+    graphs: Graphs, models: Sequence[StackModel], path: str, shortlist: Shortlist | None = None,
+    *, tolerance: float | None = None,
+) -> None:  # fmt: skip
     """Refuse graphs where probabilities in a search differ from the models' by more than tolerance, or the type allows.
 
     Hypotheses of one sentence and of several are compared with the models' own forward of whole sentences.
@@ -211,11 +214,11 @@ def require_equal(graphs: Graphs, models: Sequence[StackModel], path: str, toler
     length = min(3, *(model.encoder.max_positions() for model in models))
     longest = min(3, *(model.decoder.max_positions() for model in models)) - 1
     sentences = torch.tensor([[len(source_words) - 1] * (length - 1) + [eos], [pad] * (length - 1) + [eos]])
-    search = GraphSearch(graphs, eos=eos, vocabulary=len(target_words))
+    search = GraphSearch(replace(graphs, shortlist=shortlist), eos=eos, vocabulary=len(target_words))
     for source, beams in ((sentences[:1], 1), (sentences, 2)):
         left_out = torch.zeros(len(target_words))
-        if graphs.shortlist:
-            left_out = torch.full_like(left_out, -torch.inf).index_fill_(0, graphs.shortlist(source, ())[0], 0)
+        if shortlist:
+            left_out = torch.full_like(left_out, -torch.inf).index_fill_(0, shortlist(source)[0], 0)
         for row, hypotheses in zip(source, search(source, SearchLimits(beams, 1.0, longest, eos)), strict=True):
             differences = []
             for found in hypotheses:

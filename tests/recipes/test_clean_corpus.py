@@ -14,7 +14,7 @@ from clean_corpus import fault
 from pair_tokens import CHUNK, tokenizer
 from recipe_runs import lines
 
-from fairseq_depthwise.serving.moses_normalized import MosesNormalizedTokenizer
+from fairseq_depthwise.moses_normalized import MosesNormalizedTokenizer
 
 
 def pair(folder: Path, source: str, target: str) -> list[str]:

@@ -67,8 +67,8 @@ class Shortlist:
 def lexical_table(pairs: Iterable[tuple[Tensor, Tensor]], rounds: int = 4) -> Iterator[tuple[int, int, float]]:
     """Yield target, source and P(target | source), the most probable of each source token, from pairs of sentences.
 
-    This is model 1 of Brown et al. (1993), whose empty word is the end of the source sentence. Memory is 40 bytes for
-    every two tokens of a pair that stand in its two sentences.
+    This is model 1 of Brown et al. (1993); the end of the source is its empty word, and a token that stands there twice
+    counts once. Memory is about 40 bytes for each source token times each target token of a pair.
     """
     keys, places, count = [], [], 0
     for source, target in pairs:

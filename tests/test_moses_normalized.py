@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 from fairseq.data.encoders import build_tokenizer
 
-from fairseq_depthwise.serving.moses_normalized import MosesNormalizedTokenizer
+from fairseq_depthwise.moses_normalized import MosesNormalizedTokenizer
 
 
 def tokenizer(source: str | None, target: str | None) -> MosesNormalizedTokenizer:
