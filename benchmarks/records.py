@@ -87,8 +87,12 @@ def tell(text: str) -> None:
 
 def setup_of(program: str, given: Sequence[str], device: str = "cpu", **further: Any) -> dict[str, Any]:
     """Return how, where and with what a program measures; further is what else its numbers depend on."""
-    processor = processor_facts().get("model name") or platform.processor() or platform.machine()
-    machine = f"{processor} ({os.cpu_count()} cores), {platform.system()} {platform.machine()}"
+    facts = processor_facts()
+    processor = facts.get("model name") or platform.processor() or platform.machine()
+    # One name stands for several makes, with and without instructions for int8.
+    make = [f"{os.cpu_count()} cores", f"family {facts.get('cpu family', '?')}, model {facts.get('model', '?')}"]
+    make += [torch.backends.cpu.get_cpu_capability(), *(["VNNI"] if "vnni" in facts.get("flags", "") else [])]
+    machine = f"{processor} ({', '.join(make)}), {platform.system()} {platform.machine()}"
     versions = {"Python": platform.python_version(), "PyTorch": torch.__version__}
     names = ("fairseq", "fairseq-depthwise", "ctranslate2", "onnxruntime")
     versions |= {name: version for name in names if (version := installed_version(name))}

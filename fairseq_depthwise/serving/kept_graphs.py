@@ -11,13 +11,14 @@ import inspect
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from fairseq_compat import UserError
 from fairseq_compat.outputs import folder_written_whole
+from fairseq_compat.process import processor_facts
 from fairseq_depthwise.models.base.model import StackModel
 
 VARIABLE = "FAIRSEQ_DEPTHWISE_CACHE"  # names a folder to be used instead of the user's cache folder
@@ -94,10 +95,9 @@ def _refusal(path: Path, why: str) -> UserError:
 
 def _key(models: Sequence[StackModel], about: object) -> str:
     """Return a name for all that graphs depend on: weights and options, PyTorch, the CPU, the number of threads."""
-    digest, cpu = hashlib.sha256(), set[str]()
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:  # its make and instructions
-        cpu = {line.rstrip("\n") for line in lines if line.startswith(("model name", "flags", "Features"))}
-    here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *sorted(cpu))
+    digest, facts = hashlib.sha256(), processor_facts()
+    cpu = [facts.get(name) for name in ("model name", "flags", "Features")]
+    here = (torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), *cpu)
     digest.update(repr((FORMAT, here, about)).encode())
     for model in models:
         digest.update(repr((type(model).__name__, str(model), model.max_positions())).encode())

@@ -136,7 +136,7 @@ def _loaded(file: str) -> Callable[..., list[Tensor]]:
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
-    # Without it the int8 products of a CPU with AVX2 or AVX-512, but without VNNI, overflow, and translations are wrong.
+    # Without it int8 products overflow on a CPU with AVX2 or AVX-512 but without VNNI, and translations are wrong.
     options.add_session_config_entry("session.x64quantprecision", "1")
     session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
