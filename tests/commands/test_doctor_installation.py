@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fairseq_compat import versions
-from fairseq_compat.versions import Supported
+from fairseq_compat.versions import SUPPORTED, Supported
 from fairseq_depthwise.commands.doctor import Check, diagnose
 
 
@@ -38,7 +38,8 @@ def test_range_is_compared_by_number(version: str, admitted: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "found", "fix"),
     [
-        ("torch", "1.13.1", "pip install 'torch>=2.4,<2.15'"), ("torch", None, "pip install 'torch>=2.4,<2.15'"),
+        ("torch", "1.13.1", f"pip install '{SUPPORTED[0].requirement}'"),
+        ("torch", None, f"pip install '{SUPPORTED[0].requirement}'"),
         ("fairseq", "1.0.0a0", "pip install --no-deps fairseq==0.12.2"),
         ("fairseq", None, "pip install --no-deps fairseq==0.12.2"), ("python", "3.14.0", "use python>=3.10,<3.14"),
     ],
