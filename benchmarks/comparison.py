@@ -49,12 +49,13 @@ class Difference(NamedTuple):
         return cls(each, float(low), float(high), float(test.pvalue))
 
     def __str__(self) -> str:
-        return f"{fmean(self.each):+.2f} ({self.low:+.2f} to {self.high:+.2f})"
+        return f"{fmean(self.each):+.2f} ({self.low:+.2f} to {self.high:+.2f})".replace("-0.00", "0.00")
 
 
 def tables_of(plan: sweep.Plan) -> dict[str, str]:
-    """Return the tables ``grid``, ``final``, ``compared`` and ``scores`` of what has ended, in Markdown."""
-    return {"grid": _grid(plan), "final": _final(plan), "compared": _compared(plan), "scores": _scores(plan)}
+    """Return the tables ``grid``, ``final``, ``compared``, ``scores`` and ``parts`` of what has ended, in Markdown."""
+    makers = {"grid": _grid, "final": _final, "compared": _compared, "scores": _scores, "parts": _parts}
+    return {name: make(plan) for name, make in makers.items()}
 
 
 def _grid(plan: sweep.Plan) -> str:
@@ -77,7 +78,9 @@ def _final(plan: sweep.Plan) -> str:
     for system in plan.systems:
         if not (found := list(_finals(plan, system).values())):
             continue
-        minutes = [result["seconds"] / 60 for result in found if not result["from_update"]]  # the others were stopped
+        # Those that went on after a stop have not all of their time; and a GPU's are not a CPU's.
+        whole, gpus = [one for one in found if not one["from_update"]], max(one["gpus"] for one in found)
+        minutes = [one["seconds"] / 60 for one in whole if one["gpus"] == gpus]
         columns = [[result[loss][-1][1] for result in found] for loss in LOSSES]
         # Scores are looked at when all seeds have ended.
         columns += [[result["scores"][name] for result in complete.get(system, ())] for name in (metric, "chrf")]
@@ -98,7 +101,7 @@ def _finals(plan: sweep.Plan, system: str) -> dict[int, dict[str, Any]]:
 def _complete(plan: sweep.Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the systems of which all seeds have ended."""
     for system in plan.systems:
-        if len(found := _finals(plan, system)) == len(plan.content["seeds"]) > 1:
+        if len(found := _finals(plan, system)) == len(plan.content["seeds"]):
             yield system, list(found.values())
 
 
@@ -106,7 +109,7 @@ def _primary(plan: sweep.Plan) -> str:
     """Return the plan's primary comparison in words, when all of its trainings have ended."""
     chosen, complete = plan.content["primary"], dict(_complete(plan))
     system, base, metric = complete.get(chosen["system"]), complete.get(chosen["base"]), chosen["metric"]
-    if not system or not base:
+    if not system or not base or len(system) < 2:
         return ""
     compared = Difference.of(*([result["scores"][metric] for result in side] for side in (system, base)))
     counts = ([from_text(result["sentences"]) for result in side] for side in (system, base))
@@ -127,6 +130,7 @@ def _compared(plan: sweep.Plan) -> str:
     numbers = {
         system: np.array([[*(one["scores"][name] for name in names[:2]), one["valid"][-1][1]] for one in results]).T
         for system, results in _complete(plan)
+        if len(results) > 1
     }
     pairs = [
         (system, base, [Difference.of(*sides) for sides in zip(numbers[system], numbers[base], strict=True)])
@@ -148,13 +152,44 @@ def _scores(plan: sweep.Plan) -> str:
     lines = [["system", "parameters", "seeds", metric, "difference (95 %)", "chrf"]]
     for system, results in complete.items():
         first, second = ([result["scores"][name] for result in results] for name in (metric, "chrf"))
-        others = [] if results is base or not base else [result["scores"][metric] for result in base]
+        others = [] if results is base or not base or len(base) < 2 else [result["scores"][metric] for result in base]
         about = sweep.system_of(plan.recipe, system.partition("-")[0]).about
         size, difference = (
             f"{results[0]['parameters'] / 1e6:.2f} M",
             str(Difference.of(first, others)) if others else "",
         )
         lines.append([about, size, str(len(results)), spread(first, 2), difference, spread(second, 2)])
+    return markdown(lines)
+
+
+def _parts(plan: sweep.Plan) -> str:
+    """Return losses and scores of all sets of parts of the open form, and what a part is worth over all of them.
+
+    ``SYSTEM-PART_PART`` are systems of this plan; the plan of the recipe's name has those with no part and with all.
+    """
+    whole = sweep.Plan(sweep.PLANS / f"{plan.recipe}.toml", plan.results.parent)
+    names = {frozenset(name.partition("-")[2].split("_")): name for name in plan.systems if "-" in name}
+    parts = sorted(frozenset().union(*names))
+    seeds = plan.content["seeds"]
+    found = {chosen: _finals(plan, name) for chosen, name in names.items()}
+    found |= {frozenset(): _finals(whole, "depthwise_lstm"), frozenset(parts): _finals(whole, "depthwise_lstm_open")}
+    if not parts or len(found) < 2 ** len(parts) or any(not {*seeds} <= {*results} for results in found.values()):
+        return "No set of parts, or not all, have been trained yet.\n"
+    metrics = (plan.content["primary"]["metric"], "chrf")
+    values = {  # set of parts -> measures x seeds
+        chosen: np.array(
+            [[*(results[seed][loss][-1][1] for loss in LOSSES), *(results[seed]["scores"][name] for name in metrics)]
+             for seed in seeds]
+        ).T
+        for chosen, results in found.items()
+    }  # fmt: skip
+    lines = [["parts", *LOSSES.values(), *metrics]]
+    for chosen in sorted(values, key=lambda chosen: (len(chosen), *sorted(chosen))):
+        cells = [spread(list(each), digits) for each, digits in zip(values[chosen], (3, 3, 2, 2), strict=True)]
+        lines.append([" + ".join(sorted(chosen)) or "none", *cells])
+    for part in parts:
+        sides = [np.mean([values[c] for c in values if (part in c) == within], axis=0) for within in (True, False)]
+        lines.append([f"with - without {part}", *(str(Difference.of(*each)) for each in zip(*sides, strict=True))])
     return markdown(lines)
 
 

@@ -60,7 +60,7 @@ def plan_of(tmp_path: Path, text: str = "", results: str = "results") -> sweep.P
 
 def add(plan: sweep.Plan, run: sweep.Run, loss: float, /, **further: Any) -> None:
     result = {"plan": plan.digest, "values": dict(run.values or ()), "valid": [[10, loss + 1], [20, loss]]}
-    result |= {"seen": [[20, loss - 1]], "parameters": 1234, "seconds": 60.0, "from_update": 0} | further
+    result |= {"seen": [[20, loss - 1]], "parameters": 1234, "seconds": 60.0, "from_update": 0, "gpus": 0} | further
     plan.results.mkdir(parents=True, exist_ok=True)
     (plan.results / f"{run.name}.json").write_text(json.dumps(result))
 
@@ -172,6 +172,29 @@ def test_all_pairs_are_compared_and_drawn(tmp_path: Path) -> None:
     tables = comparison.tables_of(plan)
     assert "| 4, 1 failed |" in tables["final"]
     assert "| `transformer` |" not in tables["compared"]
+
+
+def test_what_each_part_is_worth(tmp_path: Path) -> None:
+    plan, whole = (sweep.Plan(sweep.PLANS / f"{name}.toml", tmp_path) for name in ("multi30k_parts", "multi30k"))
+    worth = {"bias": 0.3, "gain": -0.5, "skip": 1.0}
+    runs: list[tuple[sweep.Plan, str, set[str]]] = [(plan, name, {*name[15:].split("_")}) for name in plan.systems]
+    runs += [(whole, "depthwise_lstm", set()), (whole, "depthwise_lstm_open", {*worth})]
+    for of, name, parts in runs:
+        assert "|" not in comparison.tables_of(plan)["parts"], "before all have ended"
+        for seed in plan.content["seeds"]:
+            score = sum(worth[part] for part in parts) + ({"bias", "skip"} <= parts)  # 1 for both together
+            found = {"scores": {"sacrebleu": 30 + score * seed / 2, "chrf": seed * len(parts)}}
+            add(of, sweep.Run(name, seed), 3.0, sentences=to_text(np.ones((2, COLUMNS), np.uint16)), **found)
+    cells = {line[0]: line[3:5] for row in comparison.tables_of(plan)["parts"].splitlines()[2:]
+             if (line := row.strip("| ").split(" | "))}  # fmt: skip
+    assert len(cells) == 2**3 + 3
+    assert cells["gain + skip"] == ["30.50 ± 0.25", "4.00 ± 2.00"]
+    # Half of the sets with a bias have the skip, too, so half of what both give together is the bias's.
+    means = {part: float(cells[f"with - without {part}"][0].split()[0]) for part in worth}
+    assert means == pytest.approx({"bias": 0.8, "gain": -0.5, "skip": 1.5})
+    # Each part adds 1, 2 and 3 with the three seeds, whose standard deviation is 1.
+    half = t.ppf(0.975, 2) / 3**0.5
+    assert cells["with - without gain"][1] == f"+2.00 ({2 - half:+.2f} to {2 + half:+.2f})"
 
 
 @pytest.mark.long
