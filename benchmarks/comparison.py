@@ -176,16 +176,17 @@ def _parts(plan: sweep.Plan) -> str:
     if not parts or len(found) < 2 ** len(parts) or any(not {*seeds} <= {*results} for results in found.values()):
         return "No set of parts, or not all, have been trained yet.\n"
     metrics = (plan.content["primary"]["metric"], "chrf")
-    values = {  # set of parts -> measures x seeds
-        chosen: np.array(
-            [[*(results[seed][loss][-1][1] for loss in LOSSES), *(results[seed]["scores"][name] for name in metrics)]
-             for seed in seeds]
-        ).T
-        for chosen, results in found.items()
-    }  # fmt: skip
-    lines = [["parts", *LOSSES.values(), *metrics]]
+    warm = plan.content["warm_up"] * plan.content["updates"]["final"]
+
+    def measures(result: dict[str, Any]) -> list[float]:
+        losses = [dict(result["valid"])[warm], *(result[loss][-1][1] for loss in LOSSES)]
+        return [*losses, *(result["scores"][name] for name in metrics)]
+
+    # set of parts -> measures x seeds
+    values = {chosen: np.array([measures(results[seed]) for seed in seeds]).T for chosen, results in found.items()}
+    lines = [["parts", f"validation loss, update {warm:g}", *LOSSES.values(), *metrics]]
     for chosen in sorted(values, key=lambda chosen: (len(chosen), *sorted(chosen))):
-        cells = [spread(list(each), digits) for each, digits in zip(values[chosen], (3, 3, 2, 2), strict=True)]
+        cells = [spread(list(each), digits) for each, digits in zip(values[chosen], (3, 3, 3, 2, 2), strict=True)]
         lines.append([" + ".join(sorted(chosen)) or "none", *cells])
     for part in parts:
         sides = [np.mean([values[c] for c in values if (part in c) == within], axis=0) for within in (True, False)]

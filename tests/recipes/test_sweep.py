@@ -183,9 +183,10 @@ def test_what_each_part_is_worth(tmp_path: Path) -> None:
         assert "|" not in comparison.tables_of(plan)["parts"], "before all have ended"
         for seed in plan.content["seeds"]:
             score = sum(worth[part] for part in parts) + ({"bias", "skip"} <= parts)  # 1 for both together
-            found = {"scores": {"sacrebleu": 30 + score * seed / 2, "chrf": seed * len(parts)}}
+            found: dict[str, Any] = {"scores": {"sacrebleu": 30 + score * seed / 2, "chrf": seed * len(parts)}}
+            found["valid"] = [[600, 4.0 + 0.1 * len(parts) * seed], [3000, 3.0]]
             add(of, sweep.Run(name, seed), 3.0, sentences=to_text(np.ones((2, COLUMNS), np.uint16)), **found)
-    cells = {line[0]: line[3:5] for row in comparison.tables_of(plan)["parts"].splitlines()[2:]
+    cells = {line[0]: line[4:6] for row in comparison.tables_of(plan)["parts"].splitlines()[2:]
              if (line := row.strip("| ").split(" | "))}  # fmt: skip
     assert len(cells) == 2**3 + 3
     assert cells["gain + skip"] == ["30.50 ± 0.25", "4.00 ± 2.00"]
