@@ -107,6 +107,25 @@ def test_gradients_are_those_of_small_steps(form: str) -> None:
     assert torch.autograd.gradcheck(lambda *_: run(connection, layers, embedded), (embedded, *parameters))
 
 
+@pytest.mark.parametrize("above", [0, 2])
+def test_gradients_of_averages_are_those_of_their_sums(above: int) -> None:
+    torch.manual_seed(8)
+    connection, layers = connection_of("average"), branches()[: LAYERS - above]
+    rows = [nn.init.normal_(row) for row in connection.rows]  # type: ignore[union-attr]  # a list, to mypy a module
+    embedded = torch.randn(2, 3, WIDTH, dtype=torch.float64, requires_grad=True)
+    sources = [read := embedded]
+    for row, layer in zip(rows, layers, strict=False):
+        sources.append(read + layer(read))
+        read = (torch.stack(sources) * row.view(-1, 1, 1, 1)).sum(0)  # a second reading, by PyTorch alone
+    learned = [embedded, *rows[: len(layers)]]
+    expected = torch.autograd.grad(connection.final_norm(read).sin().sum(), learned)
+    found = run(connection, layers, embedded).sin().sum()
+    for _ in range(2):  # also again, with what was kept
+        torch.testing.assert_close(torch.autograd.grad(found, learned, retain_graph=True), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(run(connection, layers, embedded).sin().sum(), found.detach())
+
+
 def test_permutations_are_mixed_to_sums_of_one() -> None:
     mixing = ManifoldMixing("permutations", WIDTH, 4, 0).double()
     assert len(mixing.bias) == 4 + 4 + 24
