@@ -6,7 +6,7 @@ a source token and P(target | source) in each line, as Marian and fast_align wri
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -42,6 +42,11 @@ class Shortlist:
         known = [row for row in found if None not in row]
         if len(known) <= len(rows) / 2:
             raise UserError(f"{path} is of other dictionaries: {len(known)} of {len(rows)} lines have tokens of these")
+        sums: defaultdict[int, float] = defaultdict(float)
+        for probability, given, _ in known:
+            sums[given] += probability
+        if not all(0 <= one < 1.01 for one in sums.values()):
+            raise UserError(f"{path}: probabilities given a source add up to more than 1; swap its first two columns?")
         self.tokens = torch.zeros(len(source), _KNOWN, dtype=torch.long)
         self.probabilities = torch.zeros(len(source), _KNOWN)
         ranks: Counter[int] = Counter()

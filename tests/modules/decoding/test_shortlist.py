@@ -72,6 +72,16 @@ def test_other_files_are_refused(models: list[Any], tmp_path: Path, text: str) -
         Shortlist(str(tmp_path / "text"), models, 64)
 
 
+@pytest.mark.parametrize("probability", ["0.75", "nan", "-1"])
+def test_numbers_that_are_no_probabilities_given_the_source_are_refused(
+    models: list[Any], tmp_path: Path, probability: str
+) -> None:
+    one, two, three = models[0].decoder.dictionary.symbols[4:7]
+    (tmp_path / "text").write_text(f"{one} {three} {probability}\n{two} {three} 0.75\n", encoding="utf-8")
+    with pytest.raises(UserError, match="text"):
+        Shortlist(str(tmp_path / "text"), models, 64)
+
+
 def test_the_table_is_that_of_model_1() -> None:
     draw = torch.Generator().manual_seed(1)
     pairs = [
