@@ -49,7 +49,10 @@ class Difference(NamedTuple):
         return cls(each, float(low), float(high), float(test.pvalue))
 
     def __str__(self) -> str:
-        return f"{fmean(self.each):+.2f} ({self.low:+.2f} to {self.high:+.2f})".replace("-0.00", "0.00")
+        numbers = (
+            f"{one:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00") for one in (fmean(self.each), *self[1:3])
+        )
+        return "{} ({} to {})".format(*numbers)
 
 
 def tables_of(plan: sweep.Plan) -> dict[str, str]:

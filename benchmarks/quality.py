@@ -47,7 +47,9 @@ def ways_of(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterato
     """Yield the ways in which a model decodes, and a function that translates lines."""
     text = TextOptions(bpe_codes=options.bpe_codes)
     shared: dict[str, Any] = {"text": text, "beam": BeamOptions(beam=options.beam), "batch_size": batch}
-    for way, given in WAYS.items():
+    kinds = ("compiled", "int8") if options.shortlist else ()
+    listed = {f"{way}, list": {**WAYS[way], "shortlist": options.shortlist} for way in kinds}
+    for way, given in (WAYS | listed).items():
         translator = LoadedTranslator(
             checkpoint, data=options.data, options=TranslatorOptions(**shared, **given), say=records.tell
         )
@@ -107,6 +109,7 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
     add("--data", required=True, help="folder of the dictionaries")
     add("--bpe-codes", help="of subword-nmt, where the training's are not there")
     add("--test", nargs=2, required=True, metavar=("SOURCE", "REFERENCE"), help="raw text, a sentence a line")
+    add("--shortlist", help="a lexical table: decode compiled and in int8 also with it")
     add("--beam", type=records.integer(1), default=4, help="(default: %(default)s)")
     add("--rounds", type=records.integer(1), default=5, metavar="N", help="that count (default: %(default)s)")
     add("--figure", default="docs/figures/quality_cpu.svg", help="(default: %(default)s)")
