@@ -157,10 +157,8 @@ def _scores(plan: sweep.Plan) -> str:
         first, second = ([result["scores"][name] for result in results] for name in (metric, "chrf"))
         others = [] if results is base or not base or len(base) < 2 else [result["scores"][metric] for result in base]
         about = sweep.system_of(plan.recipe, system.partition("-")[0]).about
-        size, difference = (
-            f"{results[0]['parameters'] / 1e6:.2f} M",
-            str(Difference.of(first, others)) if others else "",
-        )
+        size = f"{results[0]['parameters'] / 1e6:.2f} M"
+        difference = str(Difference.of(first, others)) if others else ""
         lines.append([about, size, str(len(results)), spread(first, 2), difference, spread(second, 2)])
     return markdown(lines)
 

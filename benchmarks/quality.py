@@ -50,6 +50,8 @@ def ways_of(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterato
     kinds = ("compiled", "int8") if options.shortlist else ()
     listed = {f"{way}, list": {**WAYS[way], "shortlist": options.shortlist} for way in kinds}
     for way, given in (WAYS | listed).items():
+        if way == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            continue  # emulated, it is several times as slow as float32
         translator = LoadedTranslator(
             checkpoint, data=options.data, options=TranslatorOptions(**shared, **given), say=records.tell
         )
