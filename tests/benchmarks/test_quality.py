@@ -32,5 +32,5 @@ def test_models_in_all_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert len(row["milliseconds"]) == 2
         assert min(row["milliseconds"]) > 0
         assert 0 <= row["bleu"] <= 100
-    assert all(one["bleu"] == other["bleu"] for one, other in zip(rows[:3], rows[3:], strict=True))
+    assert all(one["bleu"] == other["bleu"] for one, other in zip(rows, rows[len(of_models) :], strict=False))
     assert "milliseconds a sentence" in (tmp_path / "figure.svg").read_text()
