@@ -51,7 +51,7 @@ def test_translations_are_made_of_the_list(
 
     free = translated()
     assert translated("--shortlist", str(learned)) == free  # it is as large as the vocabulary
-    (tmp_path / "two").write_text("w6 w1 1\nw7 w5 1\nw6 w5 1\nw7 w1 1\n", encoding="utf-8")
+    (tmp_path / "two").write_text("w6 w1 0.5\nw7 w5 0.5\nw6 w5 0.5\nw7 w1 0.5\n", encoding="utf-8")
     # Besides what is no word, and those two, there is room for the two most frequent words.
     frequent = [line.split()[0] for line in Path(data, "dict.tgt.txt").read_text(encoding="utf-8").splitlines()[:2]]
     allowed = {"<unk>", "w6", "w7", *frequent}
