@@ -49,10 +49,8 @@ class Difference(NamedTuple):
         return cls(each, float(low), float(high), float(test.pvalue))
 
     def __str__(self) -> str:
-        numbers = (
-            f"{one:+.2f}".replace("+0.00", "0.00").replace("-0.00", "0.00") for one in (fmean(self.each), *self[1:3])
-        )
-        return "{} ({} to {})".format(*numbers)
+        mean, low, high = (round(one, 2) + 0.0 for one in (fmean(self.each), self.low, self.high))  # no minus zero
+        return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def tables_of(plan: sweep.Plan) -> dict[str, str]:
@@ -76,17 +74,16 @@ def _grid(plan: sweep.Plan) -> str:
 
 
 def _final(plan: sweep.Plan) -> str:
-    metric, complete = plan.content["primary"]["metric"], dict(_complete(plan))
+    metric = plan.content["primary"]["metric"]
     lines = [["system", "parameters", *plan.axes, "seeds", *LOSSES.values(), metric, "chrf", "processor minutes"]]
     for system in plan.systems:
         if not (found := list(_finals(plan, system).values())):
             continue
-        # Those that went on after a stop have not all of their time; and a GPU's are not a CPU's.
-        whole, gpus = [one for one in found if not one["from_update"]], max(one["gpus"] for one in found)
-        minutes = [one["seconds"] / 60 for one in whole if one["gpus"] == gpus]
+        gpus = max(one["gpus"] for one in found)  # the processor's time beside a GPU is not that without
+        minutes = [one["seconds"] / 60 for one in found if one["gpus"] == gpus and not one["from_update"]]  # unstopped
         columns = [[result[loss][-1][1] for result in found] for loss in LOSSES]
-        # Scores are looked at when all seeds have ended.
-        columns += [[result["scores"][name] for result in complete.get(system, ())] for name in (metric, "chrf")]
+        scored = found if len(found) == len(plan.content["seeds"]) else []  # before that they are not looked at
+        columns += [[result["scores"][name] for result in scored] for name in (metric, "chrf")]
         cells = [spread(values, digits) for values, digits in zip((*columns, minutes), (3, 3, 2, 2, 0), strict=True)]
         chosen = [f"{value:g}" for value in found[0]["values"].values()]
         failed = sum("failed" in (plan.result(sweep.Run(system, seed)) or {}) for seed in plan.content["seeds"])
@@ -102,9 +99,9 @@ def _finals(plan: sweep.Plan, system: str) -> dict[int, dict[str, Any]]:
 
 
 def _complete(plan: sweep.Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the systems of which all seeds have ended."""
+    """Yield the systems of which all seeds have ended, where these are several."""
     for system in plan.systems:
-        if len(found := _finals(plan, system)) == len(plan.content["seeds"]):
+        if len(found := _finals(plan, system)) == len(plan.content["seeds"]) > 1:
             yield system, list(found.values())
 
 
@@ -112,7 +109,7 @@ def _primary(plan: sweep.Plan) -> str:
     """Return the plan's primary comparison in words, when all of its trainings have ended."""
     chosen, complete = plan.content["primary"], dict(_complete(plan))
     system, base, metric = complete.get(chosen["system"]), complete.get(chosen["base"]), chosen["metric"]
-    if not system or not base or len(system) < 2:
+    if not system or not base:
         return ""
     compared = Difference.of(*([result["scores"][metric] for result in side] for side in (system, base)))
     counts = ([from_text(result["sentences"]) for result in side] for side in (system, base))
@@ -133,7 +130,6 @@ def _compared(plan: sweep.Plan) -> str:
     numbers = {
         system: np.array([[*(one["scores"][name] for name in names[:2]), one["valid"][-1][1]] for one in results]).T
         for system, results in _complete(plan)
-        if len(results) > 1
     }
     pairs = [
         (system, base, [Difference.of(*sides) for sides in zip(numbers[system], numbers[base], strict=True)])
@@ -155,7 +151,7 @@ def _scores(plan: sweep.Plan) -> str:
     lines = [["system", "parameters", "seeds", metric, "difference (95 %)", "chrf"]]
     for system, results in complete.items():
         first, second = ([result["scores"][name] for result in results] for name in (metric, "chrf"))
-        others = [] if results is base or not base or len(base) < 2 else [result["scores"][metric] for result in base]
+        others = [] if results is base or not base else [result["scores"][metric] for result in base]
         about = sweep.system_of(plan.recipe, system.partition("-")[0]).about
         size = f"{results[0]['parameters'] / 1e6:.2f} M"
         difference = str(Difference.of(first, others)) if others else ""
@@ -166,16 +162,18 @@ def _scores(plan: sweep.Plan) -> str:
 def _parts(plan: sweep.Plan) -> str:
     """Return losses and scores of all sets of parts of the open form, and what a part is worth over all of them.
 
-    ``SYSTEM-PART_PART`` are systems of this plan; the plan of the recipe's name has those with no part and with all.
+    ``depthwise_lstm-PART_PART`` are systems of this plan; the one of the recipe's name has those with no part and all.
+    Empty for a plan of something else, and before all have been trained.
     """
+    names = {frozenset(name[15:].split("_")): name for name in plan.systems if name.startswith("depthwise_lstm-")}
+    if not names:
+        return ""
     whole = sweep.Plan(sweep.PLANS / f"{plan.recipe}.toml", plan.results.parent)
-    names = {frozenset(name.partition("-")[2].split("_")): name for name in plan.systems if "-" in name}
-    parts = sorted(frozenset().union(*names))
-    seeds = plan.content["seeds"]
+    parts, seeds = sorted(frozenset().union(*names)), plan.content["seeds"]
     found = {chosen: _finals(plan, name) for chosen, name in names.items()}
     found |= {frozenset(): _finals(whole, "depthwise_lstm"), frozenset(parts): _finals(whole, "depthwise_lstm_open")}
-    if not parts or len(found) < 2 ** len(parts) or any(not {*seeds} <= {*results} for results in found.values()):
-        return "No set of parts, or not all, have been trained yet.\n"
+    if len(found) < 2 ** len(parts) or any(not {*seeds} <= {*results} for results in found.values()):
+        return ""
     metrics = (plan.content["primary"]["metric"], "chrf")
     warm = plan.content["warm_up"] * plan.content["updates"]["final"]
 

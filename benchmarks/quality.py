@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import records
 import torch
 
+from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import installed_version
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
@@ -36,6 +37,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "float32": {"compile": False}, "bf16": {"precision": "bf16", "compile": False},
     "compiled": {"compile": True}, "int8": {"precision": "int8"},
 }  # fmt: skip
+if {"avx512_bf16", "amx_bf16"}.isdisjoint(processor_facts().get("flags", "").split()):
+    del WAYS["bf16"]  # emulated, it is several times as slow as float32
 #: CTranslate2's types.
 OTHER_WAYS = ("float32", "int8")
 
@@ -50,8 +53,6 @@ def ways_of(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterato
     kinds = ("compiled", "int8") if options.shortlist else ()
     listed = {f"{way}, list": {**WAYS[way], "shortlist": options.shortlist} for way in kinds}
     for way, given in (WAYS | listed).items():
-        if way == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            continue  # emulated, it is several times as slow as float32
         translator = LoadedTranslator(
             checkpoint, data=options.data, options=TranslatorOptions(**shared, **given), say=records.tell
         )

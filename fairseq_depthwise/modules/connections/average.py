@@ -43,7 +43,9 @@ class _Row(torch.autograd.Function):
             kept.values[place] = source.reshape(-1)
         ctx.save_for_backward(columns)
         ctx.shape = sources[0].shape
-        return torch.mv(kept.values[: index + 2].t(), kept.weights.detach()[index, : index + 2]).view(ctx.shape)
+        with torch.autocast(kept.values.device.type, enabled=False):  # it would copy all values to a smaller type
+            weights = kept.weights.detach()[index, : index + 2]
+            return torch.mv(kept.values[: index + 2].t(), weights).view(ctx.shape)
 
     @staticmethod
     @once_differentiable
