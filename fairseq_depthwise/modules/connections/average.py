@@ -33,10 +33,11 @@ class _Row(torch.autograd.Function):
     """One average of all sources so far; PyTorch's own gradients read and write each source several times."""
 
     @staticmethod
-    def forward(ctx: Any, kept: _Kept, index: int, columns: Tensor, *sources: Tensor) -> Tensor:
+    def forward(ctx: Any, kept: _Kept, index: int, below: Tensor, columns: Tensor, *sources: Tensor) -> Tensor:
         """Return row ``index`` of a times X. ``sources`` are new, and ``columns`` their weights in this row and above.
 
-        In the first row X_0 and X_1 are new, then one of X.
+        In the first row X_0 and X_1 are new, then one of X. ``below``, the stream so far, is not read: by it PyTorch
+        knows that gradients of this row come before those of the rows below, even if a layer passes none on.
         """
         ctx.kept, ctx.index, ctx.new = kept, index, range(index + 2 - len(sources), index + 2)
         for place, source in zip(ctx.new, sources, strict=True):
@@ -53,15 +54,14 @@ class _Row(torch.autograd.Function):
         """Return the gradients of columns and sources: all averages above, which read them, have theirs by now."""
         kept, (columns,) = ctx.kept, ctx.saved_tensors
         if kept.grads is None:
-            kept.grads = torch.empty_like(kept.values[1:])
-            kept.grads[ctx.index + 1 :] = 0  # nothing, or averages that no loss has read
+            kept.grads = torch.zeros_like(kept.values[1:])  # which those stay that no loss has read
         kept.grads[ctx.index] = grad.reshape(-1)
         above = kept.grads[ctx.index :]
         of_columns = torch.stack([torch.mv(above, kept.values[place]) for place in ctx.new])
         of_sources = [torch.mv(above.t(), column).view(ctx.shape) for column in columns]
         if ctx.index == 0:  # a further pass with ``retain_graph`` begins anew
             kept.grads = None
-        return None, None, of_columns, *of_sources
+        return None, None, None, of_columns, *of_sources
 
 
 class Averages(NamedTuple):
@@ -99,7 +99,7 @@ class AverageConnection(Connection):
             return Averages(weighted_sum(outputs, self.rows[index].unbind()), outputs, kept)
         new = outputs if index == 0 else (output,)
         columns = kept.weights.t()[index + 2 - len(new) : index + 2, index:].contiguous()
-        return Averages(_Row.apply(kept, index, columns, *new), outputs, kept)
+        return Averages(_Row.apply(kept, index, state.stream, columns, *new), outputs, kept)
 
     def source_weights(self, states: Sequence[Averages]) -> dict[str, Tensor]:
         """Return row i of a, above layer i: the weights of X_0 to X_i."""

@@ -27,10 +27,12 @@ def connection_of(form: str, layers: int = LAYERS, block_size: int = 0) -> Conne
     return CONNECTIONS[name.split()[0]](shape).double()
 
 
-def run(connection: Connection, layers: list[nn.Module], embedded: Tensor) -> Tensor:
+def run(connection: Connection, layers: list[nn.Module], embedded: Tensor, apart: int | None = None) -> Tensor:
+    """Run a stack, whose layer ``apart`` passes no gradient to what it reads."""
     state = connection.initial_state(embedded)
     for index, layer in enumerate(layers):
         read = connection.layer_input(state, index)
+        read = read.detach() if index == apart else read
         state = connection.update(state, index, read + layer(read))
     return connection.output(state)
 
@@ -107,19 +109,20 @@ def test_gradients_are_those_of_small_steps(form: str) -> None:
     assert torch.autograd.gradcheck(lambda *_: run(connection, layers, embedded), (embedded, *parameters))
 
 
-@pytest.mark.parametrize("above", [0, 2])
-def test_gradients_of_averages_are_those_of_their_sums(above: int) -> None:
+@pytest.mark.parametrize(("above", "apart"), [(0, None), (2, None), (0, 2)])
+def test_gradients_of_averages_are_those_of_their_sums(above: int, apart: int | None) -> None:
     torch.manual_seed(8)
     connection, layers = connection_of("average"), branches()[: LAYERS - above]
     rows = [nn.init.normal_(row) for row in connection.rows]  # type: ignore[union-attr]  # a list, to mypy a module
     embedded = torch.randn(2, 3, WIDTH, dtype=torch.float64, requires_grad=True)
     sources = [read := embedded]
-    for row, layer in zip(rows, layers, strict=False):
+    for index, (row, layer) in enumerate(zip(rows, layers, strict=False)):
+        read = read.detach() if index == apart else read
         sources.append(read + layer(read))
         read = (torch.stack(sources) * row.view(-1, 1, 1, 1)).sum(0)  # a second reading, by PyTorch alone
     learned = [embedded, *rows[: len(layers)]]
-    expected = torch.autograd.grad(connection.final_norm(read).sin().sum(), learned)
-    found = run(connection, layers, embedded).sin().sum()
+    expected = torch.autograd.grad(connection.final_norm(read).sin().sum(), learned, materialize_grads=True)
+    found = run(connection, layers, embedded, apart).sin().sum()
     for _ in range(2):  # also again, with what was kept
         torch.testing.assert_close(torch.autograd.grad(found, learned, retain_graph=True), expected)
     with torch.no_grad():
