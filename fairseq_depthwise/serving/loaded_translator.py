@@ -193,5 +193,5 @@ def _graphs(
         if int8:
             raise
         if asked:
-            say(f"not compiled, and slower: {error}")
+            say(f"not compiled, {'with no shortlist, ' if shortlist else ''}and slower: {error}")
         return None

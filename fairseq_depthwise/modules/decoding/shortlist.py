@@ -1,12 +1,12 @@
 """A short list of target tokens that a batch's translations are made of, in the place of the whole vocabulary.
 
 It has the tokens that are most probable given any of the source's, by a lexical table: a text file with a target token,
-a source token and P(target | source) in each line, as Marian and fast_align write them.
+a source token and P(target | source) in each line, as Marian reads it.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fairseq_compat import UserError
+from fairseq_depthwise.text_files import lines_of
 
 #: Of each source token, so many target tokens are known.
 _KNOWN = 100
@@ -33,27 +34,41 @@ class Shortlist:
         source, target = models[0].encoder.dictionary, models[0].decoder.dictionary
         self.models, self.size = models, min(size, len(target))
         self.special, self.vocabulary = target.nspecial, len(target)
-        with open(path, encoding="utf-8") as lines:
-            rows = [line.split() for line in lines]
-        try:
-            found = [(float(p), source.indices.get(s), target.indices.get(t)) for t, s, p in rows]
-        except ValueError as error:
-            raise UserError(f"{path} is no lexical table: a line is not a target, a source and a number") from error
-        known = [row for row in found if None not in row]
-        if len(known) <= len(rows) / 2:
-            raise UserError(f"{path} is of other dictionaries: {len(known)} of {len(rows)} lines have tokens of these")
-        sums: defaultdict[int, float] = defaultdict(float)
-        for probability, given, _ in known:
-            sums[given] += probability
-        if not all(0 <= one < 1.01 for one in sums.values()):
-            raise UserError(f"{path}: probabilities given a source add up to more than 1; swap its first two columns?")
+        numbers, given, tokens, others = array("d"), array("q"), array("q"), 0
+        for number, line in enumerate(lines_of(path), start=1):
+            if not line.strip():
+                continue
+            try:
+                token, token_given, text = line.split()
+                if not 0 <= (probability := float(text)) <= 1:
+                    raise ValueError
+            except ValueError:
+                raise UserError(
+                    f"{path}, line {number} is {line[:80]!r}; it must be a target token, a source token and a "
+                    "probability from 0 to 1, which is no logarithm"
+                ) from None
+            if token_given in source.indices and token in target.indices:
+                numbers.append(probability)
+                given.append(source.indices[token_given])
+                tokens.append(target.indices[token])
+            else:
+                others += 1
+        if len(numbers) <= others:
+            raise UserError(
+                f"{path} is empty or of other dictionaries: {len(numbers)} of its {len(numbers) + others} lines have "
+                "tokens of these"
+            )
+        if np.bincount(given, numbers).max() > 1.01:
+            raise UserError(
+                f"{path}: probabilities given a source token add up to more than 1; are the first two columns swapped, "
+                "or lines there twice?"
+            )
         self.tokens = torch.zeros(len(source), _KNOWN, dtype=torch.long)
         self.probabilities = torch.zeros(len(source), _KNOWN)
-        ranks: Counter[int] = Counter()
-        for probability, given, token in sorted(known, reverse=True):
-            if ranks[given] < _KNOWN:
-                self.tokens[given, ranks[given]], self.probabilities[given, ranks[given]] = token, probability
-                ranks[given] += 1
+        chosen, rank = _best(np.asarray(numbers), np.asarray(given))
+        places = np.asarray(given)[chosen], rank
+        self.tokens[places] = torch.from_numpy(np.asarray(tokens)[chosen])
+        self.probabilities[places] = torch.from_numpy(np.asarray(numbers)[chosen]).float()
 
     def __call__(self, source_tokens: Tensor, always: Sequence[int] = ()) -> list[Tensor]:
         """Source tokens (B x S) to N tokens in order, with those of ``always``, and each model's part of its table.
@@ -89,7 +104,12 @@ def lexical_table(pairs: Iterable[tuple[Tensor, Tensor]], rounds: int = 4) -> It
         part /= np.bincount(place, part)[place]
         expected = np.bincount(of_pair, part)
         probability = expected / np.bincount(source_tokens, expected)[source_tokens]
-    order = np.lexsort((-probability, source_tokens))
-    first = np.searchsorted(source_tokens[order], source_tokens[order])
-    for number in order[np.arange(len(order)) - first < _KNOWN]:
+    for number in _best(probability, source_tokens)[0]:
         yield int(both[number] & 0xFFFFFFFF), int(source_tokens[number]), float(probability[number])
+
+
+def _best(probability: Any, given: Any) -> tuple[Any, Any]:
+    """Return which entries are the most probable of each source token, and their ranks there from 0."""
+    order = np.lexsort((-probability, given))
+    rank = np.arange(len(order)) - np.searchsorted(given[order], given[order])
+    return order[rank < _KNOWN], rank[rank < _KNOWN]

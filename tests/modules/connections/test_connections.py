@@ -129,6 +129,24 @@ def test_gradients_of_averages_are_those_of_their_sums(above: int, apart: int | 
         torch.testing.assert_close(run(connection, layers, embedded).sin().sum(), found.detach())
 
 
+def test_a_pass_that_ends_above_the_first_average_leaves_no_gradients() -> None:
+    connection, layers = connection_of("average"), branches()
+    rows = [nn.init.normal_(row) for row in connection.rows]  # type: ignore[union-attr]  # a list, to mypy a module
+    for frozen in (*rows, *layers[0].parameters()):
+        frozen.requires_grad_(False)
+    state, streams = connection.initial_state(torch.randn(2, 3, WIDTH, dtype=torch.float64)), []
+    for index, layer in enumerate(layers):
+        state = connection.update(state, index, layer(connection.layer_input(state, index)))
+        streams.append(state[0])
+
+    def gradients(stream: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(stream.sin().sum(), [*layers[1].parameters()], retain_graph=True)
+
+    expected = gradients(streams[2])
+    gradients(streams[-1])
+    torch.testing.assert_close(gradients(streams[2]), expected)
+
+
 def test_permutations_are_mixed_to_sums_of_one() -> None:
     mixing = ManifoldMixing("permutations", WIDTH, 4, 0).double()
     assert len(mixing.bias) == 4 + 4 + 24

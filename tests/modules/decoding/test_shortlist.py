@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 from collections import defaultdict
 from pathlib import Path
@@ -65,21 +66,22 @@ def test_tokens_and_their_probabilities_are_of_the_list(models: list[Any], table
         assert hypothesis["positional_scores"].tolist() == pytest.approx(wanted, abs=1e-4)
 
 
-@pytest.mark.parametrize("text", ["one two\n", "a b c\n", "zz yy 0.5\n"])
+@pytest.mark.parametrize(
+    "text", ["", "{0} {1}\n", "a b c\n", "zz yy 0.5\n", "{0} {1} nan\n", "{0} {1} -0.7\n", "{0} {2} .75\n{1} {2} .75\n"]
+)
 def test_other_files_are_refused(models: list[Any], tmp_path: Path, text: str) -> None:
-    (tmp_path / "text").write_text(text, encoding="utf-8")
+    symbols = models[0].decoder.dictionary.symbols[4:7]
+    (tmp_path / "text").write_text(text.format(*symbols), encoding="utf-8")
     with pytest.raises(UserError, match="text"):
         Shortlist(str(tmp_path / "text"), models, 64)
 
 
-@pytest.mark.parametrize("probability", ["0.75", "nan", "-1"])
-def test_numbers_that_are_no_probabilities_given_the_source_are_refused(
-    models: list[Any], tmp_path: Path, probability: str
-) -> None:
-    one, two, three = models[0].decoder.dictionary.symbols[4:7]
-    (tmp_path / "text").write_text(f"{one} {three} {probability}\n{two} {three} 0.75\n", encoding="utf-8")
-    with pytest.raises(UserError, match="text"):
-        Shortlist(str(tmp_path / "text"), models, 64)
+def test_tables_are_text_files_like_all_others(models: list[Any], table: Path, tmp_path: Path) -> None:
+    text = "\ufeff" + table.read_text(encoding="utf-8").replace("\n", "\r\n\r\n")
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(text.encode()))
+    packed, plain = (Shortlist(str(path), models, 9) for path in (tmp_path / "packed.gz", table))
+    assert torch.equal(packed.tokens, plain.tokens)
+    assert torch.equal(packed.probabilities, plain.probabilities)
 
 
 def test_the_table_is_that_of_model_1() -> None:
