@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import records
 import torch
 
-from fairseq_compat.process import processor_facts
 from fairseq_compat.versions import installed_version
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.translations import read_lines
@@ -34,11 +33,8 @@ Translate = Callable[[Sequence[str]], list[str]]
 
 #: How our models decode -> what ``TranslatorOptions`` are given; fairseq's Transformer has the first way only.
 WAYS: dict[str, dict[str, Any]] = {
-    "float32": {"compile": False}, "bf16": {"precision": "bf16", "compile": False},
-    "compiled": {"compile": True}, "int8": {"precision": "int8"},
+    "float32": {"compile": False}, "compiled": {"compile": True}, "int8": {"precision": "int8"},
 }  # fmt: skip
-if {"avx512_bf16", "amx_bf16"}.isdisjoint(processor_facts().get("flags", "").split()):
-    del WAYS["bf16"]  # emulated, it is several times as slow as float32
 #: CTranslate2's types.
 OTHER_WAYS = ("float32", "int8")
 
@@ -50,9 +46,8 @@ def ways_of(checkpoint: str, batch: int, options: argparse.Namespace) -> Iterato
     """Yield the ways in which a model decodes, and a function that translates lines."""
     text = TextOptions(bpe_codes=options.bpe_codes)
     shared: dict[str, Any] = {"text": text, "beam": BeamOptions(beam=options.beam), "batch_size": batch}
-    kinds = ("compiled", "int8") if options.shortlist else ()
-    listed = {f"{way}, list": {**WAYS[way], "shortlist": options.shortlist} for way in kinds}
-    for way, given in (WAYS | listed).items():
+    listed = {f"{way}, list": WAYS[way] | {"shortlist": options.shortlist} for way in WAYS if way != "float32"}
+    for way, given in (WAYS | (listed if options.shortlist else {})).items():
         translator = LoadedTranslator(
             checkpoint, data=options.data, options=TranslatorOptions(**shared, **given), say=records.tell
         )
@@ -90,18 +85,24 @@ def _by_ctranslate2(
 
 def draw(rows: Sequence[dict[str, Any]], figure: Figure) -> None:
     """Draw BLEU over milliseconds a sentence for each batch size: models have colors, ways have markers."""
-    models, ways = (list(dict.fromkeys(row[name] for row in rows)) for name in ("model", "way"))
-    for axes, batch in zip(figure.subplots(1, len(BATCHES), sharey=True), BATCHES, strict=True):
-        for row in rows:
-            if row["batch"] == batch:
-                style = {"color": COLORS[models.index(row["model"])], "marker": MARKERS[ways.index(row["way"])]}
-                label = f"{row['model']}, {row['way']}"
-                axes.plot(median(row["milliseconds"]), row["bleu"], linestyle="none", label=label, **style)
-        axes.set(title=f"{batch} at a time", xlabel="milliseconds a sentence")
-        axes.set_xlim(left=0)
+    looks = [
+        (key, name, {look: style})
+        for key, look, styles in (("model", "color", COLORS), ("way", "marker", MARKERS))
+        for name, style in zip(dict.fromkeys(row[key] for row in rows), styles, strict=False)
+    ]
+    panels = figure.subplots(1, len(BATCHES), sharex=True, sharey=True)
+    for axes, batch in zip(panels, BATCHES, strict=True):
+        for row in (row for row in rows if row["batch"] == batch):
+            style = {what: value for key, name, look in looks if row[key] == name for what, value in look.items()}
+            axes.plot(median(row["milliseconds"]), row["bleu"], linestyle="none", **style)
+        axes.set(title=f"{batch} at a time", xlabel="milliseconds a sentence", xscale="log")
+        axes.set_xticks(ticks := (1, 2, 5, 10, 20, 50), [*map(str, ticks)])
+        axes.minorticks_off()
         axes.grid(visible=True)
-    figure.axes[0].set_ylabel("sacreBLEU")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right", fontsize=8)
+    panels[0].set_ylabel("sacreBLEU")
+    for _, name, look in looks:
+        panels[0].plot([], [], label=name, **{"color": "black", "marker": "s", "linestyle": "none"} | look)
+    figure.legend(loc="outside right", fontsize=8)
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:

@@ -126,7 +126,7 @@ def _rows() -> Iterator[Row]:
         yield Row(f"sdt {layers}", "sdt", layers)
     for units in (1, 2, 4, 6):
         yield Row(f"mute {units}", "mute", extra=(f"--encoder-units={units}",))
-    for precision in ("bf16", "compiled", "onnx", "int8"):
+    for precision in ("bf16", "compiled", "compiled bf16", "onnx", "int8"):
         for name, family in (("depth-wise", "depth-wise"), ("mute 4", "mute"), ("sdt 6", "sdt")):
             extra = ("--encoder-units=4",) if family == "mute" else ()
             yield Row(f"{name}, {precision}", family, extra=extra, precision=precision)
@@ -259,9 +259,9 @@ class GraphDecoding:
         from fairseq_depthwise.serving.compiled_graphs import compiled_graphs
         from fairseq_depthwise.serving.traced_graphs import write_graphs
 
-        self.model = Decoding(arguments, dictionary, "cpu", "fp32").model
+        self.model = Decoding(arguments, dictionary, "cpu", "bf16" if kind == "compiled bf16" else "fp32").model
         self.model.eval()
-        if kind == "compiled":
+        if kind.startswith("compiled"):
             graphs: Any = compiled_graphs([self.model], "the model", records.tell)
         else:
             with tempfile.TemporaryDirectory() as folder:

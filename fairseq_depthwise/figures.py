@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _FORMATS = ("png", "pdf", "svg")
 
 #: The palette of Okabe and Ito, safe for color-blind readers, without its yellow: too light for lines on white.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 
 #: Markers in addition to the colors, for print in black and white.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

@@ -14,7 +14,7 @@ EARLIER = Path(__file__).parents[1] / "earlier"
 def test_models_in_all_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for slow in ("compiled", "int8"):
         monkeypatch.delitem(quality.WAYS, slow)
-    monkeypatch.setitem(quality.WAYS, "bf16", {"precision": "bf16", "compile": False})  # which few CPUs have
+    monkeypatch.setitem(quality.WAYS, "bf16", {"precision": "bf16", "compile": False})
     monkeypatch.setattr(quality, "OTHER_WAYS", ())  # CTranslate2's need not be installed
     models = [f"{name}={EARLIER}/{name}/checkpoint_last.pt" for name in ("transformer", "sdt")]
     test = [str(EARLIER / "text" / f"test.{language}") for language in ("src", "tgt")]
