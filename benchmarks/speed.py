@@ -5,7 +5,7 @@ round, on the same sentences and batches, through fairseq's own trainer and beam
 ``bench_DEVICE_SIZE``.
 
     python benchmarks/speed.py --size base --rows depth-wise "mute 4" "sdt 6" --precisions fp32 bf16
-    python benchmarks/speed.py --rows graphs --parts decoding --name graphs_cpu_narrow
+    python benchmarks/speed.py --rows graphs --parts decoding
 """
 
 from __future__ import annotations

@@ -106,16 +106,16 @@ def _amount(column: Mapping[str, Sequence[float]], row: str, beside: str) -> str
 
 
 def qualities(record: Record) -> dict[str, Table]:
-    """Return milliseconds a sentence for each batch size, and BLEU."""
-    rows = record["rows"]
-    batches = sorted({row["batch"] for row in rows})
-    found = {(row["model"], row["way"], row["batch"]): row for row in rows}
-    lines = [["model", "decoded", "sacreBLEU", *(f"milliseconds a sentence, {batch} at a time" for batch in batches)]]
-    for model, way in dict.fromkeys(key[:2] for key in found):
-        several = [found[model, way, batch] for batch in batches]
-        times = [spread(row["milliseconds"], 2) for row in several]
-        lines.append([model, way, f"{several[0]['bleu']:.2f}", *times])
-    return {"ways": lines}
+    """Return BLEU and milliseconds a sentence for each batch size: models are rows and ways of decoding columns."""
+    rows = sorted(record["rows"], key=lambda row: row["batch"])
+    cells: dict[tuple[str, str], str] = {}
+    for row in rows:
+        before = cells.get(key := (row["model"], row["way"]))
+        cells[key] = (f"{before}, " if before else f"{row['bleu']:.2f}; ") + spread(row["milliseconds"], 2)
+    models, ways = (dict.fromkeys(values) for values in zip(*cells, strict=True))
+    batches = " and ".join(map(str, dict.fromkeys(row["batch"] for row in rows)))
+    lines = [[model, *(cells.get((model, way), NOTHING) for way in ways)] for model in models]
+    return {"ways": [[f"sacreBLEU; milliseconds, {batches} at a time", *ways], *lines]}
 
 
 def soak(record: Record) -> dict[str, Table]:
