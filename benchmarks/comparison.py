@@ -39,18 +39,19 @@ class Difference(NamedTuple):
     low: float
     high: float
     p: float
+    digits: int = 2
 
     @classmethod
-    def of(cls, systems: Sequence[float], bases: Sequence[float]) -> Difference:
+    def of(cls, systems: Sequence[float], bases: Sequence[float], digits: int = 2) -> Difference:
         """Compare pairs by Student's test, two-sided; the interval has 95 %."""
         each = [system - base for system, base in zip(systems, bases, strict=True)]
         test = ttest_1samp(each, 0)
         low, high = test.confidence_interval(0.95)
-        return cls(each, float(low), float(high), float(test.pvalue))
+        return cls(each, float(low), float(high), float(test.pvalue), digits)
 
     def __str__(self) -> str:
-        mean, low, high = (round(one, 2) + 0.0 for one in (fmean(self.each), self.low, self.high))  # no minus zero
-        return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
+        mean, low, high = (f"{one:+.{self.digits}f}" for one in (fmean(self.each), self.low, self.high))
+        return f"{mean} ({low} to {high})"
 
 
 def tables_of(plan: sweep.Plan) -> dict[str, str]:
@@ -132,7 +133,7 @@ def _compared(plan: sweep.Plan) -> str:
         for system, results in _complete(plan)
     }
     pairs = [
-        (system, base, [Difference.of(*sides) for sides in zip(numbers[system], numbers[base], strict=True)])
+        (system, base, [*map(Difference.of, numbers[system], numbers[base], (2, 2, 3))])
         for base, system in combinations(numbers, 2)
     ]
     secondary = [place for place, pair in enumerate(pairs) if {*pair[:2]} != {chosen["system"], chosen["base"]}]
@@ -183,13 +184,13 @@ def _parts(plan: sweep.Plan) -> str:
 
     # set of parts -> measures x seeds
     values = {chosen: np.array([measures(results[seed]) for seed in seeds]).T for chosen, results in found.items()}
-    lines = [["parts", f"validation loss, update {warm:g}", *LOSSES.values(), *metrics]]
+    lines, digits = [["parts", f"validation loss, update {warm:g}", *LOSSES.values(), *metrics]], (3, 3, 3, 2, 2)
     for chosen in sorted(values, key=lambda chosen: (len(chosen), *sorted(chosen))):
-        cells = [spread(list(each), digits) for each, digits in zip(values[chosen], (3, 3, 3, 2, 2), strict=True)]
+        cells = [spread(list(each), shown) for each, shown in zip(values[chosen], digits, strict=True)]
         lines.append([" + ".join(sorted(chosen)) or "none", *cells])
     for part in parts:
         sides = [np.mean([values[c] for c in values if (part in c) == within], axis=0) for within in (True, False)]
-        lines.append([f"with - without {part}", *(str(Difference.of(*each)) for each in zip(*sides, strict=True))])
+        lines.append([f"with - without {part}", *map(str, map(Difference.of, *sides, digits))])
     return markdown(lines)
 
 

@@ -19,9 +19,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
-import numpy
 import torch
 
 from fairseq_compat import UserError
@@ -180,10 +180,9 @@ def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[f
     return [first / second for first, second in zip(numerators, denominators, strict=True)]
 
 
-def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the lower quartile, the median and the upper quartile."""
-    low, middle, high = numpy.quantile(values, (0.25, 0.5, 0.75)).tolist()
-    return low, middle, high
+def extent(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the lowest value, the median and the highest value."""
+    return min(values), median(values), max(values)
 
 
 def peak_of_process() -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 import comparison
 import step_profile
 import sweep
-from records import RECORDS, Record, quartiles, ratios, read_record, run_program
+from records import RECORDS, Record, extent, ratios, read_record, run_program
 
 from fairseq_compat import UserError
 from fairseq_compat.files import atomic_write
@@ -88,7 +88,7 @@ def _rate(meetings: Sequence[Mapping[str, Sequence[float]]], row: str, beside: s
     own = [rate for rates in meetings for rate in rates.get(row, [])]
     if not own:
         return NOTHING
-    low, rate, high = quartiles(own)
+    low, rate, high = extent(own)
     shown = f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
     if not beside:
         return f"{shown} ({low / rate:.2f} - {high / rate:.2f})"
@@ -96,7 +96,7 @@ def _rate(meetings: Sequence[Mapping[str, Sequence[float]]], row: str, beside: s
     times = [time for rates in meetings if {row, beside} <= {*rates} for time in ratios(rates[row], rates[beside])]
     if not times:
         return shown
-    low, middle, high = quartiles(times)
+    low, middle, high = extent(times)
     return f"{shown}, **{middle:.2f}** ({low:.2f} - {high:.2f})"
 
 

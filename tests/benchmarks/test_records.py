@@ -28,10 +28,10 @@ def test_each_round_begins_with_the_next_work_and_warm_up_does_not_count() -> No
     assert results["a"] == [4, 9, 11]
 
 
-def test_ratios_are_of_the_same_round_and_quartiles_of_one_value_are_that_value() -> None:
+def test_ratios_are_of_the_same_round_and_the_extent_of_one_value_is_that_value() -> None:
     assert records.ratios([2.0, 9.0], [1.0, 3.0]) == [2.0, 3.0]
-    assert records.quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == (2.0, 3.0, 4.0)
-    assert records.quartiles([7.0]) == (7.0, 7.0, 7.0)
+    assert records.extent([5.0, 2.0, 3.0, 4.0, 1.0]) == (1.0, 3.0, 5.0)
+    assert records.extent([7.0]) == (7.0, 7.0, 7.0)
 
 
 def test_a_command_names_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

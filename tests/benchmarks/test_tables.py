@@ -57,8 +57,8 @@ def test_ratios_are_taken_within_a_round_and_stock_has_the_spread_of_its_rates()
     table = tables_of(bench_record())["speed"]
     assert row_of(table, "row") == ["compared with", "training", "beam 4, 8 at once"]
     # 0.5, 1 and 2 times as fast as stock in the same rounds.
-    assert row_of(table, "depth-wise") == ["stock 6", "50, **1.00** (0.75 - 1.50)", "32, **2.00** (2.00 - 2.00)"]
-    assert row_of(table, "depth-wise, two-cells") == ["stock 6", "12.5, **1.00** (0.75 - 1.50)", "-"]
+    assert row_of(table, "depth-wise") == ["stock 6", "50, **1.00** (0.50 - 2.00)", "32, **2.00** (2.00 - 2.00)"]
+    assert row_of(table, "depth-wise, two-cells") == ["stock 6", "12.5, **1.00** (0.50 - 2.00)", "-"]
     assert row_of(table, "stock 6")[0] == ""
 
 
