@@ -9,13 +9,14 @@ in products, on a GPU in attention, too: a multiplication and an addition are tw
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import records
 import speed
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_depthwise  # noqa: F401  # registers the models
@@ -28,15 +29,15 @@ def measure(row: str, options: argparse.Namespace, batch: Any) -> tuple[dict[str
     """Return the seconds of each operation in a step, and how many operations its products have."""
     work = speed.work_of(speed.ROWS[row], speed.TRAINING, options.precision, options)
     work(batch)  # memory, and what an optimizer and a GPU's kernels do at first
-    cuda = options.device == "cuda"
-    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as profiler:
+    gc.collect()  # else the rows before are freed in a step of this one
+    with profile() as profiler:
         for _ in range(options.rounds):
             work(batch)
     with FlopCounterMode(display=False) as counter:
         work(batch)
-    kind = "self_device_time_total" if cuda else "self_cpu_time_total"
-    found = {one.key: getattr(one, kind) / 1e6 / options.rounds for one in profiler.key_averages()}
-    return {key: seconds for key, seconds in found.items() if seconds}, counter.get_total_flops()
+    kind = "self_device_time_total" if options.device == "cuda" else "self_cpu_time_total"
+    found = ((one.key, getattr(one, kind) / 1e6 / options.rounds) for one in profiler.key_averages())
+    return {key: seconds for key, seconds in found if seconds}, counter.get_total_flops()
 
 
 def run(options: argparse.Namespace, given: Sequence[str]) -> None:
