@@ -43,8 +43,7 @@ def measure(row: str, options: argparse.Namespace, batch: Any) -> tuple[dict[str
 def run(options: argparse.Namespace, given: Sequence[str]) -> None:
     """Measure and write the record."""
     setup = speed.begin("step_profile", options, given)
-    batch = speed.batches_of(options)[-1]
-    measured = {row: measure(row, options, batch) for row in ROWS}
+    measured = {row: measure(row, options, speed.batches_of(options)[-1]) for row in ROWS}
     seconds, counted = ({row: found[i] for row, found in measured.items()} for i in range(2))
     name = "step_profile" if options.precision == "fp32" else f"step_profile_{options.precision}"
     records.finish(options.records, name, {"setup": setup, "seconds": seconds, "operations": counted})
