@@ -86,9 +86,9 @@ def _by_ctranslate2(
 def draw(rows: Sequence[dict[str, Any]], figure: Figure) -> None:
     """Draw BLEU over milliseconds a sentence for each batch size: models have colors, ways have markers."""
     looks = [
-        (key, name, {look: style})
+        (key, name, {look: styles[place]})
         for key, look, styles in (("model", "color", COLORS), ("way", "marker", MARKERS))
-        for name, style in zip(dict.fromkeys(row[key] for row in rows), styles, strict=False)
+        for place, name in enumerate(dict.fromkeys(row[key] for row in rows))
     ]
     panels = figure.subplots(1, len(BATCHES), sharex=True, sharey=True)
     for axes, batch in zip(panels, BATCHES, strict=True):
