@@ -21,14 +21,14 @@ class _Kept:
         weights: a, with 0 where a row has no weight; L x (L + 1).
         values: X_0 to X_L, as far as they are computed; (L + 1) x (T B d).
         grads: of the averages, from the last one down, in the backward pass; L x (T B d).
-        last: the row whose gradient came last in it.
+        backward: the number of the backward pass that they are of.
     """
 
     def __init__(self, rows: Sequence[Tensor], embedded: Tensor) -> None:
         self.weights = pad_sequence(list(rows), batch_first=True).to(embedded.dtype)
         self.values = embedded.new_empty(len(rows) + 1, embedded.numel())
         self.grads: Tensor | None = None
-        self.last = 0
+        self.backward = -1
 
 
 class _Row(torch.autograd.Function):
@@ -55,9 +55,11 @@ class _Row(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         """Return the gradients of columns and sources: all averages above, which read them, have theirs by now."""
         kept, (columns,) = ctx.kept, ctx.saved_tensors
-        if kept.grads is None or ctx.index >= kept.last:  # a pass begins, and another may have ended above row 0
+        number = torch._C._current_graph_task_id()  # as PyTorch's own hooks of several gradients tell passes apart
+        if kept.grads is None or kept.backward != number:  # a pass before may have ended above row 0
+            kept.backward = number
             kept.grads = torch.zeros_like(kept.values[1:])  # which those stay that no loss has read
-        kept.grads[ctx.index], kept.last = grad.reshape(-1), ctx.index
+        kept.grads[ctx.index] = grad.reshape(-1)
         above = kept.grads[ctx.index :]
         of_columns = torch.stack([torch.mv(above, kept.values[place]) for place in ctx.new])
         of_sources = [torch.mv(above.t(), column).view(ctx.shape) for column in columns]

@@ -145,6 +145,8 @@ def test_a_pass_that_ends_above_the_first_average_leaves_no_gradients() -> None:
     expected = gradients(streams[2])
     gradients(streams[-1])
     torch.testing.assert_close(gradients(streams[2]), expected)
+    torch.autograd.grad(streams[-1].sin().sum(), [*layers[-1].parameters()], retain_graph=True)  # ends at the top
+    torch.testing.assert_close(gradients(streams[2]), expected)
 
 
 def test_permutations_are_mixed_to_sums_of_one() -> None:
