@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -23,13 +24,19 @@ from fairseq_depthwise.figures import style_of, write_figure
 from fairseq_depthwise.tables import markdown, spread
 
 sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("recipes", "recipes/lib")]
-import sweep  # the folder is on the path by the line above
+import sweep  # the folders are on the path by the line above
+from plans import Plan, Run, loss_of
+
+from recipes import system_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Curves of a training's losses -> what they are called.
 LOSSES = {"valid": "validation loss", "seen": "loss of training sentences"}
+
+#: Of the open form.
+PARTS = {"bias", "gain", "skip"}
 
 
 class Difference(NamedTuple):
@@ -54,122 +61,267 @@ class Difference(NamedTuple):
         return f"{mean} ({low} to {high})"
 
 
-def tables_of(plan: sweep.Plan) -> dict[str, str]:
-    """Return the tables ``grid``, ``final``, ``compared``, ``scores`` and ``parts`` of what has ended, in Markdown."""
-    makers = {"grid": _grid, "final": _final, "compared": _compared, "scores": _scores, "parts": _parts}
-    return {name: make(plan) for name, make in makers.items()}
+@dataclass(frozen=True)
+class Comparison:
+    """A registered comparison of two systems, or of the same two at two depths.
+
+    Attributes:
+        system, base: whose difference it is, seed by seed.
+        metric: a metric of the plan, a value of :data:`LOSSES`, or "hops" (:func:`hops_answered`).
+        margin: how much worse than the base the system may be.
+        minus: a system and a base whose difference is subtracted.
+    """
+
+    system: str
+    base: str
+    metric: str
+    margin: float = 0.0
+    minus: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Comparison:
+        """Return the comparison of an entry of a plan."""
+        minus = entry.get("minus")
+        pair = (minus["system"], minus["base"]) if minus else None
+        return cls(entry["system"], entry["base"], entry["metric"], entry.get("margin", 0.0), pair)
+
+    @property
+    def systems(self) -> list[str]:
+        """All systems that it needs."""
+        return [self.system, self.base, *(self.minus or ())]
+
+    def verdict(self, difference: Difference) -> str:
+        """Return what the 95 % interval says of "better than the base, or not worse by more than the margin"."""
+        low, high = difference.low, difference.high
+        if self.metric in LOSSES.values():  # the lower the better
+            low, high = -high, -low
+        if low > -self.margin:
+            return "supported"
+        return "not reproduced" if high < -self.margin else "undecided"
+
+    def __str__(self) -> str:
+        text = f"`{self.system}` against `{self.base}`"
+        if self.minus:
+            text += f" minus `{self.minus[0]}` against `{self.minus[1]}`"
+        if self.margin:
+            text += f", not worse by more than {self.margin:g}"
+        return text
 
 
-def _grid(plan: sweep.Plan) -> str:
-    combinations = list(dict.fromkeys(run.values for system in plan.systems for run in plan.grid(system)))
+def tables_of(plan: Plan) -> dict[str, str]:
+    """Return the tables of what has ended, in Markdown."""
+    return {
+        "grid": _grid(plan),
+        "final": _final(plan),
+        "tests": _tests(plan),
+        "compared": _compared(plan),
+        "scores": _scores(plan),
+        "parts": _parts(plan),
+    }
+
+
+def _grid(plan: Plan) -> str:
+    tuned = [system for system in plan.systems if plan.tuned_as(system) == system]
+    combinations = list(dict.fromkeys(run.values for system in tuned for run in plan.grid(system)))
     lines = [["system", *(", ".join(f"{axis} {value:g}" for axis, value in values or ()) for values in combinations)]]
-    for system in plan.systems:
+    for system in tuned:
         best, cells = plan.best(system), []
         for values in combinations:
-            result = plan.result(sweep.Run(system, 1, values))
-            loss = "-" if result is None else "failed" if "failed" in result else f"{sweep.loss_of(result):.3f}"
+            result = plan.result(Run(system, 1, values))
+            loss = "-" if result is None else "failed" if "failed" in result else f"{loss_of(result):.3f}"
             cells.append(f"**{loss}**" if best and best.values == values and result else loss)
         lines.append([f"`{system}`", *cells])
     ended = [plan.result(run) is not None for run in plan.runs()]
     return markdown(lines) + f"\n{sum(ended)} of {len(ended)} trainings have ended, final ones included.\n"
 
 
-def _final(plan: sweep.Plan) -> str:
-    metric = plan.content["primary"]["metric"]
-    lines = [["system", "parameters", *plan.axes, "seeds", *LOSSES.values(), metric, "chrf", "processor minutes"]]
+def _final(plan: Plan) -> str:
+    lines = [["system", "parameters", *plan.axes, "seeds", *LOSSES.values(), *plan.metrics, "processor minutes"]]
     for system in plan.systems:
-        if not (found := list(_finals(plan, system).values())):
+        results = list(_finals(plan, system).values())
+        if not results:
             continue
-        gpus = max(one["gpus"] for one in found)  # the processor's time beside a GPU is not that without
-        minutes = [one["seconds"] / 60 for one in found if one["gpus"] == gpus and not one["from_update"]]  # unstopped
-        columns = [[result[loss][-1][1] for result in found] for loss in LOSSES]
-        scored = found if len(found) == len(plan.content["seeds"]) else []  # before that they are not looked at
-        columns += [[result["scores"][name] for result in scored] for name in (metric, "chrf")]
-        cells = [spread(values, digits) for values, digits in zip((*columns, minutes), (3, 3, 2, 2, 0), strict=True)]
-        chosen = [f"{value:g}" for value in found[0]["values"].values()]
-        failed = sum("failed" in (plan.result(sweep.Run(system, seed)) or {}) for seed in plan.content["seeds"])
-        seeds = str(len(found)) + (f", {failed} failed" if failed else "")
-        lines.append([f"`{system}`", f"{found[0]['parameters']:,}", *chosen, seeds, *cells])
-    return markdown(lines) + _primary(plan) if len(lines) > 1 else "No final training has ended yet.\n"
+        columns = [[measure(plan, result, loss) for result in results] for loss in LOSSES.values()]
+        scored = results if len(results) == len(plan.seeds(system)) else []  # before that they are not looked at
+        columns += [[measure(plan, result, metric) for result in scored] for metric in plan.metrics]
+        digits = [*(3 for _ in LOSSES), *(2 for _ in plan.metrics), 0]
+        cells = [spread(values, shown) for values, shown in zip((*columns, _minutes(results)), digits, strict=True)]
+        chosen = [f"{value:g}" for value in results[0]["values"].values()]
+        failed = sum("failed" in (plan.result(Run(system, seed)) or {}) for seed in plan.seeds(system))
+        seeds = str(len(results)) + (f", {failed} failed" if failed else "")
+        lines.append([f"`{system}`", f"{results[0]['parameters']:,}", *chosen, seeds, *cells])
+    return markdown(lines) + _registered(plan) if len(lines) > 1 else "No final training has ended yet.\n"
 
 
-def _finals(plan: sweep.Plan, system: str) -> dict[int, dict[str, Any]]:
+def _minutes(results: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the processor's minutes of the trainings of which they are known.
+
+    Those beside a GPU are not comparable with those without, so only the trainings with most GPUs count. Earlier
+    results of trainings that were stopped have the last part's seconds alone.
+    """
+    gpus = max(result["gpus"] for result in results)
+    known = [result for result in results if result["gpus"] == gpus and result["seconds"] is not None]
+    return [result["seconds"] / 60 for result in known if "parts" in result or not result["from_update"]]
+
+
+def measure(plan: Plan, result: Mapping[str, Any], name: str) -> float:
+    """Return a number of a final training: a loss at its end, a score, or "hops"."""
+    for curve, loss in LOSSES.items():
+        if name == loss:
+            return float(result[curve][-1][1])
+    if name == "hops":
+        return float(hops_answered([result["scores"][test] for test in plan.content["tests"]]))
+    return float(result["scores"][name])
+
+
+def hops_answered(accuracies: Sequence[float]) -> int:
+    """Return how many steps a model can follow: the most of which it, and all fewer, are answered in 90 % of cases.
+
+    Args:
+        accuracies: in percent, of 1 step, of 2 and so on.
+    """
+    answered = 0
+    for accuracy in accuracies:
+        if accuracy < 90:
+            break
+        answered += 1
+    return answered
+
+
+def _finals(plan: Plan, system: str) -> dict[int, dict[str, Any]]:
     """Return the results of a system's final trainings by seed."""
-    found = {seed: plan.result(sweep.Run(system, seed)) or {"failed": ""} for seed in plan.content["seeds"]}
-    return {seed: result for seed, result in found.items() if "failed" not in result}
+    results = {}
+    for seed in plan.seeds(system):
+        result = plan.result(Run(system, seed))
+        if result is not None and "failed" not in result:
+            results[seed] = result
+    return results
 
 
-def _complete(plan: sweep.Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the systems of which all seeds have ended, where these are several."""
+def _complete(plan: Plan) -> dict[str, dict[int, dict[str, Any]]]:
+    """Return the results by seed of the systems of which all seeds have ended, where these are several."""
+    complete = {}
     for system in plan.systems:
-        if len(found := _finals(plan, system)) == len(plan.content["seeds"]) > 1:
-            yield system, list(found.values())
+        results = _finals(plan, system)
+        if len(results) == len(plan.seeds(system)) > 1:
+            complete[system] = results
+    return complete
 
 
-def _primary(plan: sweep.Plan) -> str:
-    """Return the plan's primary comparison in words, when all of its trainings have ended."""
-    chosen, complete = plan.content["primary"], dict(_complete(plan))
-    system, base, metric = complete.get(chosen["system"]), complete.get(chosen["base"]), chosen["metric"]
-    if not system or not base:
-        return ""
-    compared = Difference.of(*([result["scores"][metric] for result in side] for side in (system, base)))
-    counts = ([from_text(result["sentences"]) for result in side] for side in (system, base))
-    from_, to = bootstrap_interval(TranslationMetric(metric), *counts)
-    verdict = "supported" if compared.low > 0 else "not reproduced" if compared.high < 0 else "undecided"
-    each = ", ".join(f"{difference:+.2f}" for difference in compared.each)
-    return (
-        f"\n`{chosen['system']}` against `{chosen['base']}`, {metric}, seed by seed: {each}. Mean "
-        f"{fmean(compared.each):+.2f}; 95 % interval over seeds {compared.low:+.2f} to {compared.high:+.2f} (Student), "
-        f"over seeds and sentences {from_:+.2f} to {to:+.2f} (bootstrap). By the first: {verdict} at this size.\n"
-    )
+def _registered(plan: Plan) -> str:
+    """Return the plan's primary comparison and its secondary ones in words, when all of their trainings have ended."""
+    complete = _complete(plan)
+    text = ""
+    for number, entry in enumerate([plan.content["primary"], *plan.content.get("secondary", [])]):
+        comparison = Comparison.of(entry)
+        if not complete.keys() >= {*comparison.systems}:
+            continue
+        difference = difference_of(plan, comparison)
+        digits = difference.digits
+        each = ", ".join(f"{value:+.{digits}f}" for value in difference.each)
+        text += (
+            f"\n{'Secondary: ' if number else ''}{comparison}, {comparison.metric}, seed by seed: {each}. Mean "
+            f"{fmean(difference.each):+.{digits}f}; 95 % interval over seeds {difference.low:+.{digits}f} to "
+            f"{difference.high:+.{digits}f} (Student){_over_sentences(plan, comparison)}: "
+            f"{comparison.verdict(difference)} at this size.\n"
+        )
+    return text
 
 
-def _compared(plan: sweep.Plan) -> str:
-    """Return all comparisons; p values of all but the primary one are corrected by Holm for their number."""
-    chosen = plan.content["primary"]
-    names = (chosen["metric"], "chrf", "validation loss")
+def difference_of(plan: Plan, comparison: Comparison) -> Difference:
+    """Return a comparison's differences, over the seeds that all of its systems have."""
+    complete = _complete(plan)
+    seeds = set.intersection(*({*complete[system]} for system in comparison.systems))
     numbers = {
-        system: np.array([[*(one["scores"][name] for name in names[:2]), one["valid"][-1][1]] for one in results]).T
-        for system, results in _complete(plan)
+        system: np.array([measure(plan, complete[system][seed], comparison.metric) for seed in sorted(seeds)])
+        for system in comparison.systems
     }
-    pairs = [
-        (system, base, [*map(Difference.of, numbers[system], numbers[base], (2, 2, 3))])
-        for base, system in combinations(numbers, 2)
-    ]
-    secondary = [place for place, pair in enumerate(pairs) if {*pair[:2]} != {chosen["system"], chosen["base"]}]
-    corrected = dict(zip(secondary, holm([pairs[place][2][0].p for place in secondary]), strict=True))
+    digits = 3 if comparison.metric in LOSSES.values() else 2
+    differences = numbers[comparison.system] - numbers[comparison.base]
+    if comparison.minus:
+        differences = differences - (numbers[comparison.minus[0]] - numbers[comparison.minus[1]])
+    return Difference.of(differences, np.zeros(len(differences)), digits)
+
+
+def _over_sentences(plan: Plan, comparison: Comparison) -> str:
+    """Return what a bootstrap over seeds and sentences says, which decides nothing; of two systems' BLEU only."""
+    if comparison.metric != "sacrebleu" or comparison.minus:
+        return ""
+    complete = _complete(plan)
+    seeds = sorted({*complete[comparison.system]} & {*complete[comparison.base]})
+    sides = (comparison.system, comparison.base)
+    counts = ([from_text(complete[side][seed]["sentences"]) for seed in seeds] for side in sides)
+    low, high = bootstrap_interval(TranslationMetric(comparison.metric), *counts)
+    return f", over seeds and sentences {low:+.2f} to {high:+.2f} (bootstrap). By the first"
+
+
+def _tests(plan: Plan) -> str:
+    """Return the scores of each test set; with the metric "hops" also how many steps are answered."""
+    tests = [*plan.content["tests"]]
+    if plan.content["primary"]["metric"] == "hops":
+        tests += ["hops"]
+    lines = [["system", "seeds", *tests]]
+    for system, results in _complete(plan).items():
+        cells = [spread([measure(plan, result, test) for result in results.values()], 1) for test in tests]
+        lines.append([f"`{system}`", str(len(results)), *cells])
+    return markdown(lines)
+
+
+def _compared(plan: Plan) -> str:
+    """Return the plan's comparisons of two systems, by default all pairs.
+
+    The p values of all but the primary one are corrected by Holm for their number.
+    """
+    chosen = Comparison.of(plan.content["primary"])
+    names = [*plan.metrics, "validation loss"]
+    complete = _complete(plan)
+    pairs = plan.content.get("pairs") or [(system, base) for base, system in combinations(complete, 2)]
+    pairs = [(system, base) for system, base in pairs if complete.keys() >= {system, base}]
+    differences = {
+        (system, base): [difference_of(plan, Comparison(system, base, name)) for name in names]
+        for system, base in pairs
+    }
+    primary = set() if chosen.minus else {chosen.system, chosen.base}
+    secondary = [pair for pair in pairs if {*pair} != primary]
+    corrected = dict(zip(secondary, holm([differences[pair][0].p for pair in secondary]), strict=True))
     lines = [["system", "against", names[0], "p", "p by Holm", *names[1:]]]
-    for place, (system, base, (first, *others)) in enumerate(pairs):
-        p = f"{corrected[place]:.2g}" if place in corrected else "primary"
+    for (system, base), (first, *others) in differences.items():
+        p = f"{corrected[system, base]:.2g}" if (system, base) in corrected else "primary"
         lines.append([f"`{system}`", f"`{base}`", str(first), f"{first.p:.2g}", p, *map(str, others)])
     return markdown(lines) if pairs else "No two systems can be compared yet.\n"
 
 
-def _scores(plan: sweep.Plan) -> str:
+def _scores(plan: Plan) -> str:
     """Return what a first page needs: each system's parameters and scores, and the difference from the base."""
-    metric, complete = plan.content["primary"]["metric"], dict(_complete(plan))
-    base = complete.get(plan.content["primary"]["base"])
-    lines = [["system", "parameters", "seeds", metric, "difference (95 %)", "chrf"]]
+    chosen, complete = plan.content["primary"], _complete(plan)
+    metric = plan.metrics[0]
+    lines = [["system", "parameters", "seeds", metric, "difference (95 %)", *plan.metrics[1:]]]
     for system, results in complete.items():
-        first, second = ([result["scores"][name] for result in results] for name in (metric, "chrf"))
-        others = [] if results is base or not base else [result["scores"][metric] for result in base]
-        about = sweep.system_of(plan.recipe, system.partition("-")[0]).about
-        size = f"{results[0]['parameters'] / 1e6:.2f} M"
-        difference = str(Difference.of(first, others)) if others else ""
-        lines.append([about, size, str(len(results)), spread(first, 2), difference, spread(second, 2)])
+        columns = [[measure(plan, result, name) for result in results.values()] for name in plan.metrics]
+        first, *others = (spread(column, 2) for column in columns)
+        about = system_of(plan.recipe, system.partition("-")[0]).about
+        size = f"{next(iter(results.values()))['parameters'] / 1e6:.2f} M"
+        difference = ""
+        if system != chosen["base"] and chosen["base"] in complete:
+            difference = str(difference_of(plan, Comparison(system, chosen["base"], metric)))
+        lines.append([about, size, str(len(results)), first, difference, *others])
     return markdown(lines)
 
 
-def _parts(plan: sweep.Plan) -> str:
+def _parts(plan: Plan) -> str:
     """Return losses and scores of all sets of parts of the open form, and what a part is worth over all of them.
 
     ``depthwise_lstm-PART_PART`` are systems of this plan; the one of the recipe's name has those with no part and all.
     Empty for a plan of something else, and before all have been trained.
     """
-    names = {frozenset(name[15:].split("_")): name for name in plan.systems if name.startswith("depthwise_lstm-")}
+    names = {}
+    for name in plan.systems:
+        system, _, variant = name.partition("-")
+        if system == "depthwise_lstm" and PARTS.issuperset(variant.split("_")):
+            names[frozenset(variant.split("_"))] = name
     if not names:
         return ""
-    whole = sweep.Plan(sweep.PLANS / f"{plan.recipe}.toml", plan.results.parent)
+    whole = Plan(sweep.PLANS / f"{plan.recipe}.toml", plan.results.parent)
     parts, seeds = sorted(frozenset().union(*names)), plan.content["seeds"]
     found = {chosen: _finals(plan, name) for chosen, name in names.items()}
     found |= {frozenset(): _finals(whole, "depthwise_lstm"), frozenset(parts): _finals(whole, "depthwise_lstm_open")}
@@ -194,27 +346,32 @@ def _parts(plan: sweep.Plan) -> str:
     return markdown(lines)
 
 
-def draw(plan: sweep.Plan, figure: Figure) -> None:
+def draw(plan: Plan, figure: Figure) -> None:
     """Draw losses minus those of the primary comparison's base over updates, and the score of each seed."""
     metric, base = plan.content["primary"]["metric"], plan.content["primary"]["base"]
-    complete: Mapping[str, Any] = dict(_complete(plan))
+    complete = _complete(plan)
     *losses, scores = figure.subplots(1, len(LOSSES) + 1)
     for number, (system, results) in enumerate(complete.items() if base in complete else ()):
         style = style_of(number)
         for axes, (curve, title) in zip(losses, LOSSES.items(), strict=True):
-            updates = [update for update, _ in results[0][curve]]
-            pairs = zip(results, complete[base], strict=True)
-            values = np.array([np.subtract(*([loss for _, loss in one[curve]] for one in pair)) for pair in pairs])
-            mean, deviation = values.mean(axis=0), values.std(axis=0, ddof=1)
+            seeds = [seed for seed in results if seed in complete[base]]
+            updates = [update for update, _ in results[seeds[0]][curve]]
+            curves = np.array([_losses(results[seed][curve]) for seed in seeds])
+            curves = curves - np.array([_losses(complete[base][seed][curve]) for seed in seeds])
+            mean, deviation = curves.mean(axis=0), curves.std(axis=0, ddof=1)
             axes.plot(updates, mean, label=system, markevery=2, markersize=4, **style)
             axes.fill_between(updates, mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
             axes.set(title=f"{title}, minus {base}'s", xlabel="updates", ylim=(-0.25, 0.5))
-        found = [result["scores"][metric] for result in results]
-        scores.plot([number] * len(found), found, linestyle="none", alpha=0.6, **style)
-        scores.plot([number - 0.3, number + 0.3], [fmean(found)] * 2, color=style["color"])
+        of_seeds = [measure(plan, result, metric) for result in results.values()]
+        scores.plot([number] * len(of_seeds), of_seeds, linestyle="none", alpha=0.6, **style)
+        scores.plot([number - 0.3, number + 0.3], [fmean(of_seeds)] * 2, color=style["color"])
     losses[0].set_ylabel("bits a token")
     losses[0].legend(fontsize="small")
     scores.set(title=f"{metric} of each seed, and mean", xticks=[], xlim=(-0.6, len(complete) - 0.4))
+
+
+def _losses(curve: Sequence[tuple[int, float]]) -> list[float]:
+    return [loss for _, loss in curve]
 
 
 def parse_options(given: Sequence[str]) -> argparse.Namespace:
@@ -228,7 +385,7 @@ def parse_options(given: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace, _: Sequence[str]) -> None:
     """Print the tables, and draw the figure."""
-    plan = sweep.Plan(options.plan, options.results)
+    plan = Plan(options.plan, options.results)
     print("\n".join(tables_of(plan).values()))
     if options.figure:
         write_figure(options.figure, (13, 4), lambda figure: draw(plan, figure))

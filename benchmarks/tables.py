@@ -19,6 +19,7 @@ from pathlib import Path
 import comparison
 import step_profile
 import sweep
+from plans import Plan
 from records import RECORDS, Record, extent, ratios, read_record, run_program
 
 from fairseq_compat import UserError
@@ -162,7 +163,7 @@ def render(text: str, folder: Path = RECORDS) -> str:
 def _tables_named(name: str, folder: Path) -> dict[str, str]:
     plan = sweep.PLANS / f"{name.removeprefix('protocol_')}.toml"
     if name.startswith("protocol_") and plan.exists():
-        return comparison.tables_of(sweep.Plan(plan, sweep.RESULTS))
+        return comparison.tables_of(Plan(plan, sweep.RESULTS))
     record = read_record(folder, name)
     return {} if record is None else tables_of(record)
 

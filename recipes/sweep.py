@@ -12,27 +12,22 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import hashlib
-import importlib
-import itertools
 import json
-import math
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from recipe_step import languages_of, run_step, say  # the folder is on the path by the line above
+from plans import Plan, Run  # the folder is on the path by the line above
+from recipe_step import languages_of, run_step, say
 
 from fairseq_compat import UserError, checkpoints
 from fairseq_compat.files import atomic_write
@@ -42,118 +37,12 @@ from fairseq_depthwise.evaluation.checkpoint_summary import summarize
 from fairseq_depthwise.evaluation.scores import TranslationMetric
 from fairseq_depthwise.evaluation.significance import count_sentences, to_text
 from fairseq_depthwise.evaluation.translations import read_lines
-from recipes import RECIPES, system_of
 
-tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 HERE = Path(__file__).resolve().parent
 PLANS = HERE / "plans"
 LAST = "checkpoints/checkpoint_last.pt"
+PARTS = "parts.json"
 RESULTS = HERE.parent / "docs" / "records" / "protocol"
-
-
-@dataclass(frozen=True)
-class Run:
-    """A training of a plan: ``values`` are axes of the grid with values, None for a final training (the best).
-
-    ``system`` is one of the recipe, or a variant by other options, which has a name of its own after a dash.
-    """
-
-    system: str
-    seed: int
-    values: tuple[tuple[str, float], ...] | None = None
-
-    @property
-    def name(self) -> str:
-        if self.values is None:
-            return f"{self.system}-seed{self.seed}"
-        return "-".join([self.system, *(f"{axis}{value:g}" for axis, value in self.values)])
-
-
-class Plan:
-    """A plan, from its TOML file, and the results that it has so far in the folder of all plans' results."""
-
-    def __init__(self, path: Path, results: Path) -> None:
-        self.content = tomllib.loads(path.read_text(encoding="utf-8"))
-        self.recipe: str = self.content["recipe"]
-        self.results = results / path.stem
-        self.systems: dict[str, str] = self.content["systems"]
-        self.axes: dict[str, list[float]] = self.content["grid"]
-        self.digest = hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
-
-    def grid(self, system: str) -> list[Run]:
-        """Return the trainings of a system's grid: all combinations, and what is tried beyond its edges so far."""
-        runs = [
-            Run(system, 1, tuple(zip(self.axes, map(float, values), strict=True)))
-            for values in itertools.product(*self.axes.values())
-        ]
-        while (best := self._lowest(runs)) and (untried := [run for run in self._around(best) if run not in runs]):
-            runs += untried
-        return runs
-
-    def _around(self, run: Run) -> Iterator[Run]:
-        """Yield the combinations with the next lower or higher value of one axis, those beyond the grid included."""
-        for axis, value in run.values or ():
-            values = sorted({*map(float, self.axes[axis]), *map(float, self.content["beyond"].get(axis, []))})
-            place = values.index(value)
-            for other in values[max(place - 1, 0) : place + 2]:
-                yield Run(run.system, run.seed, tuple((dict(run.values or ()) | {axis: other}).items()))
-
-    def _lowest(self, runs: Sequence[Run]) -> Run | None:
-        """Return the training with the lowest validation loss; None before all have ended, or if all failed."""
-        if len(runs) == 1:
-            return runs[0]  # there is nothing to choose
-        results = [self.result(run) for run in runs]
-        losses = [loss_of(result) for result in results if result is not None]
-        lowest = min(losses, default=math.inf)
-        return runs[losses.index(lowest)] if len(losses) == len(runs) and lowest < math.inf else None
-
-    def runs(self) -> Iterator[Run]:
-        """Yield all trainings: the grids, a combination of all systems before the next, then the seeds."""
-        grids = [grid for system in self.systems if len(grid := self.grid(system)) > 1]
-        yield from (run for some in itertools.zip_longest(*grids) for run in some if run is not None)
-        yield from (Run(system, seed) for seed in self.content["seeds"] for system in self.systems)
-
-    def result(self, run: Run) -> dict[str, Any] | None:
-        """Return the result of a training, None before it has ended.
-
-        Raises:
-            UserError: it is of a plan that said something else.
-        """
-        path = self.results / f"{run.name}.json"
-        if not path.exists():
-            return None
-        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if result.get("plan") != self.digest:
-            raise UserError(
-                f"{path} is of the plan {result.get('plan')}, and this one is {self.digest}: they cannot be compared; "
-                "give another folder with --results"
-            )
-        return result
-
-    def best(self, system: str) -> Run | None:
-        """Return the combination with the lowest validation loss; None before the grid is complete."""
-        return self._lowest(self.grid(system))
-
-    def command(self, run: Run, values: Mapping[str, float], work: Path, folder: Path, on_gpu: bool) -> list[str]:
-        """Return the command that trains, or goes on; those of all systems differ in the model only."""
-        recipe, system = RECIPES[self.recipe], system_of(self.recipe, run.system.partition("-")[0])
-        updates = self.content["updates"]["grid" if run.values else "final"]
-        options = self.systems[run.system].format(quarter=updates // 4)
-        source, target = languages_of(work / "data-bin")
-        command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
-        command += [*system.options, *shlex.split(options), *shlex.split(self.content["options"])]
-        command += [word for axis, value in values.items() for word in (f"--{axis}", f"{value:g}")]
-        command += [f"--max-update={updates}", f"--total-num-update={updates}", f"--seed={run.seed}"]
-        command += [f"--warmup-updates={round(self.content['warm_up'] * updates)}"]
-        command += [f"--source-lang={source}", f"--target-lang={target}", *recipe.text, recipe.subwords[0]]
-        command += [f"{work}/data-bin/{recipe.subwords[1]}", "--save-dir", f"{folder}/checkpoints"]
-        return [*command, "--log-file", f"{folder}/train.log", *([] if on_gpu else ["--cpu"])]
-
-
-def loss_of(result: Mapping[str, Any]) -> float:
-    """Return the validation loss at the end; infinite for a training that ended with an error."""
-    loss = math.inf if "failed" in result else float(result["valid"][-1][1])
-    return loss if math.isfinite(loss) else math.inf
 
 
 class Sweep:
@@ -220,8 +109,12 @@ class Sweep:
         result: dict[str, Any] = {"plan": plan.digest, "system": run.system, "seed": run.seed, "values": values}
         result |= {"commit": described.stdout.strip(), "versions": recorded_versions(), "from_update": before}
         result["command"] = " ".join(command[3:]).replace(str(self.work), "WORK")
+        parts = begin_part(folder, before)
         status, seconds = self.run(command, folder, environment)
-        result |= {"processor": processor_facts().get("model name"), "seconds": round(seconds, 1), "gpus": self.gpus}
+        parts[-1]["seconds"] = round(seconds, 1)
+        write_json(folder / PARTS, parts)
+        result |= {"processor": processor_facts().get("model name"), "gpus": self.gpus}
+        result |= {"seconds": seconds_of(parts), "parts": parts}
         if self.ended:
             return
         if status:
@@ -234,8 +127,7 @@ class Sweep:
             if run.values is None:
                 result |= self.scored(plan, work, folder, environment)
         plan.results.mkdir(parents=True, exist_ok=True)
-        with atomic_write(plan.results / f"{run.name}.json") as file:
-            file.write((json.dumps(result) + "\n").encode())
+        write_json(plan.results / f"{run.name}.json", result)
         if run.values and not status:
             shutil.rmtree(folder / "checkpoints")  # made by this program
         say(f"{time.strftime('%H:%M:%S')} {plan.recipe}/{run.name}: {result.get('failed') or result['valid'][-1]}")
@@ -262,23 +154,53 @@ class Sweep:
     def scored(self, plan: Plan, work: Path, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
         """Translate the test sets with the last checkpoint, and score them each and together."""
         source, target = languages_of(work / "data-bin")
-        bleu, chrf = TranslationMetric("sacrebleu"), TranslationMetric("chrf")
+        metrics = [TranslationMetric(name) for name in plan.metrics]
         command = [sys.executable, "-m", "fairseq_depthwise", "translate", f"{folder}/{LAST}"]
         command += ["--beam", str(plan.content["beam"]), "--lenpen", str(plan.content["lenpen"]), "--force"]
         scores: dict[str, float] = {}
-        translations, references = [], []
+        signatures: dict[str, str] = {}
+        translations: list[str] = []
+        references: list[str] = []
         for test in plan.content["tests"]:
             text, output = work / "text" / f"test.{test}.raw", folder / f"{test}.txt"
             if self.run([*command, f"{text}.{source}", "--output", str(output)], folder, environment)[0]:
                 raise UserError(f"{test} was not translated; the end of {folder}/output.log says why")
-            translations += (found := read_lines(str(output)))
-            references += (expected := read_lines(f"{text}.{target}"))
-            scores[test] = bleu.score(found, [expected]).score
-        both = {metric.name: metric.score(translations, [references]) for metric in (bleu, chrf)}
-        scores |= {name: score.score for name, score in both.items()}
-        signatures = {name: score.signature for name, score in both.items()}
-        counts = to_text(count_sentences(bleu, translations, references))
-        return {"scores": scores, "signatures": signatures, "sentences": counts}
+            translations_of_test = read_lines(str(output))
+            references_of_test = read_lines(f"{text}.{target}")
+            scores[test] = metrics[0].score(translations_of_test, [references_of_test]).score
+            translations += translations_of_test
+            references += references_of_test
+        for metric in metrics:
+            score = metric.score(translations, [references])
+            scores[metric.name] = score.score
+            signatures[metric.name] = score.signature
+        result: dict[str, Any] = {"scores": scores, "signatures": signatures}
+        if metrics[0].name == "sacrebleu":  # so that sentences can be drawn without their text
+            result["sentences"] = to_text(count_sentences(metrics[0], translations, references))
+        return result
+
+
+def begin_part(folder: Path, from_update: int) -> list[dict[str, Any]]:
+    """Return the parts of a training that was stopped and goes on, with the one that begins now.
+
+    The seconds of a part are None until it has ended, and stay so if this program is killed before.
+    """
+    path = folder / PARTS
+    parts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    parts.append({"from_update": from_update, "seconds": None})
+    write_json(path, parts)
+    return parts
+
+
+def seconds_of(parts: Sequence[dict[str, Any]]) -> float | None:
+    """Return the processor's seconds of a whole training; None where those of a part are not known."""
+    seconds = [part["seconds"] for part in parts]
+    return None if None in seconds else round(sum(seconds), 1)
+
+
+def write_json(path: Path, document: object) -> None:
+    with atomic_write(path) as file:
+        file.write((json.dumps(document) + "\n").encode())
 
 
 def prepare(plan: Plan, work: Path) -> None:

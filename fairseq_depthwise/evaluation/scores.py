@@ -1,4 +1,4 @@
-r"""BLEU as each paper computes it, and chrF, all with sacreBLEU.
+r"""BLEU as each paper computes it, chrF, and accuracy, all with sacreBLEU.
 
 ``tokenized`` and ``tokenized-lc`` equal ``multi-bleu.perl`` of Moses without and with ``-lc``. The script
 splits words at ASCII white space and lowers ASCII letters only. Python's ``split`` and ``lower`` do more.
@@ -17,7 +17,9 @@ from typing import Any
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.bleu import BLEUScore
 
-METRICS = ("sacrebleu", "tokenized", "tokenized-lc", "compound-split", "chrf")
+from fairseq_depthwise.evaluation.accuracy import Accuracy
+
+METRICS = ("sacrebleu", "tokenized", "tokenized-lc", "compound-split", "chrf", "accuracy")
 
 #: Metrics that do not tokenize: hypotheses and references must be tokenized.
 TOKENIZED = ("tokenized", "tokenized-lc", "compound-split")
@@ -66,9 +68,11 @@ class TranslationMetric:
         self.name = name
         self.tokenized = name in TOKENIZED
         #: sacreBLEU's own object, for prepared sentences.
-        self.scorer: BLEU | CHRF
+        self.scorer: BLEU | CHRF | Accuracy
         if name == "chrf":
             self.scorer = CHRF(word_order=chrf_word_order)
+        elif name == "accuracy":
+            self.scorer = Accuracy()
         elif self.tokenized:
             self.scorer = BLEU(tokenize="none", force=True, smooth_method="none")
         else:
@@ -102,6 +106,11 @@ class TranslationMetric:
 def _split_compounds(sentence: str) -> str:
     text = sentence.encode("utf-8", "surrogatepass")
     return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text).decode("utf-8", "surrogatepass")
+
+
+def join_compounds(sentence: str) -> str:
+    """Return a sentence with hyphens as they are written, where preprocessed text has ``a ##AT##-##AT## b``."""
+    return sentence.replace(" ##AT##-##AT## ", "-")
 
 
 def looks_tokenized(hypotheses: Sequence[str], reference: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import depthwise_systems
 import iwslt_systems
@@ -24,7 +25,7 @@ class Recipe:
         languages: source and target; ``SOURCE`` and ``TARGET`` say otherwise where ``prepare.sh`` takes them.
         text: options that say how raw text becomes tokens, beside the file of subwords; they are saved in checkpoints,
             so that ``fairseq-depthwise translate`` needs to be told nothing.
-        subwords: that option and its file in ``data-bin``.
+        subwords: that option and its file in ``data-bin``; None for text whose words are the vocabulary.
         beam, length_penalty: of evaluation.
         needs_gpu: whether a CPU would take more than days.
         many: whether it is one model for many languages.
@@ -34,11 +35,23 @@ class Recipe:
     metrics: tuple[str, ...]
     languages: tuple[str, str]
     text: tuple[str, ...] = ("--tokenizer", "moses_normalized", "--bpe", "subword_nmt")
-    subwords: tuple[str, str] = ("--bpe-codes", "bpe.codes")
+    subwords: tuple[str, str] | None = ("--bpe-codes", "bpe.codes")
     beam: int = 4
     length_penalty: float = 0.6
     needs_gpu: bool = True
     many: bool = False
+
+    def text_options(self, data: Path) -> list[str]:
+        """Return the options that say how raw text becomes tokens, with the subwords of ``data``, a ``data-bin``.
+
+        Text that came as tokens has its own options in ``data``, where ``prepare.sh`` left them.
+        """
+        own = data / "text_options.txt"
+        options = own.read_text(encoding="utf-8").split() if own.exists() else list(self.text)
+        if self.subwords:
+            option, file = self.subwords
+            options += [option, str(data / file)]
+        return options
 
 
 _SENTENCEPIECE = ("--bpe", "sentencepiece")
@@ -92,6 +105,23 @@ def _small(size: small_systems.Size, languages: tuple[str, str], *, needs_gpu: b
     return Recipe(systems, metrics, languages, beam=5, length_penalty=1.0, needs_gpu=needs_gpu)
 
 
+def _hops() -> Recipe:
+    """Return the recipe of a made corpus, whose words need no tokenizer and whose answers are right or wrong."""
+    plain = ("transformer", "transformer_post_norm", "transformer_relative", "depthwise_lstm", "depthwise_lstm_open")
+    deep = ("deep", "deep_blocks", "sdt")
+    systems = small_systems.systems(small_systems.HOPS)
+    return Recipe(
+        {name: systems[name] for name in (*plain, *deep)},
+        ("accuracy",),
+        ("pairs", "answer"),
+        text=(),
+        subwords=None,
+        beam=1,
+        length_penalty=1.0,
+        needs_gpu=False,
+    )
+
+
 RECIPES: dict[str, Recipe] = {
     "wmt14_en_de": Recipe({**_DEPTHWISE, **_SDT, **_MUTE}, _GERMAN, ("en", "de")),
     "wmt14_en_fr": Recipe(
@@ -126,6 +156,7 @@ RECIPES: dict[str, Recipe] = {
     "multi30k": _small(small_systems.MULTI30K, ("en", "de"), needs_gpu=False),
     "tatoeba_de_en": _small(small_systems.TATOEBA, ("de", "en"), needs_gpu=False),
     "mixed_de_en": _small(small_systems.MIXED, ("de", "en"), needs_gpu=True),
+    "hops": _hops(),
 }
 
 

@@ -23,7 +23,12 @@ class Size:
         rate: peak of the learning rate.
         updates: at most.
         width, inner, heads: of all layers; ``inner`` is that of feed-forward nets and depth-wise cells.
-        layers: of encoder and decoder; deep encoders have three times as many.
+        layers: of encoders that are not deep.
+        decoder: layers of the decoder.
+        deep: layers of deep encoders.
+        batch_tokens: of an update.
+        warm_up: updates until the rate is at its peak.
+        patience: a training ends when so many validations in a row are no better; 0: it does not end before.
     """
 
     dropout: float
@@ -33,21 +38,34 @@ class Size:
     inner: int = 256
     heads: int = 4
     layers: int = 4
-
-    @property
-    def deep(self) -> int:
-        return 3 * self.layers
+    decoder: int = 4
+    deep: int = 12
+    batch_tokens: int = 8192
+    warm_up: int = 1000
+    patience: int = 10
 
 
 MULTI30K = Size(dropout=0.3)
 TATOEBA = Size(dropout=0.1)
 #: The papers' base, for a GPU.
-MIXED = Size(dropout=0.3, rate=5e-4, updates=12_000, width=512, inner=2048, heads=8, layers=6)
+MIXED = Size(dropout=0.3, rate=5e-4, updates=12_000, width=512, inner=2048, heads=8, layers=6, decoder=6, deep=18)
 
-BATCH_TOKENS, WARM_UP = 8192, 1000
+#: A made corpus, of which no sentence comes twice: 64 sentences of 34 words and an end in an update.
+HOPS = Size(
+    dropout=0,
+    rate=1e-3,
+    updates=6000,
+    width=64,
+    inner=128,
+    layers=2,
+    decoder=1,
+    deep=8,
+    batch_tokens=64 * 35,
+    patience=0,
+)
 
-#: Checkpoints are validated, and kept, every so many updates; a training ends when so many in a row are no better.
-INTERVAL, PATIENCE, AVERAGE = 200, 10, 10
+#: Checkpoints are validated, and kept, every so many updates; so many are averaged.
+INTERVAL, AVERAGE = 200, 10
 
 #: The same relative positions, those of shallow-to-deep training, for all systems that have any.
 _RELATIVE = ("--max-relative-positions", "8", "--relative-position-terms", "key")
@@ -67,7 +85,7 @@ CONNECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def stages(size: Size, updates: int) -> tuple[Stage, ...]:
-    """Return stages that grow to full depth in thirds of it, over the first half of the updates."""
+    """Return stages that grow to full depth by way of twice the first one, over the first half of the updates."""
     quarter = updates // 4
     return (Stage(size.layers, updates=quarter), Stage(2 * size.layers, updates=quarter), Stage(size.deep))
 
@@ -77,12 +95,12 @@ def systems(size: Size) -> dict[str, System]:
     sides = {"embed-dim": size.width, "attention-heads": size.heads}
     shape = (*(f"--{side}-{name}={n}" for name, n in sides.items() for side in ("encoder", "decoder")), *TIED)
     inner = (*shape, *(f"--{side}-ffn-embed-dim={size.inner}" for side in ("encoder", "decoder")))
-    same = depth(size.layers, size.layers)
-    deep = depth(size.deep, size.layers)
+    same = depth(size.layers, size.decoder)
+    deep = depth(size.deep, size.decoder)
     unconnected, blocks = ("--encoder-block-size", "0"), ("--encoder-block-size", str(size.layers))
     deep_model = (*inner, *deep, *unconnected, *_RELATIVE)
     cell = (*shape, *same, "--depthwise-hidden-dim", str(size.inner))
-    growing = (*inner, "--decoder-layers", str(size.layers), *blocks, *_RELATIVE)
+    growing = (*inner, "--decoder-layers", str(size.decoder), *blocks, *_RELATIVE)
     training, wide = _training(size), (*inner, *same)
     narrow = _training(size, dropout=size.dropout / 3)
     forget = "depth-wise LSTM, forget gates start with a bias of"
@@ -150,13 +168,16 @@ def systems(size: Size) -> dict[str, System]:
 
 
 def _training(size: Size, *, scheduler: str = "inverse_sqrt", dropout: float | None = None) -> Training:
+    save = saved_every(INTERVAL, keep=AVERAGE + size.patience)
+    if size.patience:
+        save = (*save, "--patience", str(size.patience))
     return Training(
-        batch_tokens=BATCH_TOKENS,
+        batch_tokens=size.batch_tokens,
         updates=size.updates,
         dropout=Dropout(size.dropout if dropout is None else round(dropout, 4), attention=0, activation=0),
-        options=(*adam("(0.9, 0.98)", "1e-9", size.rate, WARM_UP, scheduler), *SMOOTHED),
-        save=(*saved_every(INTERVAL, keep=AVERAGE + PATIENCE), "--patience", str(PATIENCE)),
+        options=(*adam("(0.9, 0.98)", "1e-9", size.rate, size.warm_up, scheduler), *SMOOTHED),
+        save=save,
         average=AVERAGE,
         up_to_best=True,
-        max_tokens=BATCH_TOKENS,
+        max_tokens=size.batch_tokens,
     )

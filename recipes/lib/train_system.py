@@ -230,8 +230,7 @@ def training_command(
     options += ["--max-tokens", str(size.max_tokens), "--update-freq", str(size.update_freq)]
     if training.updates:
         options += ["--max-update", str(training.updates)]
-    name, file = recipe.subwords
-    options += [*recipe.text, name, str(data / file), *training.save, "--save-dir", str(folder / "checkpoints")]
+    options += [*recipe.text_options(data), *training.save, "--save-dir", str(folder / "checkpoints")]
     options += ["--seed", environment.get("SEED") or "1", *machine.precision]
     # Beside the validation set there may be one of another paper.
     options += ["--ignore-unused-valid-subsets", "--skip-invalid-size-inputs-valid-test"]

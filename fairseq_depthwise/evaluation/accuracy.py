@@ -1,0 +1,35 @@
+"""Accuracy, for texts with one right answer a line, as a metric of sacreBLEU's kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sacrebleu.metrics.base import Metric, Score, Signature
+from sacrebleu.utils import sum_of_lists
+
+
+class Accuracy(Metric):
+    """The share, in percent, of translations that are equal to a reference, apart from white space around them.
+
+    The statistics of a sentence are whether it is right, and 1: their sums are the numbers of right and of all
+    sentences, so sacreBLEU's paired tests draw sentences as they do for BLEU.
+    """
+
+    _SIGNATURE_TYPE = Signature
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return sent.strip()
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"answers": set(refs)}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        return [int(hypothesis in ref_kwargs["answers"]), 1]
+
+    def _aggregate_and_compute(self, stats: list[list[int]]) -> Score:
+        return self._compute_score_from_stats(sum_of_lists(stats))
+
+    def _compute_score_from_stats(self, stats: list[int]) -> Score:
+        right, sentences = stats
+        return Score("accuracy", 100 * right / sentences)

@@ -1,0 +1,155 @@
+"""A registered plan: its trainings, what was chosen by their grids, and the commands that train them.
+
+A plan is a TOML file of ``recipes/plans``. Its results are JSON files, one for each training, in a folder of the plan's
+name; each has the digest of the plan that it belongs to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import itertools
+import json
+import math
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipe_step import languages_of
+
+from fairseq_compat import UserError
+from recipes import RECIPES, system_of
+
+tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training of a plan: ``values`` are axes of the grid with values, None for a final training (the best).
+
+    ``system`` is one of the recipe, or a variant by other options, which has a name of its own after a dash.
+    """
+
+    system: str
+    seed: int
+    values: tuple[tuple[str, float], ...] | None = None
+
+    @property
+    def name(self) -> str:
+        if self.values is None:
+            return f"{self.system}-seed{self.seed}"
+        return "-".join([self.system, *(f"{axis}{value:g}" for axis, value in self.values)])
+
+
+class Plan:
+    """A plan, from its TOML file, and the results that it has so far in the folder of all plans' results.
+
+    Attributes:
+        systems: name -> options that are added to those of the recipe's system.
+        axes: of the grid -> values.
+        metrics: names of metrics that translations are scored with, the one of the test sets first.
+        digest: of what the file says, without its comments and layout.
+    """
+
+    def __init__(self, path: Path, results: Path) -> None:
+        self.content = tomllib.loads(path.read_text(encoding="utf-8"))
+        self.recipe: str = self.content["recipe"]
+        self.results = results / path.stem
+        self.systems: dict[str, str] = self.content["systems"]
+        self.axes: dict[str, list[float]] = self.content["grid"]
+        self.metrics: list[str] = self.content.get("metrics", ["sacrebleu", "chrf"])
+        self.digest = hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def seeds(self, system: str) -> list[int]:
+        """Return the seeds of a system's final trainings: its own, or those of all systems."""
+        seeds: list[int] = self.content.get("seeds_of", {}).get(system, self.content["seeds"])
+        return seeds
+
+    def tuned_as(self, system: str) -> str:
+        """Return the system whose grid chooses for this one: itself, or the plan's choice, such as another depth."""
+        chosen: str = self.content.get("tuned_as", {}).get(system, system)
+        return chosen
+
+    def grid(self, system: str) -> list[Run]:
+        """Return the trainings of a system's grid: all combinations, and what is tried beyond its edges so far."""
+        runs = [
+            Run(system, 1, tuple(zip(self.axes, map(float, values), strict=True)))
+            for values in itertools.product(*self.axes.values())
+        ]
+        while (best := self._lowest(runs)) and (untried := [run for run in self._around(best) if run not in runs]):
+            runs += untried
+        return runs
+
+    def _around(self, run: Run) -> Iterator[Run]:
+        """Yield the combinations with the next lower or higher value of one axis, those beyond the grid included."""
+        for axis, value in run.values or ():
+            values = sorted({*map(float, self.axes[axis]), *map(float, self.content["beyond"].get(axis, []))})
+            place = values.index(value)
+            for other in values[max(place - 1, 0) : place + 2]:
+                yield Run(run.system, run.seed, tuple((dict(run.values or ()) | {axis: other}).items()))
+
+    def _lowest(self, runs: Sequence[Run]) -> Run | None:
+        """Return the training with the lowest validation loss; None before all have ended, or if all failed."""
+        if len(runs) == 1:
+            return runs[0]  # there is nothing to choose
+        results = [self.result(run) for run in runs]
+        losses = [loss_of(result) for result in results if result is not None]
+        lowest = min(losses, default=math.inf)
+        return runs[losses.index(lowest)] if len(losses) == len(runs) and lowest < math.inf else None
+
+    def runs(self) -> Iterator[Run]:
+        """Yield all trainings: the grids, a combination of all systems before the next, then the seeds."""
+        tuned = [system for system in self.systems if self.tuned_as(system) == system]
+        grids = [grid for system in tuned if len(grid := self.grid(system)) > 1]
+        for combination in itertools.zip_longest(*grids):
+            yield from (run for run in combination if run is not None)
+        for seed in sorted({seed for system in self.systems for seed in self.seeds(system)}):
+            yield from (Run(system, seed) for system in self.systems if seed in self.seeds(system))
+
+    def result(self, run: Run) -> dict[str, Any] | None:
+        """Return the result of a training, None before it has ended.
+
+        Raises:
+            UserError: it is of a plan that said something else.
+        """
+        path = self.results / f"{run.name}.json"
+        if not path.exists():
+            return None
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if result.get("plan") != self.digest:
+            raise UserError(
+                f"{path} is of the plan {result.get('plan')}, and this one is {self.digest}: they cannot be compared; "
+                "give another folder with --results"
+            )
+        return result
+
+    def best(self, system: str) -> Run | None:
+        """Return the combination with the lowest validation loss; None before the grid is complete."""
+        return self._lowest(self.grid(self.tuned_as(system)))
+
+    def command(self, run: Run, values: Mapping[str, float], work: Path, folder: Path, on_gpu: bool) -> list[str]:
+        """Return the command that trains, or goes on; those of all systems differ in the model only."""
+        recipe, system = RECIPES[self.recipe], system_of(self.recipe, run.system.partition("-")[0])
+        updates = self.content["updates"]["grid" if run.values else "final"]
+        options = self.systems[run.system].format(quarter=updates // 4, seven_tenths=updates * 7 // 10)
+        source, target = languages_of(work / "data-bin")
+        command = [sys.executable, "-m", "fairseq_depthwise", "train", f"{work}/protocol-bin", "--arch", system.arch]
+        command += [*system.options, *shlex.split(options), *shlex.split(self.content["options"])]
+        for axis, value in values.items():
+            command += [f"--{axis}", f"{value:g}"]
+        command += [f"--max-update={updates}", f"--seed={run.seed}"]
+        if "polynomial_decay" in self.content["options"]:
+            command += [f"--total-num-update={updates}"]
+        command += [f"--warmup-updates={round(self.content['warm_up'] * updates)}"]
+        command += [f"--source-lang={source}", f"--target-lang={target}", *recipe.text_options(work / "data-bin")]
+        command += ["--save-dir", f"{folder}/checkpoints", "--log-file", f"{folder}/train.log"]
+        return command if on_gpu else [*command, "--cpu"]
+
+
+def loss_of(result: Mapping[str, Any]) -> float:
+    """Return the validation loss at the end; infinite for a training that ended with an error."""
+    loss = math.inf if "failed" in result else float(result["valid"][-1][1])
+    return loss if math.isfinite(loss) else math.inf
